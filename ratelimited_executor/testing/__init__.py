@@ -1,0 +1,60 @@
+"""Virtual time for asyncio programs, and an audit of their starts against a rate.
+
+The names are imported on first use: pytest loads this package in every run, for its fixtures, and must not pay for
+asyncio.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .clock import VirtualClock as VirtualClock
+    from .errors import DeadlockError as DeadlockError
+    from .errors import RealIOError as RealIOError
+    from .errors import TimeLimitError as TimeLimitError
+    from .errors import VirtualTimeError as VirtualTimeError
+    from .outstanding import Hold as Hold
+    from .running import VirtualLoopFactory as VirtualLoopFactory
+    from .running import run_virtual as run_virtual
+    from .virtual import RealIOPolicy as RealIOPolicy
+    from .virtual import VirtualEventLoop as VirtualEventLoop
+
+__all__ = [
+    "DeadlockError",
+    "Hold",
+    "RealIOError",
+    "RealIOPolicy",
+    "TimeLimitError",
+    "VirtualClock",
+    "VirtualEventLoop",
+    "VirtualLoopFactory",
+    "VirtualTimeError",
+    "run_virtual",
+]
+
+_MODULES = {
+    "DeadlockError": "errors",
+    "Hold": "outstanding",
+    "RealIOError": "errors",
+    "RealIOPolicy": "virtual",
+    "TimeLimitError": "errors",
+    "VirtualClock": "clock",
+    "VirtualEventLoop": "virtual",
+    "VirtualLoopFactory": "running",
+    "VirtualTimeError": "errors",
+    "run_virtual": "running",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

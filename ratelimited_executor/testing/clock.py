@@ -1,0 +1,81 @@
+"""A clock that moves only when it is told to."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+__all__ = ["DEFAULT_START_WALL", "VirtualClock"]
+
+# 2024-01-01T00:00:00Z: a whole second, minute, hour and day, the same in every run.
+DEFAULT_START_WALL: Final = 1_704_067_200.0
+
+
+class VirtualClock:
+    """The two scales of a virtual event loop; a :class:`~ratelimited_executor.abc.Clock`.
+
+    The monotonic scale starts at 0.0 and is moved by the loop it belongs to, or by :meth:`block`; it never runs
+    backwards. The wall scale moves along with it, and steps in either direction by :meth:`step_wall`.
+
+    Args:
+        start_wall: seconds since the epoch when the monotonic scale is 0.0, finite; default 2024-01-01T00:00:00Z.
+
+    >>> clock = VirtualClock(start_wall=1000)
+    >>> clock.block(2.5)
+    >>> clock.step_wall(-3600)
+    >>> clock.monotonic(), clock.wall()
+    (2.5, -2597.5)
+    """
+
+    __slots__ = ("__weakref__", "_monotonic", "_start_wall", "_stepped")
+
+    def __init__(self, *, start_wall: float = DEFAULT_START_WALL) -> None:
+        self._monotonic = 0.0
+        self._start_wall = _finite("start_wall", start_wall)
+        self._stepped = 0.0
+
+    def monotonic(self) -> float:
+        """Return virtual seconds since the start: what ``loop.time()`` returns."""
+        return self._monotonic
+
+    def wall(self) -> float:
+        """Return virtual seconds since the epoch (UTC)."""
+        return self._start_wall + self._monotonic + self._stepped
+
+    def step_wall(self, seconds: float) -> None:
+        """Step the wall clock forwards, or backwards if ``seconds`` is negative; monotonic time stands still.
+
+        Raises:
+            ValueError: if ``seconds`` is not finite.
+        """
+        self._stepped += _finite("seconds", seconds)
+
+    def block(self, seconds: float) -> None:
+        """Let time pass without running anything, as a callback does that blocks the loop for so long.
+
+        Call it from inside a callback or task. Timers that fall due meanwhile fire when the callback returns, late,
+        as on a real loop.
+
+        Raises:
+            ValueError: if ``seconds`` is negative or not finite.
+        """
+        if _finite("seconds", seconds) < 0:
+            raise ValueError(f"seconds must be >= 0, got {seconds!r}: time never runs backwards")
+        self._monotonic += seconds
+
+    def _advance_to(self, when: float) -> None:
+        """Move to exactly ``when``; for the loop that owns the clock."""
+        assert self._monotonic <= when < math.inf, (self._monotonic, when)
+        self._monotonic = when
+
+    def __repr__(self) -> str:
+        return f"VirtualClock(monotonic={self.monotonic():.9g}, wall={self.wall():.9f})"
+
+
+def _finite(name: str, value: float) -> float:
+    """Return the value as a float, or raise if it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number of seconds, got {value!r}")
+    return float(value)

@@ -1,0 +1,94 @@
+"""What a virtual event loop raises out of the run when it cannot go on.
+
+::
+
+    RateLimitedExecutorError
+    └── VirtualTimeError       (also RuntimeError)
+        ├── DeadlockError      nothing is ready, scheduled or outstanding: real asyncio would hang for ever
+        ├── RealIOError        something outside virtual time is outstanding: a socket, process or thread
+        └── TimeLimitError     the virtual clock would pass the limit of the run
+
+They leave ``run_virtual()``, ``loop.run_until_complete()`` or the test; no task sees them.
+"""
+
+from __future__ import annotations
+
+from ratelimited_executor.exceptions import RateLimitedExecutorError
+
+__all__ = ["DeadlockError", "RealIOError", "TimeLimitError", "VirtualTimeError"]
+
+
+class VirtualTimeError(RateLimitedExecutorError, RuntimeError):
+    """The virtual event loop cannot go on."""
+
+
+class DeadlockError(VirtualTimeError):
+    """Nothing is ready, scheduled or outstanding, so that nothing can ever happen again.
+
+    Attributes:
+        now: the virtual time at which it was noticed, in seconds.
+        tasks: one line for each pending task: its name, and where it waits.
+        signals: whether signal handlers are installed, which virtual time does not wait for.
+    """
+
+    def __init__(self, *, now: float, tasks: tuple[str, ...], signals: bool = False) -> None:
+        super().__init__(now, tasks, signals)
+        self.now = now
+        self.tasks = tasks
+        self.signals = signals
+
+    def __str__(self) -> str:
+        lines = [f"deadlock at {self.now:.9g} s of virtual time: no timer, no socket, no thread; pending tasks:"]
+        lines += [f"  {task}" for task in self.tasks] or ["  none: the loop runs for ever without work"]
+        if self.signals:
+            lines.append("signal handlers are installed; to wait for a signal in real time use real_io='wait'")
+        lines.append("if a thread of your own will call in, say so with loop.hold('its name')")
+        return "\n".join(lines)
+
+
+class RealIOError(VirtualTimeError):
+    """Time would have to advance, but something outside virtual time is outstanding.
+
+    Attributes:
+        now: the virtual time, in seconds.
+        outstanding: one text for each socket, pipe, process, thread or hold.
+        waited: seconds of real time that the loop waited for it; 0.0 if it did not wait at all.
+    """
+
+    def __init__(self, *, now: float, outstanding: tuple[str, ...], waited: float = 0.0) -> None:
+        super().__init__(now, outstanding, waited)
+        self.now = now
+        self.outstanding = outstanding
+        self.waited = waited
+
+    def __str__(self) -> str:
+        what = "\n".join(f"  {item}" for item in self.outstanding)
+        if self.waited:
+            return (
+                f"nothing reported within {self.waited:g} s of real time, and the virtual clock stands at "
+                f"{self.now:.9g} s; outstanding:\n{what}\n"
+                "raise patience= if it needs longer; if a thread waits for this loop, "
+                "use loop.result_in_thread(future) there, or real_io='ignore'"
+            )
+        return (
+            f"virtual time cannot pass {self.now:.9g} s while real input or output is outstanding:\n{what}\n"
+            "replace it by a fake, or choose real_io='wait' or 'ignore', or run this on a real event loop"
+        )
+
+
+class TimeLimitError(VirtualTimeError):
+    """The next timer lies beyond the limit of the run, or a callback blocked past it.
+
+    Attributes:
+        limit: virtual seconds the run was allowed.
+        tasks: one line for each pending task: its name, and where it waits.
+    """
+
+    def __init__(self, *, limit: float, tasks: tuple[str, ...]) -> None:
+        super().__init__(limit, tasks)
+        self.limit = limit
+        self.tasks = tasks
+
+    def __str__(self) -> str:
+        lines = [f"the run did not end within limit={self.limit:g} s of virtual time; pending tasks:"]
+        return "\n".join(lines + [f"  {task}" for task in self.tasks])

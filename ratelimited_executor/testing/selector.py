@@ -1,0 +1,138 @@
+"""Decide, each time the loop would block, whether time advances, the real world is awaited, or the run ends.
+
+asyncio asks its selector to wait for files until the next timer. This selector does not wait: it looks whether a file
+is ready, and otherwise moves the virtual clock to the timer. That is the whole of virtual time; all else is asyncio's.
+"""
+
+from __future__ import annotations
+
+import math
+import selectors
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor.testing.errors import DeadlockError, RealIOError, TimeLimitError
+from ratelimited_executor.testing.outstanding import Outstanding, describe_tasks
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
+
+    from ratelimited_executor.testing.virtual import VirtualEventLoop
+
+__all__ = ["VirtualSelector"]
+
+# The loop registers one end of a socket pair with which threads wake it. It waits for nobody.
+_SELF_PIPE_COUNT: Final = 1
+
+
+class VirtualSelector(selectors.BaseSelector):
+    """A real selector that never waits in real time, unless something real is outstanding."""
+
+    def __init__(self) -> None:
+        self._real = selectors.DefaultSelector()
+        self._loop: VirtualEventLoop
+        self._outstanding: Outstanding
+        self._limit_at = math.inf
+
+    def attach(self, loop: VirtualEventLoop, outstanding: Outstanding, limit_at: float) -> None:
+        """Tell the selector whose time it moves, and where that time must end."""
+        self._loop = loop
+        self._outstanding = outstanding
+        self._limit_at = limit_at
+
+    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Register a file, as in the base class."""
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        """Unregister a file, as in the base class."""
+        return self._real.unregister(fileobj)
+
+    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Change a registration, as in the base class."""
+        return self._real.modify(fileobj, events, data)
+
+    def close(self) -> None:
+        """Close the real selector."""
+        self._real.close()
+
+    def get_key(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        """Return the registration of a file, as in the base class."""
+        return self._real.get_key(fileobj)
+
+    def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
+        """Return all registrations, the loop's own among them."""
+        return self._real.get_map()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return the files that are ready, after time has advanced if nothing else can happen.
+
+        Args:
+            timeout: what asyncio asks for: 0 if callbacks are ready, None if no timer is scheduled, else seconds.
+
+        Raises:
+            DeadlockError: if nothing can ever happen.
+            RealIOError: if something real is outstanding, and the policy or the patience forbids to wait.
+            TimeLimitError: if time has passed, or would pass, the limit.
+        """
+        loop = self._loop
+        if loop.clock.monotonic() > self._limit_at:
+            self._end_of_time()
+        # A poll is a system call. It is left out as long as the answer is known to be: nothing.
+        if len(self._real.get_map()) > _SELF_PIPE_COUNT or loop.has_signal_handlers():
+            events = self._real.select(0)
+            if events:
+                return events
+        if timeout is not None and timeout <= 0:
+            return []
+        if loop.has_ready():  # a thread called in since asyncio computed the timeout
+            return []
+        return self._would_block()
+
+    def _would_block(self) -> list[tuple[selectors.SelectorKey, int]]:
+        loop, outstanding = self._loop, self._outstanding
+        has_files = len(self._real.get_map()) > _SELF_PIPE_COUNT
+        has_threads = outstanding.has_threads()
+        has_processes = outstanding.has_processes()
+        when = loop.next_timer()
+        if has_threads or has_files or has_processes:
+            if loop.real_io == "ignore":
+                if when is None:
+                    return self._wait()
+            elif has_threads or loop.real_io == "wait":
+                return self._wait()
+            else:
+                raise RealIOError(now=loop.time(), outstanding=self._describe())
+        if when is None:
+            if loop.has_signal_handlers() and loop.real_io == "wait":
+                return self._wait()
+            raise DeadlockError(now=loop.time(), tasks=describe_tasks(loop), signals=loop.has_signal_handlers())
+        if when > loop.time():
+            if when > self._limit_at:
+                loop.clock._advance_to(self._limit_at)
+                self._end_of_time()
+            loop.clock._advance_to(when)
+        return []
+
+    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait in real time, with the virtual clock standing still."""
+        patience = self._loop.patience
+        deadline = time.monotonic() + patience
+        while True:
+            events = self._real.select(max(0.0, deadline - time.monotonic()))
+            if events or self._loop.has_ready():
+                return events
+            if time.monotonic() >= deadline:
+                raise RealIOError(now=self._loop.time(), outstanding=self._describe(), waited=patience)
+
+    def _describe(self) -> tuple[str, ...]:
+        keys = [key for key in self._real.get_map().values() if key.fd != self._loop.self_pipe_fd()]
+        texts = self._outstanding.describe(keys)
+        return texts or ("a signal, for which a handler is installed",)
+
+    def _end_of_time(self) -> None:
+        # The limit moves on by its own length, so that the clean-up after the error may still use timers.
+        limit = self._limit_at
+        self._limit_at = max(self._loop.time(), limit) + self._loop.limit
+        raise TimeLimitError(limit=self._loop.limit, tasks=describe_tasks(self._loop))
