@@ -10,6 +10,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .auditing import AuditReport as AuditReport
+    from .auditing import RateHistory as RateHistory
+    from .auditing import audit as audit
+    from .auditing import worst_window as worst_window
     from .clock import VirtualClock as VirtualClock
     from .errors import DeadlockError as DeadlockError
     from .errors import RealIOError as RealIOError
@@ -22,8 +26,10 @@ if TYPE_CHECKING:
     from .virtual import VirtualEventLoop as VirtualEventLoop
 
 __all__ = [
+    "AuditReport",
     "DeadlockError",
     "Hold",
+    "RateHistory",
     "RealIOError",
     "RealIOPolicy",
     "TimeLimitError",
@@ -31,12 +37,16 @@ __all__ = [
     "VirtualEventLoop",
     "VirtualLoopFactory",
     "VirtualTimeError",
+    "audit",
     "run_virtual",
+    "worst_window",
 ]
 
 _MODULES = {
+    "AuditReport": "auditing",
     "DeadlockError": "errors",
     "Hold": "outstanding",
+    "RateHistory": "auditing",
     "RealIOError": "errors",
     "RealIOPolicy": "virtual",
     "TimeLimitError": "errors",
@@ -44,7 +54,9 @@ _MODULES = {
     "VirtualEventLoop": "virtual",
     "VirtualLoopFactory": "running",
     "VirtualTimeError": "errors",
+    "audit": "auditing",
     "run_virtual": "running",
+    "worst_window": "auditing",
 }
 
 

@@ -14,12 +14,13 @@ This module is imported in every run of pytest, so it imports nothing but pytest
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from ratelimited_executor.testing.auditing import AuditReport
     from ratelimited_executor.testing.clock import VirtualClock
     from ratelimited_executor.testing.running import VirtualLoopFactory
     from ratelimited_executor.testing.virtual import VirtualEventLoop
@@ -107,6 +108,14 @@ def virtual_loop(request: pytest.FixtureRequest) -> Iterator[VirtualEventLoop]:
 def virtual_clock(virtual_loop: VirtualEventLoop) -> VirtualClock:
     """Return the clock of the virtual event loop that the test runs on."""
     return virtual_loop.clock
+
+
+@pytest.fixture
+def audit() -> Callable[..., AuditReport]:
+    """Return :func:`ratelimited_executor.testing.audit`: check the times of starts against a rate."""
+    from ratelimited_executor.testing.auditing import audit as function
+
+    return function
 
 
 def _is_async(item: pytest.Item) -> bool:

@@ -1,0 +1,255 @@
+"""Check when tasks started against the law of ``Paced``, and find the worst window.
+
+Phi(t) is the integral of the rate. The law: for every window [a, b], its ends included,
+
+    starts in [a, b]  <=  Phi(b) - Phi(a - slack) + 1
+
+Only windows from one start to another can be worst, as shrinking a window to the starts within it takes away permits
+and no starts. Number the starts 0, 1, 2, ... by time: the starts from i to j exceed the law by
+
+    (j - Phi(t_j)) - (i - Phi(t_i - slack))
+
+so one pass finds the worst window: for each j, the least of the second terms so far. Cost: O(n log n) for the sort,
+then O(n + changes of the rate), about 1 microsecond a start.
+
+Floats enter once: each time is read as a whole number of nanoseconds after the first start. All that follows is in
+integers, of a unit that divides one permit and each rate's permits per nanosecond. Rejected: floats throughout (a
+start at the float next to its permit's time becomes a violation of 1e-17) and fractions (20 times slower).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from ratelimited_executor._core.rates import Rate, RateLike
+
+__all__ = ["AuditReport", "RateHistory", "audit", "worst_window"]
+
+RateHistory: TypeAlias = Sequence[tuple[float, RateLike]]
+
+NS_PER_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """The worst window, and whether it keeps the law.
+
+    Attributes:
+        worst_excess: starts in the worst window beyond what the law allows there; <= 0 means that the law holds
+            everywhere; ``-inf`` if no window is limited.
+        start: when the worst window begins: the time of its first start.
+        end: when it ends: the time of its last start.
+        count: starts in it, both ends included.
+        allowed: starts that the law allows in it, tolerance included.
+        total: starts audited.
+    """
+
+    worst_excess: float
+    start: float
+    end: float
+    count: int
+    allowed: float
+    total: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the law holds in every window."""
+        return self.worst_excess <= 0
+
+    def __str__(self) -> str:
+        if math.isinf(self.worst_excess):
+            return f"law kept: {self.total} start(s), none in a limited window"
+        verdict = "law kept" if self.ok else f"LAW BROKEN by {self.worst_excess:.6g}"
+        return (
+            f"{verdict}: the worst window of {self.total} start(s) is [{self.start:.9f}, {self.end:.9f}], "
+            f"{self.end - self.start:.9f} s long, with {self.count} start(s) where {self.allowed:.6f} are allowed"
+        )
+
+
+def audit(starts: Iterable[float], rate: RateLike | RateHistory, *, slack: float = 0.02) -> AuditReport:
+    """Find the window of starts that exceeds the law of ``Paced`` most, or comes closest to it.
+
+    Exact but for reading the times, for which both ends of a window are moved outwards by a tolerance: 1 ns, and two
+    units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for seconds
+    since the epoch). So rounding makes no lawful history a violation, and what exceeds the law by more than twice the
+    tolerance's worth of permits is found. ``allowed`` includes it.
+
+    Args:
+        starts: times in seconds, on one scale, finite, in any order.
+        rate: whatever ``Rate.of`` takes, or its history on the same scale as the starts: ``(time, rate)`` pairs in
+            order of time, each in force from its time on; the first also before its time.
+        slack: seconds for which a permit may be taken after its time, finite, >= 0.
+
+    Raises:
+        TypeError: if an argument is of the wrong kind.
+        ValueError: if a time is not finite, ``slack`` is negative, or the history is empty or out of order.
+
+    >>> report = audit([0.0, 0.1, 0.2, 0.2, 0.3], rate=10)
+    >>> print(report)  # doctest: +ELLIPSIS
+    LAW BROKEN by 0.8: the worst window of 5 start(s) is [0.000000000, 0.200000000], ... 4 start(s) where 3.200000 ...
+    """
+    times = _sorted_times("starts", starts)
+    slack_ns = round(_exact("slack", slack) * NS_PER_SECOND)
+    history = _read_history(rate)
+    if not times:
+        return AuditReport(worst_excess=-math.inf, start=0.0, end=0.0, count=0, allowed=math.inf, total=0)
+    tolerance_ns = 1 + math.ceil(2 * NS_PER_SECOND * math.ulp(max(-times[0], times[-1])))
+    stamps = _nanoseconds(times, times[0])
+    changes = [(0 if time is None else round((time - times[0]) * NS_PER_SECOND), known) for time, known in history]
+    unit, worst = _scan(stamps, changes, slack_ns + tolerance_ns, tolerance_ns)
+    if worst is None:
+        return AuditReport(
+            worst_excess=-math.inf, start=times[0], end=times[0], count=0, allowed=math.inf, total=len(times)
+        )
+    excess, first, last = Fraction(worst[0], unit), worst[1], worst[2]
+    count = last - first + 1
+    return AuditReport(
+        worst_excess=float(excess),
+        start=times[first],
+        end=times[last],
+        count=count,
+        allowed=float(count - excess),
+        total=len(times),
+    )
+
+
+def _scan(
+    stamps: list[int], changes: list[tuple[int, Rate]], before_ns: int, after_ns: int
+) -> tuple[int, tuple[int, int, int] | None]:
+    """Return the unit, and the worst window as (excess in units, first start, last start); None if none is limited.
+
+    Between windows that exceed the law equally, the one that ends first is returned, and of those the longest.
+    """
+    begins, ends = _Phase(changes), _Phase(changes)
+    unit = begins.unit
+    worst: tuple[int, int, int] | None = None
+    unlimited = lowest = lowest_at = 0
+    for number, stamp in enumerate(stamps):
+        credit = number * unit
+        begins.move_to(stamp - before_ns)
+        level = credit - begins.phase
+        # A window that touches unlimited time allows anything: only begins after it can be worst.
+        if begins.unlimited_ns > unlimited or level < lowest or number == 0:
+            unlimited, lowest, lowest_at = begins.unlimited_ns, level, number
+        ends.move_to(stamp + after_ns)
+        if ends.unlimited_ns == unlimited:
+            excess = credit - ends.phase - lowest
+            if worst is None or excess > worst[0]:
+                worst = (excess, lowest_at, number)
+    return unit, worst
+
+
+class _Phase:
+    """Phi along a history, at a time that only moves forward, in whole units.
+
+    ``phase / unit`` is Phi in permits, apart from a constant; ``unlimited_ns`` counts the nanoseconds of infinite rate,
+    which ``phase`` leaves out.
+    """
+
+    __slots__ = ("_at", "_next", "_pieces", "_slope", "phase", "unit", "unlimited_ns")
+
+    def __init__(self, changes: list[tuple[int, Rate]]) -> None:
+        ratios = [rate.per_second for _, rate in changes]
+        self.unit = math.lcm(*(NS_PER_SECOND * ratio.denominator for ratio in ratios if ratio is not None))
+        slopes = [None if ratio is None else int(ratio * self.unit / NS_PER_SECOND) for ratio in ratios]
+        self._pieces = [(time, slope) for (time, _), slope in zip(changes, slopes, strict=True)]
+        # The first rate also holds before its time, so its line may be followed backwards from there.
+        self._at, self._slope = self._pieces[0]
+        self._next = 1
+        self.phase = 0
+        self.unlimited_ns = 0
+
+    def move_to(self, time: int) -> None:
+        """Move on to a time in nanoseconds."""
+        pieces = self._pieces
+        while self._next < len(pieces) and pieces[self._next][0] <= time:
+            changed_at, slope = pieces[self._next]
+            self._move(changed_at)
+            self._slope = slope
+            self._next += 1
+        self._move(time)
+
+    def _move(self, time: int) -> None:
+        if self._slope is None:
+            self.unlimited_ns += time - self._at
+        else:
+            self.phase += self._slope * (time - self._at)
+        self._at = time
+
+
+def worst_window(starts: Iterable[float], width: float) -> tuple[int, float]:
+    """Find the most starts in any window of a given width, both ends included.
+
+    Args:
+        starts: times in seconds, finite, in any order; read to the nearest nanosecond after the first.
+        width: seconds, finite, >= 0.
+
+    Returns:
+        how many starts, and the time of the first of them; of equal windows the earliest. ``(0, 0.0)`` for no starts.
+
+    Raises:
+        ValueError: if a time or the width is not finite, or the width is negative.
+
+    >>> worst_window([0.0, 0.5, 1.0, 1.25, 1.5], width=0.5)
+    (3, 1.0)
+    """
+    times = _sorted_times("starts", starts)
+    width_ns = round(_exact("width", width) * NS_PER_SECOND)
+    best, best_start = 0, 0.0
+    stamps = _nanoseconds(times, times[0]) if times else []
+    first = 0
+    for last, stamp in enumerate(stamps):
+        while stamp - stamps[first] > width_ns:
+            first += 1
+        if last - first + 1 > best:
+            best, best_start = last - first + 1, times[first]
+    return best, best_start
+
+
+def _sorted_times(name: str, values: Iterable[float]) -> list[float]:
+    times = sorted(map(float, values))
+    # Sorting leaves no order around NaN, so each value is looked at.
+    if not all(map(math.isfinite, times)):
+        raise ValueError(
+            f"{name} must be finite times in seconds, got {next(t for t in times if not math.isfinite(t))}"
+        )
+    return times
+
+
+def _nanoseconds(times: list[float], origin: float) -> list[int]:
+    return [round((time - origin) * NS_PER_SECOND) for time in times]
+
+
+def _exact(name: str, value: float) -> Fraction:
+    """Return seconds at their shortest decimal value, as rates are read."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
+        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number of seconds >= 0, got {value!r}")
+    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+def _read_history(rate: RateLike | RateHistory) -> list[tuple[float | None, Rate]]:
+    """Return (time, rate) pairs; None stands for any time, where there is but one rate."""
+    if isinstance(rate, (Rate, str)) or not isinstance(rate, Iterable):
+        return [(None, Rate.of(rate))]
+    pairs: list[tuple[float | None, Rate]] = []
+    latest = -math.inf
+    for entry in rate:
+        if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
+            raise TypeError(f"rate must be a rate or a sequence of (time, rate) pairs, got the entry {entry!r}")
+        time = float(entry[0])
+        if not math.isfinite(time):
+            raise ValueError(f"rate must have finite times, got {time!r}")
+        if time < latest:
+            raise ValueError(f"rate must have its times in order, got {time!r} after {latest!r}")
+        latest = time
+        pairs.append((time, Rate.of(entry[1])))
+    if not pairs:
+        raise ValueError("rate must have at least one (time, rate) pair, got none")
+    return pairs
