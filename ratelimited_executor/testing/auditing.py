@@ -222,6 +222,8 @@ def _sorted_times(name: str, values: Iterable[float]) -> list[float]:
 
 
 def _nanoseconds(times: list[float], origin: float) -> list[int]:
+    if not math.isfinite((times[-1] - origin) * NS_PER_SECOND):
+        raise ValueError(f"starts must lie within 1e299 s of each other, got {origin!r} and {times[-1]!r}")
     return [round((time - origin) * NS_PER_SECOND) for time in times]
 
 

@@ -103,6 +103,10 @@ class Outstanding:
             count += sum(1 for _ in self._anyio_workers())
         return count > self._lent
 
+    def has_holds(self) -> bool:
+        """Whether a hold is outstanding, which counts under every policy: somebody asked for it by name."""
+        return len(self.holds) > self._lent
+
     def has_processes(self) -> bool:
         """Whether a process runs whose exit has not been reported."""
         if not self._processes:

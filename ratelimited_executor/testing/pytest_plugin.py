@@ -63,10 +63,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, 
     if "anyio_backend" in names and not _is_parametrized(item, "anyio_backend"):
         choice = pytest.param(backend, id="asyncio+virtual")
         item.add_marker(pytest.mark.parametrize("anyio_backend", [choice], scope="module"))
-    if not item.config.pluginmanager.hasplugin("asyncio"):
+    if not _has_loop_hook(item):
+        if item.config.pluginmanager.hasplugin("asyncio") and "anyio_backend" not in names:
+            raise pytest.UsageError(
+                "virtual_time needs pytest-asyncio >= 1.4, whose tests take their loops from a hook"
+            )
         return (yield)
-    if not hasattr(item.ihook, _LOOP_FACTORIES):
-        raise pytest.UsageError("virtual_time needs pytest-asyncio >= 1.4, whose tests take their loops from a hook")
     chooser = _LoopChooser(backend[1]["loop_factory"])
     item.config.pluginmanager.register(chooser)
     try:
@@ -125,6 +127,11 @@ def _is_async(item: pytest.Item) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(function)) if callable(function) else False
 
 
+def _has_loop_hook(item: pytest.Item) -> bool:
+    """Whether pytest-asyncio is there, in a version that asks a hook for its loops."""
+    return hasattr(item.ihook, _LOOP_FACTORIES)
+
+
 def _wants_virtual_time(item: pytest.Item, fixture_names: list[str]) -> bool:
     for mark in item.iter_markers():
         if mark.name in (_VIRTUAL, _REAL):
@@ -149,7 +156,7 @@ def _loop_scope(item: pytest.Item) -> str:
     """Return among which tests pytest-asyncio shares a loop; every other plugin gives each test its own."""
     mark = item.get_closest_marker("asyncio")
     asked = (mark.kwargs.get("loop_scope") or mark.kwargs.get("scope")) if mark is not None else None
-    if asked is None and item.config.pluginmanager.hasplugin("asyncio"):
+    if asked is None and _has_loop_hook(item):
         asked = item.config.getini("asyncio_default_test_loop_scope")
     return str(asked or "function")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import math
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
-from ratelimited_executor.testing.virtual import DEFAULT_PATIENCE, RealIOPolicy, VirtualEventLoop
+from ratelimited_executor.testing.errors import VirtualTimeError
+from ratelimited_executor.testing.virtual import DEFAULT_PATIENCE, RealIOPolicy, VirtualEventLoop, check_settings
 
 __all__ = ["VirtualLoopFactory", "run_virtual"]
 
@@ -48,8 +50,19 @@ def run_virtual(
     'a day later'
     """
     factory = VirtualLoopFactory(seed=seed, start_wall=start_wall, real_io=real_io, limit=limit, patience=patience)
-    with asyncio.Runner(debug=debug, loop_factory=factory) as runner:
-        return runner.run(main)
+    runner = asyncio.Runner(debug=debug, loop_factory=factory)
+    try:
+        result = runner.run(main)
+    except VirtualTimeError:
+        # What stopped the run may well stop the clean-up, too; the first error is the one that says why.
+        with contextlib.suppress(VirtualTimeError):
+            runner.close()
+        raise
+    except BaseException:
+        runner.close()
+        raise
+    runner.close()
+    return result
 
 
 class VirtualLoopFactory:
@@ -67,6 +80,7 @@ class VirtualLoopFactory:
         limit: float = math.inf,
         patience: float = DEFAULT_PATIENCE,
     ) -> None:
+        check_settings(start_wall=start_wall, real_io=real_io, limit=limit, patience=patience)
         self._make = functools.partial(
             VirtualEventLoop, seed=seed, start_wall=start_wall, real_io=real_io, limit=limit, patience=patience
         )

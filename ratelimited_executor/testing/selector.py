@@ -98,7 +98,7 @@ class VirtualSelector(selectors.BaseSelector):
         when = loop.next_timer()
         if has_threads or has_files or has_processes:
             if loop.real_io == "ignore":
-                if when is None:
+                if when is None or outstanding.has_holds():
                     return self._wait()
             elif has_threads or loop.real_io == "wait":
                 return self._wait()

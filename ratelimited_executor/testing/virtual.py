@@ -48,8 +48,8 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         seed: of :attr:`random`, a generator for the program under test; the loop itself uses no random numbers.
         start_wall: seconds since the epoch at the start.
         real_io: ``"raise"`` a :class:`RealIOError` that names it; ``"wait"`` for it in real time, up to ``patience``,
-            with the clock standing still; or ``"ignore"`` it and every thread, and advance: the caller vouches that
-            they report nothing meanwhile, or that it does not matter. May be changed at any time.
+            with the clock standing still; or ``"ignore"`` it and every thread without a hold, and advance: the caller
+            vouches that they report nothing meanwhile, or that it does not matter. May be changed at any time.
         limit: virtual seconds after which :class:`TimeLimitError` ends the run, > 0.
         patience: real seconds to wait at a time for something real to report, > 0.
     """
@@ -67,9 +67,10 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         limit: float = math.inf,
         patience: float = DEFAULT_PATIENCE,
     ) -> None:
-        self.real_io = real_io
-        self.limit: Final = _positive("limit", limit)
-        self.patience: Final = _positive("patience", patience)
+        check_settings(start_wall=start_wall, real_io=real_io, limit=limit, patience=patience)
+        self._real_io: RealIOPolicy = real_io
+        self.limit: Final = float(limit)
+        self.patience: Final = float(patience)
         self.clock: Final = VirtualClock(start_wall=start_wall)
         self.random: Final = random.Random(seed)
         self._task_count = 0
@@ -89,9 +90,8 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
 
     @real_io.setter
     def real_io(self, policy: RealIOPolicy) -> None:
-        if policy not in get_args(RealIOPolicy):
-            raise ValueError(f"real_io must be 'raise', 'wait' or 'ignore', got {policy!r}")
-        self._real_io: RealIOPolicy = policy
+        _check_policy(policy)
+        self._real_io = policy
 
     def block_for(self, seconds: float) -> None:
         """Let time pass while a callback runs: simulate one that blocks the loop for so many seconds."""
@@ -215,12 +215,24 @@ class _NumberedTask(asyncio.Task[_T]):
         return self.serial
 
 
-def _positive(name: str, value: float) -> float:
+def check_settings(*, start_wall: float, real_io: RealIOPolicy, limit: float, patience: float) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for a bad argument of :class:`VirtualEventLoop`, by name."""
+    VirtualClock(start_wall=start_wall)
+    _check_policy(real_io)
+    _check_positive("limit", limit)
+    _check_positive("patience", patience)
+
+
+def _check_policy(policy: RealIOPolicy) -> None:
+    if policy not in get_args(RealIOPolicy):
+        raise ValueError(f"real_io must be 'raise', 'wait' or 'ignore', got {policy!r}")
+
+
+def _check_positive(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, got {value!r}")
     if not value > 0:
         raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
-    return float(value)
 
 
 def _text(argument: str | bytes) -> str:
