@@ -10,6 +10,7 @@ all of this changes in the loop's own thread only, and the decision to advance t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import os
@@ -18,7 +19,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,11 +48,8 @@ class Hold:
 
     def release(self) -> None:
         """Let virtual time advance again as far as this hold is concerned."""
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: its time has ended
             self._loop.call_soon_threadsafe(self._open.pop, self, None)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
 
     def __enter__(self) -> Self:
         return self
@@ -115,15 +113,16 @@ class Outstanding:
             del self._processes[transport]
         return bool(self._processes)
 
-    def _anyio_workers(self) -> Iterable[Any]:
-        if _ANYIO_BACKEND not in sys.modules:
+    def _anyio_workers(self) -> Iterator[Any]:
+        """Yield the anyio threads of this loop that have not reported; what anyio may rename is looked up with care."""
+        worker_type = getattr(sys.modules.get(_ANYIO_BACKEND), "WorkerThread", None)
+        if worker_type is None:
             return
-        worker_type = sys.modules[_ANYIO_BACKEND].WorkerThread
         for thread in threading.enumerate():
-            if isinstance(thread, worker_type):
-                worker: Any = thread
-                if worker.loop is self._loop and not worker.stopping and worker not in worker.idle_workers:
-                    yield worker
+            if isinstance(thread, worker_type) and getattr(thread, "loop", None) is self._loop:
+                is_idle = thread in getattr(thread, "idle_workers", ())
+                if not is_idle and not getattr(thread, "stopping", False):
+                    yield thread
 
     def describe(self, keys: Iterable[selectors.SelectorKey]) -> tuple[str, ...]:
         """Name everything outstanding, one text each: threads, holds, processes, then the registered files."""

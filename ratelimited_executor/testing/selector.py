@@ -18,6 +18,7 @@ from ratelimited_executor.testing.outstanding import Outstanding, describe_tasks
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
+    from ratelimited_executor.testing.clock import VirtualClock
     from ratelimited_executor.testing.virtual import VirtualEventLoop
 
 __all__ = ["VirtualSelector"]
@@ -33,33 +34,32 @@ class VirtualSelector(selectors.BaseSelector):
         self._real = selectors.DefaultSelector()
         self._loop: VirtualEventLoop
         self._outstanding: Outstanding
+        self._file_count = 0
+        self._clock: VirtualClock
         self._limit_at = math.inf
 
     def attach(self, loop: VirtualEventLoop, outstanding: Outstanding, limit_at: float) -> None:
         """Tell the selector whose time it moves, and where that time must end."""
         self._loop = loop
+        self._clock = loop.clock
         self._outstanding = outstanding
         self._limit_at = limit_at
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
         """Register a file, as in the base class."""
-        return self._real.register(fileobj, events, data)
+        key = self._real.register(fileobj, events, data)
+        self._file_count += 1
+        return key
 
     def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
         """Unregister a file, as in the base class."""
-        return self._real.unregister(fileobj)
-
-    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Change a registration, as in the base class."""
-        return self._real.modify(fileobj, events, data)
+        key = self._real.unregister(fileobj)
+        self._file_count -= 1
+        return key
 
     def close(self) -> None:
         """Close the real selector."""
         self._real.close()
-
-    def get_key(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        """Return the registration of a file, as in the base class."""
-        return self._real.get_key(fileobj)
 
     def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
         """Return all registrations, the loop's own among them."""
@@ -76,23 +76,22 @@ class VirtualSelector(selectors.BaseSelector):
             RealIOError: if something real is outstanding, and the policy or the patience forbids to wait.
             TimeLimitError: if time has passed, or would pass, the limit.
         """
-        loop = self._loop
-        if loop.clock.monotonic() > self._limit_at:
+        if self._clock.monotonic() > self._limit_at:
             self._end_of_time()
         # A poll is a system call. It is left out as long as the answer is known to be: nothing.
-        if len(self._real.get_map()) > _SELF_PIPE_COUNT or loop.has_signal_handlers():
+        if self._file_count > _SELF_PIPE_COUNT or self._loop.has_signal_handlers():
             events = self._real.select(0)
             if events:
                 return events
         if timeout is not None and timeout <= 0:
             return []
-        if loop.has_ready():  # a thread called in since asyncio computed the timeout
+        if self._loop.has_ready():  # a thread called in since asyncio computed the timeout
             return []
         return self._would_block()
 
     def _would_block(self) -> list[tuple[selectors.SelectorKey, int]]:
         loop, outstanding = self._loop, self._outstanding
-        has_files = len(self._real.get_map()) > _SELF_PIPE_COUNT
+        has_files = self._file_count > _SELF_PIPE_COUNT
         has_threads = outstanding.has_threads()
         has_processes = outstanding.has_processes()
         when = loop.next_timer()

@@ -326,6 +326,53 @@ def test_listening_socket_and_connection_are_named_by_address() -> None:
     assert caught.value.outstanding[0].startswith(f"listening socket 127.0.0.1:{ports[0]} fd=")
 
 
+def test_connection_is_named_by_both_ends_and_what_is_awaited() -> None:
+    """A TCP connection on which reading and writing are awaited is named with both addresses and both callbacks."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        client.setblocking(False)
+        here, there = ("{}:{}".format(*address) for address in (client.getsockname(), client.getpeername()))
+
+        async def main() -> None:
+            _loop().add_reader(client, int)
+            written = asyncio.Event()
+            _loop().add_writer(client, written.set)
+            await written.wait()
+            _loop().remove_writer(client)
+            await asyncio.sleep(1)
+
+        with pytest.raises(RealIOError, match=rf"socket {here} -> {there} fd=\d+, reading by builtins.int"):
+            run_virtual(main())
+
+
+def test_bound_socket_is_named_by_its_own_address() -> None:
+    """A datagram socket has no other end to name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.setblocking(False)
+
+        async def main() -> None:
+            await _loop().sock_recv(receiver, 10)
+
+        with pytest.raises(RealIOError, match=rf"socket 127.0.0.1:{receiver.getsockname()[1]} fd="):
+            run_virtual(main())
+
+
+def test_closed_file_is_named_as_such() -> None:
+    """A pipe closed while it is still registered, a common mistake, is named as closed."""
+    reading, writing = os.pipe()
+
+    async def main() -> None:
+        _loop().add_reader(reading, int)
+        os.close(reading)
+        await asyncio.sleep(1)
+
+    try:
+        with pytest.raises(RealIOError, match=rf"closed file fd={reading}"):
+            run_virtual(main())
+    finally:
+        os.close(writing)
+
+
 @pytest.mark.real_time("the other end of the socket answers in real time")
 def test_wait_waits_for_a_socket_with_the_clock_standing_still(pair: tuple[socket.socket, socket.socket]) -> None:
     """Under ``wait`` the loop blocks until the socket reports; the virtual instant does not change."""
