@@ -204,6 +204,27 @@ def test_hold_makes_time_wait_for_a_thread_of_ones_own() -> None:
     assert ("from my thread", 0.0, 1.0) == run_virtual(main())
 
 
+@pytest.mark.real_time("a thread of our own takes real time")
+def test_a_hold_counts_under_ignore_too() -> None:
+    """Somebody asked for it by name, so not even ``ignore`` passes over a hold."""
+
+    async def main() -> float:
+        loop = _loop()
+        answer = loop.create_future()
+        hold = loop.hold("my thread")
+
+        def work() -> None:
+            with hold:
+                time.sleep(REAL_SECONDS)
+                loop.call_soon_threadsafe(lambda: answer.set_result(loop.time()))
+
+        threading.Thread(target=work).start()
+        await asyncio.sleep(1)
+        return await answer
+
+    assert 0.0 == run_virtual(main(), real_io="ignore")
+
+
 @pytest.mark.real_time("the patience with a hold is real")
 def test_a_hold_not_released_is_named() -> None:
     """A forgotten hold ends the run with an error that names it."""
@@ -294,10 +315,12 @@ def test_sockets_are_served_while_callbacks_keep_the_loop_busy(pair: tuple[socke
     """A loop that never blocks still polls its sockets."""
 
     async def main() -> bytes:
-        pair[1].send(b"data")
         receiver = asyncio.create_task(_loop().sock_recv(pair[0], 10))
-        while not receiver.done():
+        for turn in range(100):
+            if turn == 10:  # the socket is registered by now
+                pair[1].send(b"data")
             await asyncio.sleep(0)
+        assert receiver.done(), "the loop has not looked at its sockets in 90 turns"
         return receiver.result()
 
     assert b"data" == run_virtual(main())
@@ -547,6 +570,18 @@ def test_patience_with_a_signal_ends(gate: threading.Event) -> None:
 
     with pytest.raises(RealIOError, match="a signal, for which a handler is installed"):
         run_virtual(main(), real_io="wait", patience=PATIENCE)
+
+
+def test_a_call_that_arrives_while_the_loop_is_about_to_block_keeps_time_still() -> None:
+    """A thread may call in after asyncio has seen nothing ready: the selector looks again before it moves time."""
+    loop = VirtualEventLoop()
+    loop.call_later(5, int)
+    selector = loop._selector  # type: ignore[attr-defined]  # asyncio's; there is no other way between its two steps
+    loop.call_soon_threadsafe(int)
+
+    assert [] == selector.select(5.0)
+    assert 0.0 == loop.time()
+    loop.close()
 
 
 def test_a_call_from_a_thread_that_has_ended_runs_before_time_moves() -> None:
