@@ -210,7 +210,7 @@ def test_a_hold_counts_under_ignore_too() -> None:
 
     async def main() -> float:
         loop = _loop()
-        answer = loop.create_future()
+        answer: asyncio.Future[float] = loop.create_future()
         hold = loop.hold("my thread")
 
         def work() -> None:
