@@ -1,0 +1,5 @@
+"""The command line: ``run`` a bulk job under a rate, ``demo`` the product on real parts.
+
+``main`` guards the optional dependencies, ``commands`` parses; every other module holds one concern and does not know
+click. Nothing outside this package imports it.
+"""

@@ -1,0 +1,20 @@
+"""Exit statuses, plus the one error that ends the command with a status of its own."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["CommandError", "ExitStatus"]
+
+
+class ExitStatus(IntEnum):
+    """What the shell sees."""
+
+    DONE = 0  # every line ended in the state "done"
+    FAILED = 1  # some line failed, expired or was cancelled; the demo: the rate was not held
+    USAGE = 2  # bad usage or bad input, named on stderr
+    INTERRUPTED = 130  # SIGINT or SIGTERM; 128 + SIGINT, as shells count
+
+
+class CommandError(Exception):
+    """Bad usage or input that the user can mend; the command prints it and exits with status 2."""

@@ -1,0 +1,183 @@
+"""Raw lines from a file or a stream, read in blocks beside the event loop, in bounded memory.
+
+A regular file is read as fast as the disk gives; anything else (pipe, terminal, socket, FIFO) is asked with a time
+limit, so that a silent writer never holds a thread: the command must be able to stop while it waits for input.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Final
+
+from ratelimited_executor.cli.decoding import BadLineError
+from ratelimited_executor.cli.exits import CommandError
+
+__all__ = ["LineSource", "LineSplitter", "count_lines"]
+
+# Splitting a block holds the interpreter for about 0.3 ms; larger blocks would show in the lateness of starts.
+BLOCK_BYTES: Final = 256 * 1024
+# A longer line is refused by number: one line may not fill the memory.
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+# How long one look at a silent stream takes; also the delay before a signal is noticed while waiting for input.
+STREAM_POLL_S: Final = 0.2
+
+
+class LineSplitter:
+    """Cuts blocks of bytes into lines, newlines kept; pure."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []  # the unfinished line; joined once, so that a long line costs linear time
+        self._held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of an unfinished line are held."""
+        return self._held_bytes
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """Return the lines that the block completes."""
+        head, newline, rest = block.partition(b"\n")
+        if not newline:
+            self._hold(block)
+            return []
+        first = b"".join([*self._parts, head, newline])
+        self._parts.clear()
+        self._held_bytes = 0
+        if not rest:
+            return [first]
+        pieces = rest.split(b"\n")
+        self._hold(pieces.pop())
+        return [first, *(piece + b"\n" for piece in pieces)]
+
+    def finish(self) -> list[bytes]:
+        """Return the last line if the input did not end with a newline."""
+        last = b"".join(self._parts)
+        self._parts.clear()
+        self._held_bytes = 0
+        return [last] if last else []
+
+    def _hold(self, piece: bytes) -> None:
+        if piece:
+            self._parts.append(piece)
+            self._held_bytes += len(piece)
+
+
+class LineSource:
+    """Reads raw lines from a path, or from standard input if the path is ``-``; numbers them from 1.
+
+    All methods that read block for at most a disk access or ``STREAM_POLL_S``, so they are called in a worker thread.
+
+    Raises:
+        CommandError: if the file cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = "standard input" if path == "-" else path
+        self._owned = path != "-"
+        try:
+            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)) if self._owned else sys.stdin.fileno()
+            self._mode = os.fstat(self._fd).st_mode
+            if stat.S_ISDIR(self._mode):
+                raise IsADirectoryError(21, "Is a directory")
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{self.name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        self._splitter = LineSplitter()
+        self._read_count = 0
+        self.at_end = False
+
+    def __enter__(self) -> LineSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._owned:
+            os.close(self._fd)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether this is a regular file, which can be counted beforehand and read to its end at once."""
+        return stat.S_ISREG(self._mode)
+
+    @property
+    def is_standard_input(self) -> bool:
+        """Whether the lines come from standard input."""
+        return not self._owned
+
+    def is_same_file(self, path: str) -> bool:
+        """Whether a path names the very file that is read."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(path))
+        except OSError:
+            return False
+
+    def read(self) -> list[bytes]:
+        """Return the next lines; an empty list if none came in time, or at the end (see ``at_end``).
+
+        Raises:
+            BadLineError: if a line is longer than ``LINE_BYTES_MAX``; what is held of it goes to :meth:`rest`.
+            OSError: if reading fails.
+        """
+        if self.at_end or not self._is_ready():
+            return []
+        block = os.read(self._fd, BLOCK_BYTES)
+        lines = self._splitter.feed(block) if block else self._splitter.finish()
+        self.at_end = not block
+        self._read_count += len(lines)
+        if self._splitter.held_bytes > LINE_BYTES_MAX:
+            raise BadLineError(self._read_count + 1, f"longer than {LINE_BYTES_MAX // 1024**2} MiB")
+        return lines
+
+    def rest(self, *, quiet_s: float) -> Iterator[bytes]:
+        """Yield what was not read yet, as blocks of bytes; first what is held of an unfinished line.
+
+        A stream is given up once it was silent for ``quiet_s`` seconds: its writer may never end.
+        """
+        yield from self._splitter.finish()
+        silent_since = time.monotonic()
+        while not self.at_end:
+            if self._is_ready():
+                block = os.read(self._fd, BLOCK_BYTES)
+                self.at_end = not block
+                yield block
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since >= quiet_s:
+                return
+
+    def _is_ready(self) -> bool:
+        if self.is_file or sys.platform == "win32":  # Windows cannot select on pipes; there a read waits for its data
+            return True
+        return bool(select.select([self._fd], [], [], STREAM_POLL_S)[0])
+
+
+def count_lines(path: str, *, skip_blank: bool) -> int:
+    """Count the lines of a regular file, a last line without newline included.
+
+    Args:
+        path: the file, read once from its beginning in blocks.
+        skip_blank: leave out lines of white space, as JSON Lines does.
+    """
+    with open(path, "rb", buffering=0) as file:
+        blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
+        return _count_used(blocks) if skip_blank else _count_newlines(blocks)
+
+
+def _count_newlines(blocks: Iterable[bytes]) -> int:
+    total, last = 0, b"\n"
+    for block in blocks:
+        total += block.count(b"\n")
+        last = block[-1:]
+    return total + (last != b"\n")
+
+
+def _count_used(blocks: Iterable[bytes]) -> int:
+    splitter, total = LineSplitter(), 0
+    for block in blocks:
+        total += sum(1 for line in splitter.feed(block) if line.strip())
+    return total + sum(1 for line in splitter.finish() if line.strip())

@@ -1,0 +1,42 @@
+"""Durations as people type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ratelimited_executor.cli.durations import format_duration, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("0.5", 0.5),
+        ("10m", 600.0),
+        ("10min", 600.0),
+        ("1h30m", 5400.0),
+        ("1h 30m", 5400.0),
+        ("250ms", 0.25),
+        ("1.5h", 5400.0),
+        ("1D", 86400.0),
+    ],
+)
+def test_parse_duration_reads(text: str, seconds: float) -> None:
+    """Numbers are seconds, units add up."""
+    assert seconds == parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-1", "10x", "m", "1h30", "nan", "inf", "1e400", "9" * 400])
+def test_parse_duration_refuses(text: str) -> None:
+    """Anything that is no positive finite duration is refused with an example of one."""
+    with pytest.raises(ValueError, match="a duration looks like 90, 10m or 1h30m"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 ms"), (0.0123456, "12.3 ms"), (1.5, "1.5 s"), (59.96, "60 s"), (61, "1:01"), (3_661, "1:01:01")],
+)
+def test_format_duration_writes(seconds: float, text: str) -> None:
+    """Short durations have three digits, long ones whole seconds."""
+    assert text == format_duration(seconds)
