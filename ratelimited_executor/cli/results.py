@@ -1,0 +1,129 @@
+"""What became of each line, as JSON Lines, written while the run goes on.
+
+Rows are gathered for a moment and written by a worker thread, so that a slow disk delays no start. Memory is bounded:
+while too many rows wait for the disk, the run takes no further lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import BinaryIO, Final
+
+__all__ = ["ResultsWriter", "describe_error", "result_row"]
+
+# How long a row may stay in memory; a crash of the machine loses no more than this.
+FLUSH_EVERY_S: Final = 0.2
+# Rows that may wait for the disk.
+WAITING_ROWS_MAX: Final = 50_000
+# An error's text in a row or in the summary is cut here; some carry whole documents.
+ERROR_CHARS_MAX: Final = 2_000
+
+
+def describe_error(error: BaseException) -> str:
+    """Write an error as ``Type: message``, whatever its ``__str__`` does."""
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"<unprintable: {type(broken).__name__}>"
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name)[:ERROR_CHARS_MAX]
+
+
+def result_row(
+    number: int, state: str, lateness: float | None, *, result: object = None, error: BaseException | str | None = None
+) -> bytes:
+    """Return one row: ``line``, ``state``, ``lateness`` in seconds (null if never started), ``result`` or ``error``.
+
+    A result that is no JSON value is given by its ``repr``.
+    """
+    row: dict[str, object] = {"line": number, "state": state, "lateness": _rounded(lateness)}
+    if error is not None:
+        row["error"] = describe_error(error) if isinstance(error, BaseException) else error
+        return _encode(row)
+    try:
+        return _encode(row | {"result": result})
+    except (TypeError, ValueError, RecursionError):
+        return _encode(row | {"result": _repr(result)})
+
+
+class ResultsWriter:
+    """Writes rows to a file beside the event loop.
+
+    Args:
+        file: opened for writing; it stays the caller's to close.
+        files: runs the writing; not the loop's own threads, which the target may keep busy.
+        on_failure: called once, on the loop, if the file takes no more.
+    """
+
+    def __init__(self, file: BinaryIO, files: Executor, *, on_failure: Callable[[OSError], None]) -> None:
+        self._file = file
+        self._files = files
+        self._on_failure = on_failure
+        self._rows: list[bytes] = []
+        self._failure: OSError | None = None
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether so many rows wait for the disk that no more work should be begun."""
+        return len(self._rows) >= WAITING_ROWS_MAX
+
+    @property
+    def failure(self) -> OSError | None:
+        """The error that ended the writing, if one did."""
+        return self._failure
+
+    def add(self, row: bytes) -> None:
+        """Take one row; dropped if the file has failed."""
+        if self._failure is None:
+            self._rows.append(row)
+
+    async def run(self) -> None:
+        """Write what is gathered every moment, until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_EVERY_S)
+            if rows := self._rows:
+                self._rows = []
+                await _finished(asyncio.get_running_loop().run_in_executor(self._files, self._write, rows))
+                if self._failure is not None:
+                    self._on_failure(self._failure)
+                    return
+
+    def finish(self) -> None:
+        """Write the last rows at once; errors are kept in :attr:`failure`."""
+        rows, self._rows = self._rows, []
+        if self._failure is None:
+            self._write(rows)
+
+    def _write(self, rows: list[bytes]) -> None:
+        try:
+            self._file.write(b"".join(rows))
+            self._file.flush()
+        except OSError as error:
+            self._failure = error
+
+
+async def _finished(writing: asyncio.Future[None]) -> None:
+    """Wait to the end even when cancelled, as the thread must not write beside ``finish``; then be cancelled."""
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise
+
+
+def _encode(row: dict[str, object]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _rounded(lateness: float | None) -> float | None:
+    return None if lateness is None else round(lateness, 6)
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<unprintable {type(value).__name__}: {type(error).__name__}>"

@@ -1,0 +1,38 @@
+"""Percentiles in bounded memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ratelimited_executor.cli.histogram import DurationHistogram
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
+def test_quantiles_are_within_two_percent(scale: float) -> None:
+    """Whatever the size of the durations, a percentile is never too short and at most 2 % too long."""
+    source = random.Random(3)
+    values = sorted(source.expovariate(1) * scale + 1e-6 for _ in range(10_000))
+    histogram = DurationHistogram()
+    for value in values:
+        histogram.add(value)
+    for share in (0.5, 0.9, 0.99, 1.0):
+        exact = values[int(share * 10_000) - 1]
+        assert exact * 0.999999 <= histogram.quantile(share) <= exact * 1.021, share
+    assert (values[-1], 10_000) == (histogram.max, histogram.total)
+
+
+def test_an_empty_histogram_is_all_zero() -> None:
+    """No durations have no percentile; it is shown as 0."""
+    assert (0.0, 0.0) == (DurationHistogram().quantile(0.5), DurationHistogram().max)
+
+
+def test_memory_is_bounded() -> None:
+    """Nanoseconds to thirty years fit in fewer than two thousand buckets."""
+    histogram = DurationHistogram()
+    value = 0.0
+    while value < 1e9:
+        histogram.add(value)
+        value = value * 1.01 + 1e-9
+    assert len(histogram._counts) < 2_000

@@ -1,0 +1,109 @@
+"""Rows of the results file, and how they reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ratelimited_executor.cli.results import ResultsWriter, result_row
+
+
+class Unprintable:
+    """Raises where it is shown."""
+
+    def __repr__(self) -> str:
+        """Fail."""
+        raise RuntimeError("no")
+
+
+class UnprintableError(Exception):
+    """Raises where its message is asked for."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise RuntimeError("no")
+
+
+def loop_of_lists() -> list[object]:
+    """Return a list that contains itself."""
+    items: list[object] = []
+    items.append(items)
+    return items
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (None, "null"),
+        ({"a": [1, 2.5, "x"]}, '{"a": [1, 2.5, "x"]}'),
+        ({1}, '"{1}"'),
+        (float("nan"), '"nan"'),
+        (b"raw", "\"b'raw'\""),
+        ({(1, 2): 3}, '"{(1, 2): 3}"'),
+        (loop_of_lists(), '"[[...]]"'),
+        (Unprintable(), '"<unprintable Unprintable: RuntimeError>"'),
+        ("\ud800", '"\\ud800"'),
+        ("\u00e4", '"\u00e4"'),
+    ],
+)
+def test_row_holds_any_result_as_valid_json(result: object, text: str) -> None:
+    """JSON values are kept as they are, all others by their repr."""
+    row = result_row(3, "done", 0.00123456, result=result)
+    assert f'{{"line": 3, "state": "done", "lateness": 0.001235, "result": {text}}}\n'.encode() == row
+    json.loads(row)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("bad"), "ValueError: bad"),
+        (KeyError(), "KeyError"),
+        (UnprintableError(), "UnprintableError: <unprintable: RuntimeError>"),
+        ("was late", "was late"),
+    ],
+)
+def test_row_names_any_error(error: BaseException | str, text: str) -> None:
+    """An error is its type and message, or our own words; a line that never started has no lateness."""
+    expected = {"line": 3, "state": "failed", "lateness": None, "error": text}
+    assert expected == json.loads(result_row(3, "failed", None, error=error))
+
+
+class FullDisk(io.BytesIO):
+    """A file that takes nothing."""
+
+    def write(self, data: object, /) -> int:
+        """Refuse."""
+        raise OSError(28, "No space left on device")
+
+
+async def test_writer_reports_a_full_disk_once_and_keeps_nothing_more() -> None:
+    """The first failure is told on the loop; later rows do not fill the memory."""
+    failures: list[OSError] = []
+    with ThreadPoolExecutor(1) as files:
+        writer = ResultsWriter(FullDisk(), files, on_failure=failures.append)
+        writer.add(b"one\n")
+        await asyncio.wait_for(writer.run(), 10)
+        writer.add(b"two\n")
+        writer.finish()
+    assert [28] == [failure.errno for failure in failures]
+    assert not writer.is_congested
+
+
+async def test_writer_finishes_what_it_was_given() -> None:
+    """Rows are written in order, whether by the loop or at the end."""
+    file = io.BytesIO()
+    with ThreadPoolExecutor(1) as files:
+        writer = ResultsWriter(file, files, on_failure=lambda error: None)
+        running = asyncio.create_task(writer.run())
+        for number in range(1000):
+            writer.add(b"%d\n" % number)
+            if number == 500:
+                await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+        writer.finish()
+    assert [b"%d" % number for number in range(1000)] == file.getvalue().splitlines()
