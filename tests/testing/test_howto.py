@@ -21,6 +21,7 @@ def test_program_in_the_howto_runs(block: str) -> None:
 def test_tests_in_the_howto_pass(block: str, pytester: pytest.Pytester) -> None:
     """A block with tests passes under pytest-asyncio."""
     pytester.makepyfile(test_howto=block)
+    pytester.makefile(".ini", pytest="[pytest]\n")  # or pytest would look for one in every directory above
 
     result = pytester.runpytest("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
 

@@ -4,6 +4,13 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+
+@pytest.fixture(autouse=True)
+def own_settings(pytester: pytest.Pytester) -> None:
+    """Give each run a configuration of its own, or pytest would look for one in every directory above."""
+    pytester.makefile(".ini", pytest="[pytest]\n")
+
+
 ASYNCIO = ("-p", "no:anyio", "-o", "asyncio_default_fixture_loop_scope=function")
 AUTO = (*ASYNCIO, "-o", "asyncio_mode=auto")
 STRICT = (*ASYNCIO, "-o", "asyncio_mode=strict")
