@@ -1,0 +1,153 @@
+"""A rate-limited scheduled executor for asyncio: millions of pending calls, started on time, under a rate.
+
+Names are imported when they are first used, so that ``import ratelimited_executor`` costs next to nothing: the pytest
+plugin lives in this package, and every pytest run of its users imports it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.ordering import TaskView as TaskView
+    from ratelimited_executor._core.ordering import default_order as default_order
+    from ratelimited_executor._core.ordering import earliest_due_first as earliest_due_first
+    from ratelimited_executor._core.ordering import latest_due_first as latest_due_first
+    from ratelimited_executor._core.queue import Pacing as Pacing
+    from ratelimited_executor._core.rates import Rate as Rate
+    from ratelimited_executor._core.repeating import MissedTick as MissedTick
+    from ratelimited_executor._core.repeating import OnError as OnError
+    from ratelimited_executor._core.states import TaskState as TaskState
+    from ratelimited_executor._runtime.batches import BatchHandle as BatchHandle
+    from ratelimited_executor._runtime.batches import BatchSummary as BatchSummary
+    from ratelimited_executor._runtime.batches import Outcome as Outcome
+    from ratelimited_executor._runtime.executor import RateLimitedExecutor as RateLimitedExecutor
+    from ratelimited_executor._runtime.futures import FuturesFace as FuturesFace
+    from ratelimited_executor._runtime.handles import CallHandle as CallHandle
+    from ratelimited_executor._runtime.handles import TaskHandle as TaskHandle
+    from ratelimited_executor._runtime.insight import Explanation as Explanation
+    from ratelimited_executor._runtime.insight import Hold as Hold
+    from ratelimited_executor._runtime.insight import Statistics as Statistics
+    from ratelimited_executor._runtime.manager import ExecutorManager as ExecutorManager
+    from ratelimited_executor._runtime.permit import Permit as Permit
+    from ratelimited_executor._runtime.policy import Paced as Paced
+    from ratelimited_executor._runtime.policy import WhenFull as WhenFull
+    from ratelimited_executor._runtime.repeating import RepeatingHandle as RepeatingHandle
+    from ratelimited_executor.abc import Clock as Clock
+    from ratelimited_executor.abc import Peers as Peers
+    from ratelimited_executor.exceptions import BacklogFullError as BacklogFullError
+    from ratelimited_executor.exceptions import ExecutorNotStartedError as ExecutorNotStartedError
+    from ratelimited_executor.exceptions import ExecutorStoppedError as ExecutorStoppedError
+    from ratelimited_executor.exceptions import IllegalTransitionError as IllegalTransitionError
+    from ratelimited_executor.exceptions import RateLimitedExecutorError as RateLimitedExecutorError
+    from ratelimited_executor.exceptions import RunTimeoutError as RunTimeoutError
+    from ratelimited_executor.exceptions import TaskExpiredError as TaskExpiredError
+    from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
+    from ratelimited_executor.peers.static import StaticPeers as StaticPeers
+
+__all__ = [
+    "BacklogFullError",
+    "BatchHandle",
+    "BatchSummary",
+    "CallHandle",
+    "Clock",
+    "ExecutorManager",
+    "ExecutorNotStartedError",
+    "ExecutorStoppedError",
+    "Explanation",
+    "FuturesFace",
+    "Hold",
+    "IllegalTransitionError",
+    "MissedTick",
+    "OnError",
+    "Outcome",
+    "Paced",
+    "Pacing",
+    "Peers",
+    "Permit",
+    "Rate",
+    "RateLimitedExecutor",
+    "RateLimitedExecutorError",
+    "RepeatingHandle",
+    "RunTimeoutError",
+    "StaticPeers",
+    "Statistics",
+    "TaskExpiredError",
+    "TaskHandle",
+    "TaskState",
+    "TaskView",
+    "WhenFull",
+    "WrongLoopError",
+    "default_order",
+    "earliest_due_first",
+    "latest_due_first",
+]
+
+_MODULES: Final = {
+    "_core.ordering": (
+        "TaskView",
+        "default_order",
+        "earliest_due_first",
+        "latest_due_first",
+    ),
+    "_core.queue": ("Pacing",),
+    "_core.rates": ("Rate",),
+    "_core.repeating": (
+        "MissedTick",
+        "OnError",
+    ),
+    "_core.states": ("TaskState",),
+    "_runtime.batches": (
+        "BatchHandle",
+        "BatchSummary",
+        "Outcome",
+    ),
+    "_runtime.executor": ("RateLimitedExecutor",),
+    "_runtime.futures": ("FuturesFace",),
+    "_runtime.handles": (
+        "CallHandle",
+        "TaskHandle",
+    ),
+    "_runtime.insight": (
+        "Explanation",
+        "Hold",
+        "Statistics",
+    ),
+    "_runtime.manager": ("ExecutorManager",),
+    "_runtime.permit": ("Permit",),
+    "_runtime.policy": (
+        "Paced",
+        "WhenFull",
+    ),
+    "_runtime.repeating": ("RepeatingHandle",),
+    "abc": (
+        "Clock",
+        "Peers",
+    ),
+    "exceptions": (
+        "BacklogFullError",
+        "ExecutorNotStartedError",
+        "ExecutorStoppedError",
+        "IllegalTransitionError",
+        "RateLimitedExecutorError",
+        "RunTimeoutError",
+        "TaskExpiredError",
+        "WrongLoopError",
+    ),
+    "peers.static": ("StaticPeers",),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

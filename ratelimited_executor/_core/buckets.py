@@ -1,0 +1,207 @@
+"""The tasks of one stretch of time, as parallel columns in order of arrival.
+
+Theory. What a pending task costs is less its bytes than the garbage collector's passes over it: one small object a task
+makes a million tracked objects, and adding them triggers collection after collection. So a bucket keeps plain columns
+(a due time in an ``array``, a callable, an argument tuple), a handle names a place in it, and no tracked object lives
+longer than the call that made it. Tasks that somebody awaits bring an object of their own, a *record*, which stands in
+the column of callables with :data:`RECORD` beside it.
+
+Arrival order is kept because nothing is compared until the bucket's time has come (see ``due_order.py``).
+
+Cancelling frees what the task held at once, and the place in the columns later: when more than half of the places are
+empty, the survivors move together, and handles find their place by bisection in the column of first places. Amortised
+O(1) a cancel. Above :data:`STEP` places the move goes in steps, so that no call holds the loop. A bucket whose time has
+come is not compacted: it lives for less than one width more, unless its tasks overflow.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Iterator
+    from contextvars import Context
+
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["RECORD", "STEP", "Bucket", "name_of"]
+
+RECORD: Final[Any] = object()  # in the column of arguments: the callable beside it is a record
+STEP: Final = 8192  # places moved at a stretch: about a millisecond
+_SPARE_COUNT: Final = 64  # empty places that never matter
+
+
+class Bucket:
+    """Columns of tasks; a task is the same position in each of them.
+
+    Attributes:
+        dues: loop time at which each task is due.
+        calls: the callable of each task, or its record; None once it has started or was cancelled.
+        args: its positional arguments, :data:`RECORD` beside a record.
+        contexts: the context variables it was scheduled with; None as long as no task of the bucket had any.
+        gone: how many tasks of the columns have started, expired or been cancelled.
+        has_records: whether any of the callables may be a record.
+        opened: whether its time has come, so that positions must not move any more.
+    """
+
+    __slots__ = (
+        "_boundary", "_late", "_origin", "args", "calendar", "calls", "contexts", "dues", "gone",
+        "has_records", "opened", "shift",
+    )  # fmt: skip
+
+    def __init__(self, calendar: Any) -> None:
+        self.dues = array("d")
+        self.calls: list[Any] = []
+        self.args: list[Any] = []
+        self.contexts: list[Context | None] | None = None
+        self.gone = 0
+        self.has_records = False
+        self.opened = False
+        self.shift = 0  # how many places were removed: a new task's first place is shift + len(calls)
+        self._boundary = 0  # first places below it are looked up in _origin, the others are shifted
+        self._origin: array[int] | None = None  # first place of each task that has moved
+        self._late: list[int] | None = None  # first places cancelled while a compaction runs
+        self.calendar = calendar
+
+    @property
+    def live(self) -> int:
+        """How many tasks wait in the columns."""
+        return len(self.calls) - self.gone
+
+    def add(self, due: float, call: Any, args: Any, context: Context | None = None) -> int:
+        """Append a task and return its first place, by which :meth:`cancel` finds it later."""
+        if context is not None or self.contexts is not None:
+            if self.contexts is None:
+                self.contexts = [None] * len(self.calls)
+            self.contexts.append(context)
+        self.dues.append(due)
+        self.calls.append(call)
+        self.args.append(args)
+        return self.shift + len(self.calls) - 1
+
+    def add_record(self, record: Record) -> None:
+        """Append a record."""
+        self.has_records = True
+        record._place = self
+        self.add(record._due, record, RECORD)
+
+    def cancel(self, place: int) -> bool:
+        """Remove the task whose first place is ``place``; False if it has started or gone before."""
+        position = self._position(place)
+        if position is None or self.calls[position] is None:
+            return False
+        self.clear(position)
+        if self._late is not None:
+            self._late.append(place)
+        self._check()
+        return True
+
+    def cancel_record(self) -> None:
+        """Note that a record in the columns has left the waiting state; its place is freed later."""
+        self.gone += 1
+        self._check()
+
+    def clear(self, position: int) -> None:
+        """Empty a place, because its task starts, moves on or is cancelled."""
+        self._empty(position)
+        self.gone += 1
+
+    def discard(self) -> None:
+        """Free all columns: every task has gone, and handles may still point here."""
+        self.gone = 0
+        self._boundary = self.shift = 1 << 62
+        self._origin = None
+        self.dues = array("d")
+        self.calls = []
+        self.args = []
+        self.contexts = None
+
+    def positions(self) -> Iterator[int]:
+        """Walk the positions of the tasks that wait."""
+        return (position for position in range(len(self.calls)) if self.is_waiting(position))
+
+    def is_waiting(self, position: int) -> bool:
+        """Whether the task at ``position`` still waits here."""
+        call = self.calls[position]
+        return call is not None and (self.args[position] is not RECORD or _waits(call, self))
+
+    def due_of(self, position: int) -> float:
+        """Return the loop time at which a task is due."""
+        return self.dues[position]
+
+    def name_of(self, position: int) -> str:
+        """Return what a task is called: the name of its callable."""
+        return name_of(self.calls[position])
+
+    def compact(self) -> Iterator[None]:
+        """Move the survivors together, :data:`STEP` places between two yields; gives up if the bucket is opened."""
+        fresh = Bucket(self.calendar)
+        origin: array[int] = array("Q")
+        self._late = []
+        position = 0
+        while position < len(self.calls):
+            stop = min(position + STEP, len(self.calls))
+            for survivor in filter(self.is_waiting, range(position, stop)):
+                context = None if self.contexts is None else self.contexts[survivor]
+                fresh.add(self.dues[survivor], self.calls[survivor], self.args[survivor], context)
+                origin.append(self._place(survivor))
+            position = stop
+            yield
+            if self.opened:
+                self._late = None
+                return
+        late, self._late = self._late, None
+        self._boundary = self.shift + len(self.calls)
+        self.shift = self._boundary - len(fresh.calls)
+        self.gone -= len(self.calls) - len(fresh.calls)  # what is left are those that went after they had been moved
+        self._origin = origin
+        self.dues, self.calls, self.args, self.contexts = fresh.dues, fresh.calls, fresh.args, fresh.contexts
+        for place in late:
+            moved = self._position(place)
+            if moved is not None:
+                self._empty(moved)
+
+    def compact_with(self, chores: deque[Iterator[None]]) -> None:
+        """Move the survivors together: at once if the bucket is small, else as a chore."""
+        steps = self.compact()
+        if len(self.calls) <= STEP:
+            for _ in steps:
+                pass
+        else:
+            chores.append(steps)
+
+    def _check(self) -> None:
+        if not self.opened and self._late is None and self.gone > self.live + _SPARE_COUNT:
+            self.calendar.note_sparse(self)
+
+    def _empty(self, position: int) -> None:
+        self.calls[position] = None
+        self.args[position] = None
+        if self.contexts is not None:
+            self.contexts[position] = None
+
+    def _place(self, position: int) -> int:
+        """Return the first place of the task at ``position``."""
+        origin = self._origin
+        return origin[position] if origin is not None and position < len(origin) else position + self.shift
+
+    def _position(self, place: int) -> int | None:
+        """Return where the task of a first place is now; None if it has gone."""
+        if self._origin is None or place >= self._boundary:
+            position = place - self.shift
+            return position if 0 <= position < len(self.calls) else None
+        position = bisect_left(self._origin, place)
+        return position if position < len(self._origin) and self._origin[position] == place else None
+
+
+def name_of(call: Any) -> str:
+    """Return the qualified name of a callable, of the one inside a partial, or its type's."""
+    call = getattr(call, "func", call)
+    return getattr(call, "__qualname__", None) or type(call).__qualname__
+
+
+def _waits(record: Record, bucket: Bucket) -> bool:
+    return record._place is bucket

@@ -1,0 +1,463 @@
+"""Tasks by when they are due: a hashed timing wheel of buckets, the open interval in due order, and what is ready.
+
+A task travels down three levels. In the *future* it lies in the bucket of its interval: O(1) to add, nothing compared.
+When the interval begins its bucket is *opened* and put in due order (``due_order.py``); tasks that join the running
+interval are added there. When its due time has come it is *ready*, in the order of importance (``ready.py``).
+
+The buckets are as wide as the executor's interval, or an even part of it of at most a second: what is open is in memory
+twice, and what joins an open bucket is not compacted, so neither must last for an hour.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from ratelimited_executor._core.batches import BatchSource, RisingOrder
+from ratelimited_executor._core.buckets import RECORD, Bucket
+from ratelimited_executor._core.due_order import RUN_COUNT, DueOrder
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.ready import ReadyQueues
+from ratelimited_executor._core.timeline import NS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ratelimited_executor._core.ready import Place, Ready, Source
+    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.timeline import Timeline
+
+__all__ = ["PLAIN_RANK", "Calendar"]
+
+CallPlace: TypeAlias = "tuple[Bucket, int]"
+
+PLAIN_RANK: Final = (0, TaskClass.OTHER)  # of tasks without a record
+_IMMEDIATE_RANK: Final = (0, TaskClass.IMMEDIATE)
+_LEAD_COUNT_MIN: Final = 16384  # a bucket with more tasks is put in order before its time comes
+_LEAD_SECONDS_PER_TASK: Final = 1e-6  # measured: 0.3 to 0.6 microseconds
+_RESET_COUNT: Final = 1024  # an idle bucket with more places is freed
+
+
+class _Order(Protocol):
+    def prepare(self) -> bool: ...
+    def head(self) -> float: ...
+    def take(self, now: float, limit: int) -> Sequence[int]: ...
+
+
+class _Stream:
+    """One source whose interval has begun, and the order in which its tasks become due."""
+
+    __slots__ = ("order", "source")
+
+    def __init__(self, source: Bucket | BatchSource, order: _Order) -> None:
+        self.source = source
+        self.order = order
+
+
+class Calendar:
+    """All waiting tasks of one kind of an executor.
+
+    Args:
+        timeline: conversions and the width of a bucket.
+        now: loop time.
+        chores: where work that may wait is put, as iterators whose steps take about a millisecond.
+    """
+
+    __slots__ = (
+        "_ahead", "_batches", "_chores", "_current", "_current_group", "_epoch_offset", "_groups", "_numbers",
+        "_opened", "_parcels", "_per_second", "_timeline", "cancelled_count", "end", "future", "number", "on_cancelled", "opened_count", "ready",
+        "take_count_max",
+    )  # fmt: skip
+
+    def __init__(self, timeline: Timeline, now: float, chores: deque[Iterator[None]]) -> None:
+        self._timeline = timeline
+        self._chores = chores
+        self.future: dict[int, Bucket] = {}
+        self._parcels: dict[int, list[tuple[BatchSource, Sequence[int] | None]]] = {}
+        self._numbers: list[int] = []  # a heap of the keys of both
+        self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
+        self._groups: deque[list[_Stream]] = deque()  # open intervals that are not read to the end, oldest first
+        self._opened: list[Bucket] = []  # open buckets in which tasks may wait
+        self._batches: list[BatchSource] = []  # batches in which tasks may wait
+        self._current: _Stream | None = None  # the bucket that a task joins in the running interval
+        self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of _groups
+        self.cancelled_count = 0  # tasks without a record that were cancelled by their handle
+        self.on_cancelled: Callable[[], None] | None = None  # told of each of them while somebody waits for the end
+        self.opened_count = 0  # waiting tasks whose interval has begun
+        self.ready: Ready = ReadyQueues(self)
+        self.take_count_max = RUN_COUNT  # how many tasks become ready at a stretch
+        self._epoch_offset = timeline.epoch_offset
+        self._per_second = NS / timeline.interval_ns
+        self.number = timeline.number_at(now)
+        self.end = timeline.start_of(self.number + 1)
+
+    # Adding.
+
+    def bucket_of(self, number: int) -> Bucket:
+        """Return the bucket of a future interval, made if it is not there."""
+        bucket = self.future.get(number)
+        if bucket is None:
+            assert number > self.number, (number, self.number)
+            bucket = self.future[number] = Bucket(self)
+            if number not in self._parcels:
+                heapq.heappush(self._numbers, number)
+        return bucket
+
+    def add_call(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
+        """Put a task without a record where its due time belongs, and return bucket and place."""
+        if due < self.end:
+            bucket = self.joined()
+            place = bucket.add(due, call, args, context)
+            self.join()
+            return bucket, place
+        # In floats: a bucket next to the right one only means a start that is a quarter of a microsecond late.
+        number = int((due + self._epoch_offset) * self._per_second)
+        bucket = self.future.get(number) or self.bucket_of(max(number, self.number + 1))
+        return bucket, bucket.add(due, call, args, context)
+
+    def add_call_ready(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
+        """Make a task without a record ready at once: it was asked for without delay."""
+        bucket = self.joined()
+        place = bucket.add(due, call, args, context)
+        self.ready.push_position(bucket, len(bucket.calls) - 1, _IMMEDIATE_RANK)
+        self.opened_count += 1
+        return bucket, place
+
+    def joined(self) -> Bucket:
+        """Return the bucket for tasks that join the running interval; call :meth:`join` after adding to it."""
+        return (self._current or self._make_current()).source  # type: ignore[return-value]  # it is a bucket's stream
+
+    def join(self) -> None:
+        """Put the task that was just added to :meth:`joined` in due order."""
+        assert self._current is not None
+        bucket: Bucket = self._current.source  # type: ignore[assignment]
+        self._current.order.add(len(bucket.calls) - 1)  # type: ignore[attr-defined]
+        self.opened_count += 1
+
+    def add_record(self, record: Record) -> None:
+        """Put a record where its due time belongs."""
+        if record._due < self.end:
+            self.joined().add_record(record)
+            self.join()
+        else:
+            self.bucket_of(max(self._timeline.number_at(record._due), self.number + 1)).add_record(record)
+
+    def add_ready(self, record: Record) -> None:
+        """Make a record ready at once: it was asked for without delay."""
+        self.opened_count += 1
+        self.ready.push_record(record)
+
+    def add_rising(self, source: BatchSource) -> None:
+        """Place a batch whose due times rise."""
+        source.calendar = self
+        self._batches.append(source)
+        number = self._timeline.number_at(source.first)
+        if number <= self.number:
+            self._open_rising(source, self.end, self._running_group())
+        else:
+            self._add_parcel(number, source, None)
+
+    def add_scattered(self, source: BatchSource) -> None:
+        """Place a batch whose positions were dealt out to the intervals of their due times."""
+        assert source.parcels is not None
+        source.calendar = self
+        self._batches.append(source)
+        start = self._timeline.start_of(self.number)
+        for number, positions in source.parcels.items():
+            if number <= self.number:
+                order = source.order(positions, start, self.end)
+                self._open_batch(source, order, len(positions), self._running_group())
+            else:
+                self._add_parcel(number, source, positions)
+
+    # Going on.
+
+    def next_number(self) -> int | None:
+        """Return the number of the next interval that holds anything."""
+        return self._numbers[0] if self._numbers else None
+
+    def open_until(self, number: int) -> None:
+        """Begin every interval up to ``number``, which is the running one."""
+        assert number > self.number, (number, self.number)
+        self._current = self._current_group = None
+        self._prune()
+        self.number = number
+        self.end = self._timeline.start_of(number + 1)
+        while self._numbers and self._numbers[0] <= number:
+            self._open(heapq.heappop(self._numbers))
+
+    def lead_time(self) -> float:
+        """Return the loop time at which the next bucket wants to be put in order ahead of its interval."""
+        if not self._numbers:
+            return math.inf
+        number = self._numbers[0]
+        bucket = self.future.get(number)
+        if bucket is None or number in self._ahead or len(bucket.calls) < _LEAD_COUNT_MIN:
+            return math.inf
+        return self._timeline.start_of(number) - len(bucket.calls) * _LEAD_SECONDS_PER_TASK
+
+    def prepare_ahead(self) -> None:
+        """Begin to put the next bucket in order, as a chore."""
+        number = self._numbers[0]
+        bucket = self.future[number]
+        bucket.opened = True
+        order = DueOrder(bucket.dues, self._timeline.start_of(number), self._timeline.start_of(number + 1))
+        self._ahead[number] = order, len(bucket.calls)
+        self._chores.append(_steps_of(order))
+
+    def pull(self, now: float, steps: float) -> float:
+        """Make ready what is due at ``now``, in due order; return the steps left, 0 if there may be more to do.
+
+        Args:
+            now: loop time.
+            steps: how much work may be done; one step is about a millisecond.
+        """
+        while self._groups and steps > 0:
+            steps = self._pull_group(self._groups[0], now, steps)
+            if steps <= 0 or any(stream.order.head() < math.inf for stream in self._groups[0]):
+                break
+            if self._groups[0] is self._current_group:
+                break
+            self._groups.popleft()
+        return max(steps, 0)
+
+    def next_due(self) -> float:
+        """Return the earliest due time in the open intervals; infinity if there is none."""
+        return min((stream.order.head() for group in self._groups for stream in group), default=math.inf)
+
+    def next_start(self) -> float:
+        """Return the loop time at which the next interval that holds anything begins; infinity if none does."""
+        return self._timeline.start_of(self._numbers[0]) if self._numbers else math.inf
+
+    def last_start(self) -> float:
+        """Return the loop time at which the last interval that holds anything begins; minus infinity if none does."""
+        return self._timeline.start_of(max(self._numbers)) if self._numbers else -math.inf
+
+    def rest(self) -> None:
+        """Free what an idle calendar need not hold."""
+        if self.opened_count == 0 and any(len(bucket.calls) > _RESET_COUNT for bucket in self._opened):
+            self._current = self._current_group = None
+            self._groups.clear()
+            self._prune()
+
+    # Looking.
+
+    def waiting_until(self, number: int) -> int:
+        """Count the tasks that wait in intervals up to ``number``."""
+        if not self._numbers or self._numbers[0] > number:
+            return self.opened_count
+        later = sum(self.future[n].live for n in range(self.number + 1, number + 1) if n in self.future)
+        batches = sum(
+            source.count_before(self._timeline.start_of(number + 1)) - source.opened_count
+            if indexes is None
+            else len(indexes)
+            for n in range(self.number + 1, number + 1)
+            for source, indexes in self._parcels.get(n, ())
+            if not source.revoked
+        )
+        return self.opened_count + later + batches
+
+    def live_count(self) -> int:
+        """Count the tasks that wait, by the counters of their buckets."""
+        buckets = sum(bucket.live for bucket in self.future.values())
+        batches = sum(source.live - _opened_live(source) for source in self._batches)
+        return self.opened_count + buckets + batches
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk every task that waits: (source, position) or (None, record)."""
+        for bucket in (*self._opened, *self.future.values()):
+            for position in bucket.positions():
+                if bucket.args[position] is RECORD:
+                    yield None, bucket.calls[position]
+                else:
+                    yield bucket, position
+        for _, record in (entry for entry in self.ready.walk() if entry[0] is None):
+            yield None, record
+        for source in self._batches:
+            for _ in range(source.live):
+                yield source, -1
+
+    def revoke(self, source: BatchSource) -> int:
+        """Cancel what still waits of a batch, and return how many tasks that were."""
+        count = source.live
+        self.opened_count -= _opened_live(source)
+        source.revoked = True
+        if source in self._batches:
+            self._batches.remove(source)
+        return count
+
+    def finish(self, source: BatchSource) -> None:
+        """Forget a batch all of whose tasks have started."""
+        self._batches.remove(source)
+
+    def clear(self) -> Iterator[tuple[Source | None, Any]]:
+        """Empty the calendar, and return what waited; records are no longer placed."""
+        waiting = list(self.walk())
+        for source, item in waiting:
+            if source is None:
+                item._place = None
+            elif isinstance(source, BatchSource):
+                source.revoked = True
+        for bucket in (*self._opened, *self.future.values()):
+            bucket.discard()
+        self.future.clear()
+        self._parcels.clear()
+        self._numbers.clear()
+        self._ahead.clear()
+        self._groups.clear()
+        self._opened.clear()
+        self._batches.clear()
+        self._current = self._current_group = None
+        self.opened_count = 0
+        return iter(waiting)
+
+    # Buckets and batches.
+
+    def note_sparse(self, bucket: Bucket) -> None:
+        """Move a bucket's survivors together: at once if they are few, else as a chore."""
+        bucket.compact_with(self._chores)
+
+    def cancel_call(self, bucket: Bucket, place: int) -> None:
+        """Cancel a task without a record, if it has not started."""
+        if bucket.cancel(place):
+            self.note_gone(bucket)
+            self.cancelled_count += 1
+            if self.on_cancelled is not None:
+                self.on_cancelled()
+
+    def note_gone(self, place: Place) -> None:
+        """Note that a task does not wait at ``place`` any more."""
+        if place.opened:
+            self.opened_count -= 1
+
+    def _open(self, number: int) -> None:
+        """Begin an interval: put its bucket in due order, and take up the batches that have tasks in it."""
+        group: list[_Stream] = []
+        self._groups.append(group)
+        if number == self.number:
+            self._current_group = group
+        start, end = self._timeline.start_of(number), self._timeline.start_of(number + 1)
+        bucket = self.future.pop(number, None)
+        if bucket is not None:
+            if number in self._ahead:
+                order, count = self._ahead.pop(number)
+                order.extend(range(count, len(bucket.calls)))
+            else:
+                order = DueOrder(bucket.dues, start, end)
+            bucket.opened = True
+            self._opened.append(bucket)
+            self.opened_count += bucket.live
+            group.append(_Stream(bucket, order))
+            if number == self.number:
+                self._current = group[0]
+        for source, indexes in self._parcels.pop(number, ()):
+            if source.revoked:
+                continue
+            if indexes is None:
+                self._open_rising(source, end, group)
+            else:
+                self._open_batch(source, source.order(indexes, start, end), len(indexes), group)
+
+    def _open_rising(self, source: BatchSource, end: float, group: list[_Stream]) -> None:
+        """Take up the tasks of a batch that are due before ``end``, and keep a place for the next of the others."""
+        start, stop = source.opened_count, source.count_before(end)
+        if stop > start:
+            self._open_batch(source, RisingOrder(source, start, stop), stop - start, group)
+        if stop < source.count:
+            self._add_parcel(max(self._timeline.number_at(source.due_of(stop)), self.number + 1), source, None)
+
+    def _open_batch(self, source: BatchSource, order: _Order, count: int, group: list[_Stream]) -> None:
+        group.append(_Stream(source, order))
+        source.opened_count += count
+        self.opened_count += count
+
+    def _add_parcel(self, number: int, source: BatchSource, indexes: Sequence[int] | None) -> None:
+        parcels = self._parcels.get(number)
+        if parcels is None:
+            parcels = self._parcels[number] = []
+            if number not in self.future:
+                heapq.heappush(self._numbers, number)
+        parcels.append((source, indexes))
+
+    def _make_current(self) -> _Stream:
+        bucket = Bucket(self)
+        bucket.opened = True
+        self._opened.append(bucket)
+        order = DueOrder(bucket.dues, self._timeline.start_of(self.number), self.end)
+        self._current = _Stream(bucket, order)
+        self._running_group().append(self._current)
+        return self._current
+
+    def _running_group(self) -> list[_Stream]:
+        if self._current_group is None:
+            self._current_group = []
+            self._groups.append(self._current_group)
+        return self._current_group
+
+    def _prune(self) -> None:
+        """Free the open buckets and forget the batches that hold nothing more."""
+        for bucket in self._opened:
+            if not bucket.live:
+                bucket.discard()
+        self._opened = [bucket for bucket in self._opened if bucket.live]
+
+    # From due to ready.
+
+    def _pull_group(self, group: list[_Stream], now: float, steps: float) -> float:
+        """Make ready what is due of the streams of one interval, merged by due time; return the steps left."""
+        while steps > 0:
+            first, first_head, limit = None, math.inf, now
+            for stream in group:
+                head = stream.order.head()
+                while head <= now and not stream.order.prepare():
+                    steps -= 1
+                    if steps <= 0:
+                        return 0
+                    head = stream.order.head()
+                if head < first_head:
+                    first, first_head, limit = stream, head, min(first_head, limit)
+                else:
+                    limit = min(head, limit)
+            if first is None or first_head > now:
+                return steps
+            positions = first.order.take(limit, self.take_count_max)
+            self._make_ready(first.source, positions)
+            steps -= 0.01 + len(positions) / self.take_count_max
+        return 0
+
+    def _make_ready(self, source: Bucket | BatchSource, positions: Sequence[int]) -> None:
+        if isinstance(source, BatchSource):
+            self.ready.push_run(source, positions, source.rank)
+        elif source.has_records:
+            self._split(source, positions)
+        else:
+            self.ready.push_run(source, positions, PLAIN_RANK)
+
+    def _split(self, bucket: Bucket, positions: Sequence[int]) -> None:
+        """Make ready records one by one and the plain tasks between them as runs."""
+        plain: list[int] = []
+        for position in positions:
+            if bucket.args[position] is not RECORD:
+                plain.append(position)
+                continue
+            record = bucket.calls[position]
+            bucket.calls[position] = None
+            if record._place is bucket:
+                bucket.gone += 1
+                if plain:
+                    self.ready.push_run(bucket, plain, PLAIN_RANK)
+                    plain = []
+                self.ready.push_record(record)
+        if plain:
+            self.ready.push_run(bucket, plain, PLAIN_RANK)
+
+
+def _opened_live(source: BatchSource) -> int:
+    return 0 if source.revoked else source.opened_count - source.started_count
+
+
+def _steps_of(order: DueOrder) -> Iterator[None]:
+    while not order.prepare():
+        yield

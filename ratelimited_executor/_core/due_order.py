@@ -1,0 +1,177 @@
+"""The positions of an open bucket in due order, with O(1) additions and no sort that holds the loop.
+
+Theory. A second level of the hashed and hierarchical timing wheel (Varghese and Lauck, 1987): the bucket's width is cut
+into :data:`SLOT_COUNT` slots, a task's position is appended to the slot of its due time, and a slot is sorted only when
+its time comes. At one second that is a millisecond a slot. A million tasks in one bucket are thus a thousand sorts of a
+thousand elements, spread over the second, in place of one sort of a million, which would hold the loop for a second.
+
+A bucket with few tasks is kept as one sorted list and cut only when it grows beyond :data:`OPEN_COUNT_MAX`. A slot with
+very many tasks (all due at the same instant, say) is sorted in runs of :data:`RUN_COUNT`, which are merged as they are
+read; where they do not overlap, as in equal due times, that is a mere concatenation. Placing and sorting go in steps of
+about a millisecond, which the caller paces (:meth:`DueOrder.prepare`).
+
+Equal due times keep the order of arrival: sorts are stable, positions are added in order, insertion goes to the right.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from bisect import bisect_right, insort_right
+from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder"]
+
+SLOT_COUNT: Final = 1024
+OPEN_COUNT_MAX: Final = 512  # an insertion into so many is cheaper than the loop around it
+RUN_COUNT: Final = 4096  # sorted at a stretch: about a millisecond
+_PLACE_COUNT: Final = 4096  # positions put into slots at a stretch: about a millisecond
+
+
+class DueOrder:
+    """Positions of a growing column of due times, read in due order.
+
+    Args:
+        dues: the column.
+        start: loop time before which few of them are due.
+        end: loop time after which none is.
+        positions: which of them to order, rising; all by default.
+    """
+
+    __slots__ = ("_cursor", "_dues", "_merge", "_open", "_open_until", "_scale", "_slot", "_slots", "_start", "_steps")
+
+    def __init__(self, dues: Sequence[float], start: float, end: float, positions: Sequence[int] | None = None) -> None:
+        assert start < end, (start, end)
+        self._dues = dues
+        self._open: list[int] = []  # sorted by due time; those before the cursor have been read
+        self._cursor = 0
+        self._open_until = math.inf  # tasks due before it belong to _open
+        self._slots: list[array[int]] | None = None
+        self._slot = -1  # the slot that is open
+        self._start = start
+        self._scale = SLOT_COUNT / (end - start)
+        self._merge: Iterator[int] | None = None  # the rest of a very full slot, in due order
+        self._steps: Iterator[None] | None = None  # work that must be done before the next reading
+        self.extend(range(len(dues)) if positions is None else positions)
+
+    def prepare(self) -> bool:
+        """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
+        if self._steps is None:
+            return True
+        if next(self._steps, self) is self:
+            self._steps = None
+        return False
+
+    def add(self, position: int) -> None:
+        """Take in a position that was appended to the column."""
+        due = self._dues[position]
+        if due >= self._open_until:
+            self._slots[self._slot_of(due)].append(position)  # type: ignore[index]  # there are slots, or it is infinite
+            return
+        if self._merge is not None or self._steps is not None:
+            self._flatten()
+        insort_right(self._open, position, lo=self._cursor, key=self._dues.__getitem__)
+        if self._slots is None and len(self._open) - self._cursor > OPEN_COUNT_MAX:
+            self._cut()
+
+    def extend(self, positions: Sequence[int]) -> None:
+        """Take in many positions that were appended to the column, in steps."""
+        if self._slots is None and len(positions) <= OPEN_COUNT_MAX:
+            for position in positions:
+                self.add(position)
+        else:
+            if self._slots is None:
+                self._cut()
+            self._steps = chain(self._steps or (), self._place(positions))
+
+    def head(self) -> float:
+        """Return the earliest due time that is left, or a bound below it while work is left; infinity if none is."""
+        while self._cursor == len(self._open):
+            if self._steps is not None:
+                return self._start + self._slot / self._scale
+            if not self._advance():
+                return math.inf
+        return self._dues[self._open[self._cursor]]
+
+    def take(self, now: float, limit: int = RUN_COUNT) -> Sequence[int]:
+        """Remove and return positions due at or before ``now``, in due order, ``limit`` of them at most.
+
+        One call returns what one slot holds: call again until :meth:`head` is later than ``now``. Nothing is returned
+        while work is left.
+        """
+        if self.head() > now or self._steps is not None:
+            return ()
+        stop = bisect_right(self._open, now, lo=self._cursor, key=self._dues.__getitem__)
+        stop = min(stop, self._cursor + limit)
+        taken = self._open[self._cursor : stop]
+        self._cursor = stop
+        if stop == len(self._open):
+            self._open, self._cursor = [], 0
+        return taken
+
+    def _slot_of(self, due: float) -> int:
+        """Return the slot of a due time; never one that has been opened, whatever the rounding."""
+        return max(self._slot + 1, min(int((due - self._start) * self._scale), SLOT_COUNT - 1))
+
+    def _cut(self) -> None:
+        """Begin to use slots; what is open now is dealt out to them."""
+        moved = self._open[self._cursor :]
+        self._open, self._cursor = [], 0
+        self._open_until = -math.inf
+        self._slots = [array("I") for _ in range(SLOT_COUNT)]
+        for position in moved:
+            self._slots[self._slot_of(self._dues[position])].append(position)
+
+    def _place(self, todo: Sequence[int]) -> Iterator[None]:
+        """Deal out positions to the slots, in steps."""
+        for first in range(0, len(todo), _PLACE_COUNT):
+            for position in todo[first : first + _PLACE_COUNT]:
+                self.add(position)
+            yield
+
+    def _advance(self) -> bool:
+        """Open what comes next: more of the open slot, or the next one that holds anything; False if none does."""
+        if self._merge is not None:
+            self._open, self._cursor = list(islice(self._merge, RUN_COUNT)), 0
+            if self._open:
+                return True
+            self._merge = None
+        self._open, self._cursor = [], 0
+        while self._slots is not None and self._slot + 1 < SLOT_COUNT:
+            self._slot += 1
+            last = self._slot + 1 == SLOT_COUNT
+            self._open_until = math.inf if last else self._start + (self._slot + 1) / self._scale
+            slot, self._slots[self._slot] = self._slots[self._slot], array("I")
+            if len(slot) > RUN_COUNT:
+                self._steps = self._sort_runs(slot)
+                return True
+            if slot:
+                # By position first: tasks may have joined while earlier ones were still being dealt out.
+                self._open = sorted(sorted(slot), key=self._dues.__getitem__)
+                return True
+        return False
+
+    def _sort_runs(self, slot: array[int]) -> Iterator[None]:
+        """Sort a very full slot run by run, in steps."""
+        due = self._dues.__getitem__
+        positions = sorted(slot)
+        runs: list[list[int]] = []
+        for first in range(0, len(positions), RUN_COUNT):
+            runs.append(sorted(positions[first : first + RUN_COUNT], key=due))
+            yield
+        overlap = any(due(after[0]) < due(before[-1]) for before, after in pairwise(runs))
+        self._merge = heapq.merge(*runs, key=due) if overlap else chain.from_iterable(runs)
+        self._advance()
+
+    def _flatten(self) -> None:
+        """Finish the open slot at once, because a task joins it."""
+        while not self.prepare():
+            pass
+        if self._merge is not None:
+            self._open, self._cursor = [*self._open[self._cursor :], *self._merge], 0
+            self._merge = None

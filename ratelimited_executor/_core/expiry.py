@@ -1,0 +1,76 @@
+"""Which waiting tasks have passed their deadline: an index by interval, read once an interval.
+
+A task is also checked when its turn comes, so the index matters only while nothing starts: paused, at rate 0, or behind
+a long overflow. It then ends a task within one interval of its deadline. A task that starts or is cancelled leaves the
+index at once, so that nothing is kept alive by a deadline that lies far ahead.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.timeline import Timeline
+
+__all__ = ["ExpiryIndex"]
+
+
+class ExpiryIndex:
+    """Records with a deadline, by the interval it lies in."""
+
+    __slots__ = ("_intervals", "_numbers", "_timeline")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._intervals: dict[int, list[Record | None]] = {}
+        self._numbers: list[int] = []  # a heap of the keys
+
+    def add(self, record: Record) -> None:
+        """Take in a record that has a deadline."""
+        options = record._options
+        assert options is not None
+        assert options.deadline is not None
+        number = self._timeline.number_at(options.deadline)
+        records = self._intervals.get(number)
+        if records is None:
+            records = self._intervals[number] = []
+            heapq.heappush(self._numbers, number)
+        options.expiry_index = len(records)
+        records.append(record)
+
+    def discard(self, record: Record) -> None:
+        """Forget a record, which starts or is cancelled."""
+        options = record._options
+        if options is None or options.expiry_index is None or options.deadline is None:
+            return
+        records = self._intervals.get(self._timeline.number_at(options.deadline))
+        if records is not None:
+            records[options.expiry_index] = None
+        options.expiry_index = None
+
+    def next_sweep(self) -> int | None:
+        """Return the number of the interval at whose start deadlines have passed; None if there are none."""
+        while self._numbers:
+            records = self._intervals[self._numbers[0]]
+            while records and records[-1] is None:
+                records.pop()
+            if records:
+                return self._numbers[0] + 1
+            del self._intervals[heapq.heappop(self._numbers)]
+        return None
+
+    def sweep(self, number: int) -> Iterator[Record]:
+        """Remove and return the records whose deadline lies in an interval before ``number``, one by one."""
+        while self._numbers and self._numbers[0] < number:
+            records = self._intervals[self._numbers[0]]
+            while records:
+                record = records.pop()
+                if record is not None:
+                    assert record._options is not None
+                    record._options.expiry_index = None
+                    yield record
+            del self._intervals[heapq.heappop(self._numbers)]

@@ -1,0 +1,208 @@
+"""Which permits may be used now: the law of ``Paced``.
+
+Theory. The *phase* Phi(t) is the integral of the rate since the epoch; permit p comes up when Phi(t) = p. As long as
+the rate never changed, Phi(t) = t x rate, so that every process with the same rate sees the same grid; a change of the
+rate keeps the phase. An interval [s, e) owns the permits ceil(Phi(s)) ... ceil(Phi(e)) - 1: fractional rates are exact
+over any stretch, and nothing is carried over.
+
+Each start takes one permit whose time has come. A permit may be taken until ``slack`` after its time; the newest one
+stays until the next comes up, so that an idle executor starts at once. A start at ``t`` that is more than ``slack``
+after its permit's time voids all permits below Phi(t - slack) + 1.
+
+Law: the starts in any [a, b] number at most Phi(b) - Phi(a - slack) + 1.
+Proof. If no start in [a, b] is late, their permits are distinct numbers in [Phi(a - slack), Phi(b)]: at most the
+difference plus one. If a start in [a, b] uses a permit below Phi(a - slack), it is late, at t1 >= a; it is the first in
+[a, b], because every later start uses a permit of at least Phi(t1 - slack) + 1 >= Phi(a - slack) + 1, and of those there
+are at most Phi(b) - Phi(a - slack). Clock steps and stalls enter only as later times.
+
+Rejected: a token bucket (a burst of its depth after every pause), a minimum gap between starts (never catches up with a
+timer that is a millisecond late, so that the rate is not reached), floats (ten years of 0.1 a second are not exact).
+
+A share of the grid. Of ``peers`` peers, the one of rank r owns the permits that are r modulo ``peers``. Each permit has
+one owner, so the sum over the peers keeps the law, provided that none is used late: with more than one peer the newest
+permit does not stay.
+
+All times are integer nanoseconds on one monotonic timeline. Cost: a handful of integer operations a call.
+Source: derived here; tests/core/test_permits.py checks the law on random histories.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["UNLIMITED", "PermitGrid"]
+
+_NS: Final = 1_000_000_000
+UNLIMITED: Final = 1 << 62  # More permits than anybody takes at one instant: the answer at an infinite rate.
+
+
+class _Piece(NamedTuple):
+    """A stretch of constant rate: Phi(t) = (base + (t - start) * step) / unit."""
+
+    start: int
+    base: int
+    step: int
+    unit: int
+
+    def floor(self, time_ns: int) -> int:
+        return (self.base + (time_ns - self.start) * self.step) // self.unit
+
+    def ceil(self, time_ns: int) -> int:
+        return -((-self.base - (time_ns - self.start) * self.step) // self.unit)
+
+
+class PermitGrid:
+    """The numbered permits of one rate, and which of them are taken or void.
+
+    Args:
+        rate: the rate in force from ``now_ns`` on.
+        slack_ns: how long after its time a permit may be taken.
+        now_ns: the time on the timeline; permits before it are void, but for the newest.
+        peers: how many peers share the grid, >= 1.
+        rank: which of them this is, 0 <= rank < peers.
+    """
+
+    __slots__ = ("_first", "_last", "_next", "_pieces", "_void_to", "peers", "rank", "rate", "slack_ns", "usable_until_ns")
+
+    def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int, peers: int = 1, rank: int = 0) -> None:
+        assert slack_ns >= 0, slack_ns
+        assert 0 <= rank < peers, (rank, peers)
+        self.rate = rate
+        self.slack_ns = slack_ns
+        self.peers = peers
+        self.rank = rank
+        self.usable_until_ns = now_ns  # the permits that usable() counted last stay usable until then
+        self._pieces: list[_Piece] = []  # oldest first; the last one is in force; older ones reach back `slack` at most
+        self._next = 0  # all permits below are taken or void
+        self._first = self._last = 0  # the own permits that usable() counted last: first, first + peers, ... < last
+        self._void_to: int | None = None  # where _next goes instead, if a late permit is taken
+        self._anchor(rate, now_ns)
+
+    # Changing the rate.
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
+        """Put ``rate`` in force from ``now_ns`` on, and keep the phase."""
+        if self.rate.is_unlimited or rate.is_unlimited:
+            self._anchor(rate, now_ns)  # an infinite phase cannot be kept: start afresh on the epoch's grid
+        else:
+            old = self._pieces[-1]
+            step, unit = _step_and_unit(rate)
+            # Rounded down to a billionth of a permit, so that no permit comes up early.
+            base = (old.base + (now_ns - old.start) * old.step) * unit // old.unit
+            if old.start == now_ns:
+                self._pieces.pop()
+            self._pieces.append(_Piece(now_ns, base, step, unit))
+            while len(self._pieces) > 1 and self._pieces[1].start <= now_ns - self.slack_ns:
+                del self._pieces[0]
+        self.rate = rate
+        self._last = self._first
+
+    def set_share(self, *, peers: int, rank: int) -> None:
+        """Own the permits that are ``rank`` modulo ``peers`` from now on."""
+        assert 0 <= rank < peers, (rank, peers)
+        self.peers = peers
+        self.rank = rank
+        self._last = self._first
+
+    def _anchor(self, rate: Rate, now_ns: int) -> None:
+        if rate.is_unlimited:
+            self._pieces = []
+            return
+        step, unit = _step_and_unit(rate)
+        self._pieces = [_Piece(0, 0, step, unit)]
+        self._next = self._pieces[0].floor(now_ns)
+
+    # Using permits.
+
+    def usable(self, now_ns: int) -> int:
+        """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""
+        if not self._pieces:
+            self.usable_until_ns = now_ns
+            return UNLIMITED
+        piece = self._pieces[-1]
+        self._void_to = None
+        self._first = self._last = 0
+        if piece.step == 0:
+            return 0
+        last = piece.floor(now_ns)
+        if last < self._next:
+            return 0
+        fresh = self._ceil_phase(now_ns - self.slack_ns)
+        first = self._own(max(self._next, fresh))
+        if first <= last:
+            self._first, self._last = first, last + 1
+            until = self._time_of(first)
+            self.usable_until_ns = now_ns if until is None else max(now_ns, until + self.slack_ns)
+            return (last - first) // self.peers + 1
+        if self.peers == 1:  # The newest permit, older than the slack: it may be used, and voids what law demands.
+            self._first, self._last = last, last + 1
+            self._void_to = fresh + 1
+            self.usable_until_ns = now_ns
+            return 1
+        return 0
+
+    def take(self) -> None:
+        """Take one of the permits that :meth:`usable` counted."""
+        if not self._pieces:
+            return
+        assert self._first < self._last, (self._first, self._last)
+        self._next = self._first + 1 if self._void_to is None else self._void_to
+        self._first += self.peers
+        self._void_to = None
+
+    def next_time(self, now_ns: int) -> int | None:
+        """Tell when the next permit may be taken, >= ``now_ns``; None if never at this rate."""
+        if self.usable(now_ns):
+            return now_ns
+        if not self._pieces or self._pieces[-1].step == 0:
+            return None
+        number = self._own(max(self._next, self._ceil_phase(now_ns - self.slack_ns), self._pieces[-1].floor(now_ns) + 1))
+        when = self._time_of(number)
+        assert when is not None, number
+        return max(when, now_ns)
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
+        if not self._pieces:
+            return UNLIMITED
+        piece = self._pieces[-1]
+        if piece.step == 0:
+            return 0
+        usable = self.usable(now_ns)
+        first = self._own(max(self._next, piece.floor(now_ns) + 1))
+        return usable + max(0, (piece.ceil(end_ns) - 1 - first) // self.peers + 1)
+
+    def time_after(self, now_ns: int, count: int) -> int | None:
+        """Tell when the ``count``-th permit from now (1 is the next) can be taken; None if never at this rate."""
+        usable = self.usable(now_ns)
+        if count <= usable:
+            return now_ns
+        if self._pieces[-1].step == 0:
+            return None
+        first = self._own(max(self._next, self._pieces[-1].floor(now_ns) + 1))
+        return self._time_of(first + (count - usable - 1) * self.peers)
+
+    def _own(self, number: int) -> int:
+        """Return the first own permit at or after ``number``."""
+        return number + (self.rank - number) % self.peers
+
+    def _ceil_phase(self, time_ns: int) -> int:
+        for piece in reversed(self._pieces):
+            if piece.start <= time_ns:
+                return piece.ceil(time_ns)
+        return self._pieces[0].ceil(self._pieces[0].start)
+
+    def _time_of(self, number: int) -> int | None:
+        """Tell when a permit comes up under the rate in force; None if that was before the last change."""
+        piece = self._pieces[-1]
+        ahead = number * piece.unit - piece.base
+        return None if ahead < 0 else piece.start - (-ahead // piece.step)
+
+
+def _step_and_unit(rate: Rate) -> tuple[int, int]:
+    ratio = rate.per_second
+    assert ratio is not None
+    return ratio.numerator, ratio.denominator * _NS

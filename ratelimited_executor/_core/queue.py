@@ -1,0 +1,377 @@
+"""What one executor starts next, and when: the pure heart.
+
+It takes inputs (tasks, cancellations, rates, the time) and answers two questions: which task starts now, and at what
+time to ask again. It never reads a clock, never calls a task and never waits; ``_runtime`` does all of that, and the
+simulator drives the same object.
+
+Two calendars. Tasks that must start at their due time (those that joined a running interval, those of the asyncio face,
+those that a later start would let expire) lie in ``on_time``; tasks that may be spread over their interval lie in
+``spread``. A *start instant* is a permit when a task of the first kind is due or the interval holds more tasks than
+permits; otherwise it is a planned instant (``spread.py``). At a start instant the most important task of both starts. An
+unlimited rate has a permit for everybody: each calendar then goes by its own instants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.calendar import Calendar
+from ratelimited_executor._core.expiry import ExpiryIndex
+from ratelimited_executor._core.ordering import default_order
+from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, RecordRun
+from ratelimited_executor._core.spread import SpreadPlan
+from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._core.wall import WallWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor._core.ready import Ready
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["Pacing", "TaskQueue"]
+
+_TICK_NS_MAX: Final = NS  # width of a bucket at most
+_PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
+_REKEY_COUNT: Final = 500  # tasks put into a new order at a stretch: about two milliseconds
+
+
+class Pacing(Enum):
+    """When the tasks of an interval start, if they fit its permits."""
+
+    SPREAD = "spread"
+    """Evenly over the interval, up to one interval late."""
+
+    ON_TIME = "on time"
+    """Each at its own due time."""
+
+
+class TaskQueue:
+    """The waiting tasks of one executor.
+
+    Args:
+        timeline: the manager's timeline; its intervals are those that pacing works on.
+        now: loop time.
+        rate: permits over time.
+        slack: seconds for which a permit stays usable.
+        pacing: whether tasks are spread.
+        order: the key function of importance.
+        early: whether a task may start anywhere in the interval of its due time.
+        peers: how many peers share the rate.
+        rank: which of them this is.
+        report_order_error: is told when the order raises.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        *,
+        now: float,
+        rate: Rate,
+        slack: float,
+        pacing: Pacing,
+        order: Order,
+        early: bool,
+        peers: int,
+        rank: int,
+        report_order_error: Callable[[Exception], None],
+    ) -> None:
+        self.timeline = timeline
+        self.ticks = _ticks_of(timeline)
+        self.grid = PermitGrid(rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank)
+        self.plan = SpreadPlan(slack=slack)
+        self.pacing = pacing
+        self.early = early
+        self.chores: deque[Iterator[None]] = deque()
+        self.on_time = Calendar(self.ticks, now, self.chores)
+        self.spread = Calendar(self.ticks, now, self.chores)
+        self.expiry = ExpiryIndex(timeline)
+        self.wall = WallWheel(timeline.interval_ns / NS, self.chores)
+        self.end = 0.0  # loop time at which the running bucket ends: enter() is due
+        self.interval_end = 0.0  # loop time at which the running interval ends
+        self.last_tick = 0  # number of the last bucket of the running interval
+        self._later_count = 0  # tasks to be spread in later buckets of the running interval
+        self._later_on_time_count = 0  # other tasks in later buckets of the running interval
+        self._dense = False  # whether the running interval holds more tasks than permits
+        self._permit_count = 0  # permits counted by the grid and not yet taken
+        self._usable_until = 0.0  # loop time until which they may be taken
+        self._report_order_error = report_order_error
+        self._rekeying: list[tuple[Calendar, Ready]] = []  # ready queues in an old order, being emptied
+        self.order: Order = default_order
+        if order is not default_order:
+            self.set_order(order)
+        self._begin_interval(now)
+        self.end = self.spread.end
+
+    # Adding. The asyncio face adds to the columns of ``on_time`` itself.
+
+    def add_record(self, record: Record, *, on_time: bool = False) -> None:
+        """Place a record by its due time."""
+        joined = record._due < self.interval_end
+        self._calendar_for(record, on_time=on_time or joined).add_record(record)
+
+    def add_immediate(self, record: Record) -> None:
+        """Make a record ready at once."""
+        options = record._options
+        if options is not None and options.deadline is not None:
+            self.expiry.add(record)
+        self.on_time.add_ready(record)
+
+    def batch_calendar(self, *, joined: bool) -> Calendar:
+        """Return the calendar for a batch; ``joined`` if it begins in the running interval."""
+        return self.on_time if self.pacing is Pacing.ON_TIME or joined else self.spread
+
+    def cancel(self, record: Record) -> None:
+        """Remove a waiting record from wherever it waits."""
+        place = record._place
+        record._place = None
+        place.cancel_record()
+        place.calendar.note_gone(place)
+        self.expiry.discard(record)
+
+    # Going on.
+
+    def enter(self, now: float, wall: float) -> None:
+        """Begin the intervals that have begun by ``now``; due when ``now`` has reached :attr:`end`.
+
+        Args:
+            now: loop time.
+            wall: epoch seconds by the wall clock, which may have stepped.
+        """
+        number = self.ticks.number_at(now)
+        self.on_time.open_until(number)
+        self.spread.open_until(number)
+        self.end = self.spread.end
+        if now >= self.interval_end:
+            self._begin_interval(now)
+            if self.wall.is_pending:
+                self._read_wall(now, wall)
+        self._later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
+        self._later_on_time_count = self.on_time.waiting_until(self.last_tick) - self.on_time.opened_count
+
+    def pull(self, now: float) -> bool:
+        """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        if self._rekeying:
+            self.rekey()
+        steps = self.on_time.pull(now, _PULL_STEPS)
+        steps = self.spread.pull(self.interval_end if self.early else now, steps)
+        for calendar in (self.on_time, self.spread):
+            if calendar.lead_time() <= now:
+                calendar.prepare_ahead()
+        while self.chores and steps > 0:
+            steps -= 1
+            try:
+                next(self.chores[0])
+            except StopIteration:
+                self.chores.popleft()
+        self._dense = not self.grid.rate.is_unlimited and self._is_dense(now)
+        self._permit_count = 0
+        return steps > 0
+
+    def choose(self, now: float) -> Calendar | None:
+        """Return the calendar whose first ready task starts now; None if none does.
+
+        It looks at the permits as well, and takes none: :meth:`spend` does.
+        """
+        first = self.on_time.ready.head()
+        second = self.spread.ready.head()
+        if first is None and second is None and not self._rekeying:
+            return None
+        if self.grid.rate.is_unlimited:
+            if first is not None:
+                return self.on_time
+            return self.spread if second is not None and self._is_spread_instant(now) else None
+        if not self._permit_count or now > self._usable_until:
+            now_ns = self.timeline.to_ns(now)
+            self._permit_count = self.grid.usable(now_ns)
+            self._usable_until = now + (self.grid.usable_until_ns - now_ns) / NS
+            if not self._permit_count:
+                return None
+        if first is not None:
+            return self.spread if second is not None and second < first else self.on_time
+        return self.spread if second is not None and (self._dense or self._is_spread_instant(now)) else None
+
+    def spend(self, calendar: Calendar, due: float, now: float) -> None:
+        """Take the permit of a start from ``calendar``."""
+        if self._permit_count:
+            self._permit_count -= 1
+            self.grid.take()
+        if calendar is self.spread:
+            self.plan.started(due=due, now=now, left=calendar.opened_count + self._later_count)
+
+    def next_wake(self, now: float, *, may_start: bool) -> float:
+        """Return the loop time at which to ask again; infinity if only an input can change anything.
+
+        Args:
+            now: loop time.
+            may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
+        """
+        wake = math.inf
+        sweep = self.expiry.next_sweep()
+        if sweep is not None:
+            wake = self.timeline.start_of(sweep)
+        if self.wall.is_pending:
+            wake = min(wake, self.interval_end)
+        if self.chores or self._rekeying:
+            return now
+        if not may_start or self.grid.rate.is_zero:
+            return wake
+        start = min(self.on_time.next_start(), self.spread.next_start())
+        lead = min(self.on_time.lead_time(), self.spread.lead_time())
+        return min(wake, start, lead, self._next_instant(now))
+
+    def sweep_number(self, now: float) -> int | None:
+        """Return the interval before which deadlines have passed, if the index of deadlines must be read."""
+        sweep = self.expiry.next_sweep()
+        number = self.timeline.number_at(now)
+        return number if sweep is not None and sweep <= number else None
+
+    # Settings.
+
+    def set_rate(self, rate: Rate, now: float) -> None:
+        """Put a rate in force."""
+        self.grid.set_rate(rate, self.timeline.to_ns(now))
+        self._permit_count = 0
+
+    def set_share(self, *, peers: int, rank: int) -> None:
+        """Own another part of the permits."""
+        self.grid.set_share(peers=peers, rank=rank)
+        self._permit_count = 0
+
+    def set_order(self, order: Order) -> None:
+        """Start by another order from now on; what is ready is re-keyed once, in slices."""
+        self.order = order
+        for calendar in (self.on_time, self.spread):
+            self._rekeying.append((calendar, calendar.ready))
+            if order is default_order:
+                calendar.ready = ReadyQueues(calendar)
+                calendar.take_count_max = 4096
+            else:
+                calendar.ready = ReadyHeap(
+                    calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error
+                )
+                calendar.take_count_max = _REKEY_COUNT
+        self.rekey(_REKEY_COUNT)
+
+    def rekey(self, count: int = _REKEY_COUNT) -> None:
+        """Move some tasks from the old order to the one in force."""
+        while self._rekeying and count > 0:
+            calendar, old = self._rekeying[0]
+            while count > 0 and old.head() is not None:
+                count -= 1
+                rank = old.head_rank()
+                run = old.pop()
+                if isinstance(run, RecordRun):
+                    calendar.ready.push_record(run.take())
+                else:
+                    calendar.ready.push_position(run.source, run.take(), rank)
+            if count > 0:
+                del self._rekeying[0]
+
+    # Looking.
+
+    def is_spread(self, record: Record) -> bool:
+        """Whether a record that is due waits for a planned instant."""
+        return record._place.calendar is self.spread and not self._dense
+
+    def position_of(self, record: Record) -> int:
+        """Count the ready tasks that start before a record that is ready: O(n)."""
+        entries = [entry for calendar in (self.on_time, self.spread) for entry in calendar.ready.keyed()]
+        mine = next((key for key, item in entries if item is record), None)
+        return 0 if mine is None else sum(key < mine for key, _ in entries)
+
+    def live_count(self) -> int:
+        """Count the tasks that wait."""
+        return self.on_time.live_count() + self.spread.live_count() + self.wall.live_count()
+
+    def ready_count(self) -> int:
+        """Count the tasks whose interval has begun and that have not started."""
+        return self.on_time.opened_count + self.spread.opened_count
+
+    def last_start(self) -> float:
+        """Return a loop time by whose interval the last task on the timeline is due; minus infinity if none waits."""
+        return max(self.on_time.last_start(), self.spread.last_start())
+
+    def walk(self) -> Iterator[tuple[Any, Any]]:
+        """Walk every task that waits, by looking at each: (source, position) or (None, record)."""
+        yield from self.on_time.walk()
+        yield from self.spread.walk()
+        yield from self.wall.walk()
+        for _, old in self._rekeying:
+            yield from (entry for entry in old.walk() if entry[0] is None)
+
+    # Helpers.
+
+    def _begin_interval(self, now: float) -> None:
+        number = self.timeline.number_at(now)
+        self.interval_end = self.timeline.start_of(number + 1)
+        self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
+        self.plan.begin(self.timeline.start_of(number), self.interval_end)
+
+    def _calendar_for(self, record: Record, *, on_time: bool) -> Calendar:
+        """Return the calendar that a record belongs to, and note its deadline."""
+        options = record._options
+        if options is not None and options.deadline is not None:
+            self.expiry.add(record)
+            number = self.timeline.number_at(record._due)
+            on_time = on_time or options.deadline < self.timeline.start_of(number + 1)
+        return self.on_time if on_time or self.pacing is Pacing.ON_TIME else self.spread
+
+    def _read_wall(self, now: float, wall: float) -> None:
+        """Take up what is due in this interval by the wall clock; what the clock has stepped over is due now."""
+
+        def record_due(record: Record) -> None:
+            record._due = now + max(0.0, record._due - wall)
+            options = record._options
+            if options is not None and options.expires is not None:
+                options.deadline = record._due + options.expires
+            self._calendar_for(record, on_time=False).add_record(record)
+
+        def batch_due(source: BatchSource, wall_due: float) -> None:
+            source.first = now + max(0.0, wall_due - wall)
+            self.batch_calendar(joined=False).add_rising(source)
+
+        self.wall.read(wall + (self.interval_end - now), record_due, batch_due)
+
+    def _is_dense(self, now: float) -> bool:
+        """Whether more tasks wait for this interval than it has permits."""
+        waiting = self.ready_count() + self._later_count + self._later_on_time_count
+        if waiting <= 1:
+            return False
+        now_ns = self.timeline.to_ns(now)
+        return waiting > self.grid.count_until(now_ns, self.timeline.to_ns(self.interval_end))
+
+    def _is_spread_instant(self, now: float) -> bool:
+        return now >= self.plan.next_at or self.pacing is Pacing.ON_TIME
+
+    def _next_instant(self, now: float) -> float:
+        """Return the loop time of the next start instant, as far as it is known now."""
+        on_time_ready = self.on_time.ready.head() is not None
+        spread_ready = self.spread.ready.head() is not None
+        instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
+        planned = now if self.pacing is Pacing.ON_TIME else self.plan.next_at
+        spread_due = now if spread_ready else self.interval_end if self.early else self.spread.next_due()
+        if self.grid.rate.is_unlimited:
+            permit = now
+        elif on_time_ready or spread_ready:
+            permit_ns = self.grid.next_time(self.timeline.to_ns(now))
+            permit = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
+        else:
+            permit = now
+        if on_time_ready or (spread_ready and self._dense and not self.grid.rate.is_unlimited):
+            return min(instant, permit)
+        return min(instant, max(planned, spread_due, permit))
+
+
+def _ticks_of(timeline: Timeline) -> Timeline:
+    """Cut intervals longer than a second into equal buckets of at most a second, if whole nanoseconds allow it."""
+    least = -(-timeline.interval_ns // _TICK_NS_MAX)
+    parts = next((n for n in range(least, 8 * least + 1) if timeline.interval_ns % n == 0), 1)
+    return timeline.with_interval(timeline.interval_ns // parts)

@@ -1,0 +1,155 @@
+"""A rate as an exact ratio of permits to seconds.
+
+Floats are taken at their shortest decimal value: ``0.1`` means one tenth, as its writer meant, and not the binary
+number next to it. So ten years of 0.1 permits a second are exact.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+__all__ = ["Rate", "RateLike"]
+
+RateLike: TypeAlias = "Rate | int | float | Fraction | Decimal | str"
+
+_UNIT_SECONDS: Final = {
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "sec": Fraction(1),
+    "second": Fraction(1),
+    "m": Fraction(60),
+    "min": Fraction(60),
+    "minute": Fraction(60),
+    "h": Fraction(3600),
+    "hour": Fraction(3600),
+    "d": Fraction(86400),
+    "day": Fraction(86400),
+}
+_RATE_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_]*(?:\.[0-9]+)?|inf)\s*/\s*(?P<count>[0-9]+(?:\.[0-9]+)?)?\s*(?P<unit>[a-z]+)\s*")
+
+
+class Rate:
+    """So many permits in so many seconds; immutable, hashable, compared by value.
+
+    Args:
+        permits: how many starts, >= 0; 0 pauses; ``math.inf`` lifts the limit.
+        per: in how many seconds, > 0 and finite.
+
+    Raises:
+        TypeError: if an argument is no number.
+        ValueError: if an argument is NaN, negative, or ``per`` is zero or infinite.
+
+    >>> Rate(5, per=60)
+    Rate(5, per=60)
+    >>> Rate(5, per=60).per_second
+    Fraction(1, 12)
+    >>> Rate.parse("100/s") == Rate(100)
+    True
+    """
+
+    __slots__ = ("_per", "_permits", "_ratio")
+
+    def __init__(self, permits: float | Fraction | Decimal, per: float | Fraction | Decimal = 1) -> None:
+        self._permits = _exact("permits", permits)
+        window = _exact("per", per)
+        if window is None or window <= 0:
+            raise ValueError(f"per must be a finite number of seconds > 0, got {per!r}")
+        self._per = window
+        self._ratio = None if self._permits is None else self._permits / window
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"`` or ``"inf/s"``.
+
+        Raises:
+            ValueError: if the text is anything else.
+        """
+        match = _RATE_PATTERN.fullmatch(text.lower())
+        unit = _UNIT_SECONDS.get(match["unit"].removesuffix("s") or "s") if match else None
+        if match is not None and match["unit"] == "ms":
+            unit = _UNIT_SECONDS["ms"]
+        if match is None or unit is None:
+            raise ValueError(f"rate must look like '100/s', '5/min' or '1000/15min', got {text!r}")
+        permits = math.inf if match["permits"] == "inf" else Fraction(match["permits"].replace("_", ""))
+        return cls(permits, per=Fraction(match["count"] or 1) * unit)
+
+    @classmethod
+    def of(cls, value: RateLike) -> Rate:
+        """Take a rate, a number of permits a second, or a text that :meth:`parse` reads."""
+        if isinstance(value, Rate):
+            return value
+        if isinstance(value, str):
+            return cls.parse(value)
+        if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
+            raise TypeError(f"rate must be a Rate, a number of permits a second or a text such as '5/min', got {value!r}")
+        try:
+            return cls(value)
+        except ValueError as error:
+            raise ValueError(f"rate must be a number of permits a second >= 0 (0 pauses, inf lifts), got {value!r}") from error
+
+    @property
+    def permits(self) -> float | Fraction:
+        """How many permits in :attr:`per` seconds."""
+        return math.inf if self._permits is None else self._permits
+
+    @property
+    def per(self) -> Fraction:
+        """The length of the window in seconds."""
+        return self._per
+
+    @property
+    def per_second(self) -> Fraction | None:
+        """Permits a second as an exact ratio; None if there is no limit."""
+        return self._ratio
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether the rate is infinite."""
+        return self._ratio is None
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the rate admits nothing."""
+        return self._ratio == 0
+
+    def __float__(self) -> float:
+        return math.inf if self._ratio is None else float(self._ratio)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rate):
+            return NotImplemented
+        return (self._permits, self._per) == (other._permits, other._per)
+
+    def __hash__(self) -> int:
+        return hash((self._permits, self._per))
+
+    def __repr__(self) -> str:
+        permits = "inf" if self._permits is None else _plain(self._permits)
+        return f"Rate({permits})" if self._per == 1 else f"Rate({permits}, per={_plain(self._per)})"
+
+    def __str__(self) -> str:
+        permits = "inf" if self._permits is None else _plain(self._permits)
+        return f"{permits}/s" if self._per == 1 else f"{permits}/{_plain(self._per)}s"
+
+
+def _exact(name: str, value: object) -> Fraction | None:
+    """Return the exact value of a number >= 0; None stands for infinity."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if isinstance(value, (float, Decimal)):
+        if value == math.inf:
+            return None
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be a number >= 0 or inf, got {value!r}")
+    exact = Fraction(repr(value)) if type(value) is float else Fraction(value)
+    if exact < 0:
+        raise ValueError(f"{name} must be >= 0, got {value!r}")
+    return exact
+
+
+def _plain(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else repr(float(value))

@@ -1,0 +1,393 @@
+"""Tasks whose due time has come and that have not started: the most important one first.
+
+Two forms share one shape. :class:`ReadyQueues` keeps the default order with a queue for each pair of priority and class:
+O(1) a task however many wait. :class:`ReadyHeap` keeps any other order by a key function, O(log n) a task.
+
+A queue holds records and *runs*. A run names many tasks of one source at once (positions in a bucket's columns, or
+indexes of a batch) and costs nothing per task, so that an overflow of a million is a few hundred objects.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from ratelimited_executor._core.ordering import TaskClass, TaskView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["Place", "Ready", "ReadyHeap", "ReadyQueues", "RecordRun", "Run", "Source"]
+
+Rank: TypeAlias = "tuple[float, TaskClass]"  # smaller is more important
+_RUN_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
+_SPARE_COUNT: Final = 64  # stale places that never matter
+
+
+class Source(Protocol):
+    """Where the tasks of a run lie."""
+
+    def is_waiting(self, position: int) -> bool:
+        """Whether the task has neither started nor gone."""
+        ...
+
+    def due_of(self, position: int) -> float:
+        """Return the loop time at which the task is due."""
+        ...
+
+    def name_of(self, position: int) -> str:
+        """Return what the task is called."""
+        ...
+
+
+class Place(Protocol):
+    """Where a record waits: a bucket, or once it is due a run or a heap."""
+
+    opened: bool
+    calendar: Any
+
+    def cancel_record(self) -> None:
+        """Note that a record does not wait here any more."""
+        ...
+
+
+class Run:
+    """Tasks of one source that became due together, in due order."""
+
+    __slots__ = ("_cursor", "_positions", "source")
+
+    def __init__(self, source: Source, positions: Sequence[int]) -> None:
+        self.source = source
+        self._positions = positions
+        self._cursor = 0
+
+    def head_due(self) -> float | None:
+        """Return the due time of the first task that still waits; None if none does."""
+        while self._cursor < len(self._positions):
+            position = self._positions[self._cursor]
+            if self.source.is_waiting(position):
+                return self.source.due_of(position)
+            self._cursor += 1
+        return None
+
+    def extend(self, source: Source, position: int) -> bool:
+        """Append a task, if it is of the same source and the run can grow."""
+        if source is self.source and type(self._positions) is list:
+            self._positions.append(position)
+            return True
+        return False
+
+    def take(self) -> int:
+        """Return the position that :meth:`head_due` found, and go on to the next."""
+        position = self._positions[self._cursor]
+        self._cursor += 1
+        return position
+
+    def walk(self) -> Iterator[tuple[Source, Any]]:
+        """Walk the tasks that wait."""
+        for position in self._positions[self._cursor :]:
+            if self.source.is_waiting(position):
+                yield self.source, position
+
+
+class RecordRun:
+    """Records of equal rank, in due order; the place of a record that is due and waits."""
+
+    __slots__ = ("_cursor", "_records", "_stale_count", "calendar")
+
+    opened: Final = True
+    source: Final = None
+
+    def __init__(self, calendar: Any) -> None:
+        self.calendar = calendar
+        self._records: list[Record] = []
+        self._cursor = 0
+        self._stale_count = 0
+
+    def push(self, record: Record) -> bool:
+        """Append a record; False if the run is full."""
+        if len(self._records) >= _RUN_COUNT_MAX:
+            return False
+        record._place = self
+        self._records.append(record)
+        return True
+
+    def head_due(self) -> float | None:
+        """Return the due time of the first record that still waits; None if none does."""
+        while self._cursor < len(self._records):
+            record = self._records[self._cursor]
+            if record._place is self:
+                return record._due
+            self._cursor += 1
+        return None
+
+    def take(self) -> Record:
+        """Return the record that :meth:`head_due` found, and go on to the next."""
+        record = self._records[self._cursor]
+        self._records[self._cursor] = None  # type: ignore[call-overload]  # it is never read again, and must be freed
+        self._cursor += 1
+        record._place = None
+        return record
+
+    def cancel_record(self) -> None:
+        """Note that a record here does not wait any more; places are freed when half of them are stale."""
+        self._stale_count += 1
+        if self._stale_count * 2 > len(self._records) - self._cursor + _SPARE_COUNT:
+            self._records = [record for _, record in self.walk()]
+            self._cursor = self._stale_count = 0
+
+    def walk(self) -> Iterator[tuple[None, Any]]:
+        """Walk the records that wait."""
+        for record in self._records[self._cursor :]:
+            if record._place is self:
+                yield None, record
+
+
+class Ready(Protocol):
+    """What both forms can do."""
+
+    def push_record(self, record: Record) -> None:
+        """Take in a record whose due time has come."""
+        ...
+
+    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
+        """Take in tasks of one source and rank, in due order."""
+        ...
+
+    def push_position(self, source: Source, position: int, rank: Rank) -> None:
+        """Take in one task of a source."""
+        ...
+
+    def head(self) -> Any:
+        """Return what compares as the importance of the first task, smaller first; None if none waits."""
+        ...
+
+    def head_rank(self) -> Rank:
+        """Return the rank of the first task; only right after :meth:`head` found one."""
+        ...
+
+    def pop(self) -> Run | RecordRun:
+        """Return a run from which to take the first task; only right after :meth:`head` found one."""
+        ...
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, the most important first where that is cheap: (source, position) or (None, record)."""
+        ...
+
+    def keyed(self) -> Iterator[tuple[Any, Any]]:
+        """Walk what waits as (key, record or position); smaller keys start first, also beside those of its like."""
+        ...
+
+
+class ReadyQueues:
+    """The default order: a queue of runs for each pair of priority and class.
+
+    Args:
+        calendar: told to the places of records.
+    """
+
+    __slots__ = ("_active", "_calendar", "_queues")
+
+    def __init__(self, calendar: Any) -> None:
+        self._calendar = calendar
+        self._queues: dict[Rank, deque[Run | RecordRun]] = {}
+        self._active: list[Rank] = []  # the keys of _queues, sorted
+
+    def push_record(self, record: Record) -> None:
+        """Take in a record whose due time has come: O(1)."""
+        queue = self._queue((-record.priority, record._class))
+        last = queue[-1] if queue else None
+        if not isinstance(last, RecordRun) or not last.push(record):
+            last = RecordRun(self._calendar)
+            last.push(record)
+            queue.append(last)
+
+    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
+        """Take in tasks of one source and rank, in due order: O(1)."""
+        self._queue(rank).append(Run(source, positions))
+
+    def push_position(self, source: Source, position: int, rank: Rank) -> None:
+        """Take in one task of a source: O(1), without an object of its own where the one before is its neighbour."""
+        queue = self._queue(rank)
+        last = queue[-1] if queue else None
+        if not isinstance(last, Run) or not last.extend(source, position):
+            queue.append(Run(source, [position]))
+
+    def head(self) -> tuple[Rank, float] | None:
+        """Return rank and due time of the first task that waits; None if none does."""
+        while self._active:
+            rank = self._active[0]
+            queue = self._queues[rank]
+            while queue:
+                due = queue[0].head_due()
+                if due is not None:
+                    return rank, due
+                queue.popleft()
+            del self._queues[rank], self._active[0]
+        return None
+
+    def head_rank(self) -> Rank:
+        """Return the rank of the first task; only right after :meth:`head` found one."""
+        return self._active[0]
+
+    def pop(self) -> Run | RecordRun:
+        """Return a run from which to take the first task; only right after :meth:`head` found one."""
+        return self._queues[self._active[0]][0]
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, the most important first."""
+        for rank in self._active:
+            for run in self._queues[rank]:
+                yield from run.walk()
+
+    def keyed(self) -> Iterator[tuple[Any, Any]]:
+        """Walk what waits as (key, record or position)."""
+        for rank in self._active:
+            for run in self._queues[rank]:
+                for index, (source, item) in enumerate(run.walk()):
+                    due = item._due if source is None else source.due_of(item)
+                    yield (rank, due, index), item
+
+    def _queue(self, rank: Rank) -> deque[Run | RecordRun]:
+        queue = self._queues.get(rank)
+        if queue is None:
+            queue = self._queues[rank] = deque()
+            insort(self._active, rank)
+        return queue
+
+
+class _Entry:
+    """A task and its key in a heap; keys that cannot be compared fall back to arrival, and are reported."""
+
+    __slots__ = ("arrival", "key", "position", "rank", "report", "source")
+
+    def __init__(self, key: Any, rank: Rank, arrival: int, source: Source | None, position: Any, report: Report) -> None:
+        self.key = key
+        self.rank = rank
+        self.arrival = arrival
+        self.source = source  # None: position is a record
+        self.position = position
+        self.report = report
+
+    def __lt__(self, other: _Entry) -> bool:
+        if self.key is None or other.key is None:  # a key function that raised puts its task last
+            return self.key is not None or (other.key is None and self.arrival < other.arrival)
+        try:
+            if self.key[0] < other.key[0]:
+                return True
+            if other.key[0] < self.key[0]:
+                return False
+        except Exception as error:  # noqa: BLE001  # a comparison is user code: nothing of it may lose a task
+            self.report(error)
+        return self.arrival < other.arrival
+
+
+Report: TypeAlias = "Callable[[Exception], None]"
+
+
+class ReadyHeap:
+    """Any order: a heap of tasks by their key, evaluated once when they become due.
+
+    Args:
+        calendar: told to the places of records.
+        order: the key function.
+        to_epoch: turns a due time into epoch seconds.
+        report: is told of keys that raise and of keys that cannot be compared.
+    """
+
+    __slots__ = ("_arrival", "_heap", "_order", "_report", "_stale_count", "_to_epoch", "calendar")
+
+    opened: Final = True
+
+    def __init__(self, calendar: Any, order: Order, *, to_epoch: Callable[[float], float], report: Report) -> None:
+        self.calendar = calendar
+        self._order = order
+        self._to_epoch = to_epoch
+        self._report = report
+        self._heap: list[_Entry] = []
+        self._arrival = 0
+        self._stale_count = 0
+
+    def push_record(self, record: Record) -> None:
+        """Take in a record whose due time has come: O(log n)."""
+        record._place = self
+        self._push(None, record, record._due, record.name, (-record.priority, record._class))
+
+    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
+        """Take in tasks of one source and rank: O(log n) each."""
+        for position in positions:
+            if source.is_waiting(position):
+                self._push(source, position, source.due_of(position), source.name_of(position), rank)
+
+    def push_position(self, source: Source, position: int, rank: Rank) -> None:
+        """Take in one task of a source: O(log n)."""
+        self.push_run(source, (position,), rank)
+
+    def head(self) -> _Entry | None:
+        """Return the entry of the first task that waits; None if none does."""
+        heap = self._heap
+        while heap:
+            if self._waits(heap[0]):
+                return heap[0]
+            self._stale_count -= heap[0].source is None
+            heapq.heappop(heap)
+        return None
+
+    def head_rank(self) -> Rank:
+        """Return the rank of the first task; only right after :meth:`head` found one."""
+        return self._heap[0].rank
+
+    def pop(self) -> Run | RecordRun:
+        """Return a run from which to take the first task; only right after :meth:`head` found one."""
+        first = heapq.heappop(self._heap)
+        if first.source is not None:
+            return Run(first.source, (first.position,))
+        run = RecordRun(self.calendar)
+        run.push(first.position)
+        return run
+
+    def cancel_record(self) -> None:
+        """Note that a record here does not wait any more; its place is freed when half of the places are stale."""
+        self._stale_count += 1
+        if self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
+            self._heap = list(filter(self._waits, self._heap))
+            heapq.heapify(self._heap)
+            self._stale_count = 0
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, in no order."""
+        for entry in filter(self._waits, self._heap):
+            yield entry.source, entry.position
+
+    def keyed(self) -> Iterator[tuple[Any, Any]]:
+        """Walk what waits as (key, record or position)."""
+        for entry in filter(self._waits, self._heap):
+            yield entry, entry.position
+
+    def _waits(self, entry: _Entry) -> bool:
+        if entry.source is None:
+            return entry.position._place is self
+        return entry.source.is_waiting(entry.position)
+
+    def _push(self, source: Source | None, position: Any, due: float, name: str, rank: Rank) -> None:
+        self._arrival += 1
+        minus_priority, kind = rank
+        view = TaskView(
+            name=name,
+            priority=-minus_priority,
+            due=self._to_epoch(due),
+            is_repeating=kind is TaskClass.REPEATING,
+            is_immediate=kind is TaskClass.IMMEDIATE,
+            arrival=self._arrival,
+        )
+        try:
+            key: Any = (self._order(view),)
+        except Exception as error:  # noqa: BLE001  # an order is user code: its task goes last, and nothing is lost
+            self._report(error)
+            key = None
+        heapq.heappush(self._heap, _Entry(key, rank, self._arrival, source, position, self._report))

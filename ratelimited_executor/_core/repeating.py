@@ -1,0 +1,74 @@
+"""When a repeating task is due next.
+
+A fixed rate keeps its phase: tick k is due at ``first + k * period``, and what was missed is a policy. A fixed delay
+counts from the end of the run before. All functions are pure: the time is an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["MissedTick", "OnError", "Tick", "next_tick"]
+
+
+class MissedTick(Enum):
+    """What becomes of ticks whose time passed while the task ran or could not start.
+
+    With a period of 10 s, and a run that lasts from 0 to 35::
+
+        due       0         10        20        30        40        50
+        SKIP      0---------------------------------35    40        50      the next tick on the grid
+        COALESCE  0---------------------------------35 35 40        50      one run at once for all that were missed
+        BURST     0---------------------------------35 35 35 35 40  50      one run at once for each
+    """
+
+    SKIP = "skip"
+    COALESCE = "coalesce"
+    BURST = "burst"
+
+
+class OnError(Enum):
+    """What becomes of a repeating task one of whose runs raised."""
+
+    CONTINUE = "continue"
+    """Report the exception to the event loop's handler, and go on."""
+
+    STOP = "stop"
+    """End the repetition; its handle raises the exception."""
+
+
+class Tick(NamedTuple):
+    """One occurrence: its number in the series, and the loop time at which it is due."""
+
+    number: int
+    due: float
+
+
+def next_tick(first: float, period: float, last: int, now: float, missed: MissedTick) -> Tick:
+    """Return the tick that follows the one numbered ``last`` in a series with a fixed rate.
+
+    Args:
+        first: loop time of tick 0.
+        period: seconds from one tick to the next, > 0.
+        last: number of the tick that has just run.
+        now: loop time.
+        missed: the policy for ticks that are due already.
+
+    >>> next_tick(0.0, 10.0, 0, 35.0, MissedTick.SKIP)
+    Tick(number=4, due=40.0)
+    >>> next_tick(0.0, 10.0, 0, 35.0, MissedTick.COALESCE)
+    Tick(number=3, due=30.0)
+    >>> next_tick(0.0, 10.0, 0, 35.0, MissedTick.BURST)
+    Tick(number=1, due=10.0)
+    """
+    number = last + 1
+    if missed is not MissedTick.BURST:
+        newest = math.floor((now - first) / period)  # the newest tick that is due
+        if missed is MissedTick.COALESCE:
+            number = max(number, newest)
+        elif newest >= number:
+            is_exact = first + newest * period == now  # due at this very instant: it is not missed
+            number = newest if is_exact else newest + 1
+    return Tick(number, first + number * period)

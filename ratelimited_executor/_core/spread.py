@@ -1,0 +1,48 @@
+"""Where in its interval the next of the tasks to be spread starts.
+
+The tasks that lay in bucket and overflow when the interval began are spread evenly over it. The first planned instant is
+the interval's start; after a start at ``last`` with ``k`` of them unstarted the next is ``last + (end - last) / (k + 1)``.
+Without interference the instants divide the interval into equal parts; after a delay the rest closes up evenly, and no
+task is moved past the interval's end.
+
+``last`` is the planned instant, not the moment of the start, so that a timer that wakes a millisecond late, or rarely,
+does not add up. Only what is later than the slack is taken as a delay, and the plan goes on from there.
+"""
+
+from __future__ import annotations
+
+__all__ = ["SpreadPlan"]
+
+
+class SpreadPlan:
+    """The plan of one interval.
+
+    Attributes:
+        next_at: loop time of the next planned instant.
+        end: loop time at which the interval ends.
+    """
+
+    __slots__ = ("_slack", "end", "next_at")
+
+    def __init__(self, *, slack: float) -> None:
+        self._slack = slack
+        self.next_at = 0.0
+        self.end = 0.0
+
+    def begin(self, start: float, end: float) -> None:
+        """Plan a new interval from its start."""
+        self.next_at = start
+        self.end = end
+
+    def started(self, *, due: float, now: float, left: int) -> None:
+        """Note a start, and plan the next.
+
+        Args:
+            due: the due time of the task that started: a planned instant is never before it.
+            now: when it started.
+            left: how many tasks of the plan are still to start.
+        """
+        last = max(self.next_at, due)
+        if now - last > self._slack:
+            last = now
+        self.next_at = last + max(0.0, self.end - last) / (left + 1)

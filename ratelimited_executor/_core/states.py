@@ -1,0 +1,34 @@
+"""The states of a task, and which may follow which."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+__all__ = ["FINAL_STATES", "TRANSITIONS", "TaskState"]
+
+
+class TaskState(Enum):
+    """Where a task is in its life; the last five are final."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+
+    def __repr__(self) -> str:
+        return f"TaskState.{self.name}"
+
+
+FINAL_STATES: Final = frozenset(
+    {TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED}
+)
+
+TRANSITIONS: Final[dict[TaskState, frozenset[TaskState]]] = {
+    TaskState.WAITING: frozenset({TaskState.RUNNING, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED}),
+    TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED}),
+    **dict.fromkeys(FINAL_STATES, frozenset()),
+}

@@ -1,0 +1,75 @@
+"""One monotonic timeline for intervals, permits and delays, and the only place where times are rounded.
+
+The timeline is epoch time at its start plus monotonic time since: it never steps. Three spellings of an instant are in
+use, each for one purpose, and only this module turns one into another:
+
+- *loop time*: float seconds on the scale of the event loop's ``time()``. Due times and timers are kept in it, because
+  adding a delay is one float addition, and because small numbers keep sub-nanosecond precision.
+- *timeline nanoseconds*: integer nanoseconds since the epoch. Permits and intervals are reckoned in it, exactly.
+- *epoch seconds*: float seconds since the epoch, for people.
+
+Loop time to nanoseconds rounds down (nothing is early); nanoseconds to loop time rounds up, far enough to come back to
+the same nanosecond or a later one. So a timer that is set for an instant finds it reached.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+__all__ = ["NS", "Timeline"]
+
+NS: Final = 1_000_000_000
+
+
+class Timeline:
+    """Conversions between the three spellings, and the intervals of one width.
+
+    Args:
+        monotonic: loop time at the start.
+        wall: epoch seconds at the start.
+        interval_ns: the width of an interval in nanoseconds, > 0; interval ``k`` begins ``k`` widths after the epoch.
+    """
+
+    __slots__ = ("epoch_offset", "interval_ns", "offset_ns")
+
+    def __init__(self, *, monotonic: float, wall: float, interval_ns: int) -> None:
+        assert interval_ns > 0, interval_ns
+        self.interval_ns = interval_ns
+        self.offset_ns = math.floor(wall * NS) - math.floor(monotonic * NS)
+        self.epoch_offset = self.offset_ns / NS
+
+    @property
+    def interval_seconds(self) -> float:
+        """The width of an interval in seconds."""
+        return self.interval_ns / NS
+
+    def with_interval(self, interval_ns: int) -> Timeline:
+        """Return the same timeline with intervals of another width."""
+        other = Timeline(monotonic=0.0, wall=0.0, interval_ns=interval_ns)
+        other.offset_ns = self.offset_ns
+        other.epoch_offset = self.epoch_offset
+        return other
+
+    def to_ns(self, loop_time: float) -> int:
+        """Turn loop time into timeline nanoseconds, rounded down."""
+        return math.floor(loop_time * NS) + self.offset_ns
+
+    def to_loop(self, time_ns: int) -> float:
+        """Turn timeline nanoseconds into the first loop time that :meth:`to_ns` does not put before it."""
+        loop_time = (time_ns - self.offset_ns) / NS
+        while self.to_ns(loop_time) < time_ns:
+            loop_time = math.nextafter(loop_time, math.inf)
+        return loop_time
+
+    def to_epoch(self, loop_time: float) -> float:
+        """Turn loop time into epoch seconds on the timeline."""
+        return loop_time + self.epoch_offset
+
+    def number_at(self, loop_time: float) -> int:
+        """Return the number of the interval that holds an instant."""
+        return self.to_ns(loop_time) // self.interval_ns
+
+    def start_of(self, number: int) -> float:
+        """Return the loop time at which an interval begins."""
+        return self.to_loop(number * self.interval_ns)

@@ -1,0 +1,128 @@
+"""Tasks due by the wall clock, which may step.
+
+They lie in a wheel of their own, keyed by wall time, that is read once an interval: what is due by the wall clock before
+the interval ends is handed over to the timeline. So after a step of the clock nothing is moved but the reader's place,
+and what was stepped over becomes due. Reading goes in steps, so that a million tasks for the same second do not hold
+the loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.buckets import Bucket
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Iterator
+
+    from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._core.ready import Place
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["WallWheel"]
+
+_READ_COUNT: Final = 1000  # tasks handed over at a stretch: about a millisecond
+
+
+class WallWheel:
+    """Records and batches by the wall time at which they are due.
+
+    Args:
+        width: seconds in one bucket.
+        chores: where work that may wait is put.
+    """
+
+    __slots__ = ("_batches", "_buckets", "_chores", "_numbers", "_reading", "_width")
+
+    def __init__(self, width: float, chores: deque[Iterator[None]]) -> None:
+        self._width = width
+        self._chores = chores
+        self._buckets: dict[int, Bucket] = {}
+        self._numbers: list[int] = []  # a heap of the keys
+        self._reading: list[Bucket] = []  # buckets that are being handed over
+        self._batches: list[tuple[float, BatchSource]] = []
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether anything waits, so that the wall clock must be read every interval."""
+        return bool(self._buckets or self._batches)
+
+    def add_record(self, record: Record, wall_due: float) -> None:
+        """Take in a record; its due time on the timeline is set when it is handed over."""
+        number = int(wall_due // self._width)
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = Bucket(self)
+            heapq.heappush(self._numbers, number)
+        record._due = wall_due
+        bucket.add_record(record)
+
+    def add_batch(self, source: BatchSource, wall_due: float) -> None:
+        """Take in a batch whose tasks are all due at one time."""
+        source.calendar = self
+        self._batches.append((wall_due, source))
+
+    def read(
+        self, horizon: float, record_due: Callable[[Record], None], batch_due: Callable[[BatchSource, float], None]
+    ) -> None:
+        """Hand over what is due before ``horizon``, in epoch seconds: batches at once, records as a chore."""
+        for wall_due, source in self._batches:
+            if wall_due < horizon:
+                batch_due(source, wall_due)
+        self._batches = [entry for entry in self._batches if entry[0] >= horizon]
+        while self._numbers and self._numbers[0] * self._width < horizon:
+            bucket = self._buckets.pop(heapq.heappop(self._numbers))
+            bucket.opened = True
+            self._reading.append(bucket)
+            self._chores.append(self._hand_over(bucket, horizon, record_due))
+
+    def revoke(self, source: BatchSource) -> int:
+        """Cancel a batch that waits here, and return how many tasks that were."""
+        self._batches = [entry for entry in self._batches if entry[1] is not source]
+        count = source.live
+        source.revoked = True
+        return count
+
+    def live_count(self) -> int:
+        """Count the tasks that wait here."""
+        buckets = (*self._buckets.values(), *self._reading)
+        return sum(bucket.live for bucket in buckets) + sum(source.live for _, source in self._batches)
+
+    def walk(self) -> Iterator[tuple[BatchSource | None, Record | int]]:
+        """Walk every task that waits here: (None, record) or (batch, position)."""
+        for bucket in (*self._buckets.values(), *self._reading):
+            for position in bucket.positions():
+                yield None, bucket.calls[position]
+        for _, source in self._batches:
+            for position in range(source.live):
+                yield source, position
+
+    def clear(self) -> None:
+        """Forget everything; the caller has walked it before."""
+        self._buckets.clear()
+        self._numbers.clear()
+        self._reading.clear()
+        self._batches.clear()
+
+    def note_gone(self, place: Place) -> None:
+        """Do nothing: what waits here is counted by its buckets."""
+
+    def note_sparse(self, bucket: Bucket) -> None:
+        """Move a bucket's survivors together: at once if they are few, else as a chore."""
+        bucket.compact_with(self._chores)
+
+    def _hand_over(self, bucket: Bucket, horizon: float, record_due: Callable[[Record], None]) -> Iterator[None]:
+        for first in range(0, len(bucket.calls), _READ_COUNT):
+            for position in range(first, min(first + _READ_COUNT, len(bucket.calls))):
+                if not bucket.is_waiting(position):
+                    continue
+                record = bucket.calls[position]
+                bucket.clear(position)
+                if record._due < horizon:
+                    record_due(record)
+                else:
+                    self.add_record(record, record._due)
+            yield
+        self._reading.remove(bucket)

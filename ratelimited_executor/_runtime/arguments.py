@@ -1,0 +1,80 @@
+"""Checks of arguments at the edge: each names the parameter and the remedy, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+__all__ = ["callable_of", "count_of", "delay_of", "name_or_none", "number_of", "seconds_of", "wall_of"]
+
+
+def number_of(name: str, value: Any) -> float:
+    """Return a finite number.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: if it is NaN or infinite.
+    """
+    if isinstance(value, (bool, str, bytes)) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return number
+
+
+def seconds_of(name: str, value: Any) -> float:
+    """Return a span of time > 0 in seconds, given as a number or a timedelta."""
+    seconds = delay_of(name, value)
+    if seconds <= 0:
+        raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
+    return seconds
+
+
+def delay_of(name: str, value: Any) -> float:
+    """Return a span of time >= 0 in seconds, given as a number or a timedelta."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else number_of(name, value)
+    if seconds < 0:
+        raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")
+    return seconds
+
+
+def wall_of(name: str, value: Any) -> float:
+    """Return epoch seconds of an aware datetime or a number."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            raise ValueError(f"{name} must be an aware datetime, got the naive {value!r}: add a tzinfo, such as UTC")
+        return value.timestamp()
+    return number_of(name, value)
+
+
+def count_of(name: str, value: Any, *, least: int = 0) -> int:
+    """Return an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be >= {least}, got {value!r}")
+    return value
+
+
+def callable_of(name: str, value: Any) -> Any:
+    """Return a callable; a coroutine object is refused by name, as the mistake that it is."""
+    if callable(value):
+        return value
+    if asyncio.iscoroutine(value):
+        message = f"{name} must be a callable, got the coroutine {value!r}: pass the function and its arguments, uncalled"
+        value.close()
+        raise TypeError(message)
+    raise TypeError(f"{name} must be a callable, got {value!r}")
+
+
+def name_or_none(name: str, value: Any) -> str | None:
+    """Return a text or None."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a str or None, got {value!r}")
+    return value

@@ -1,0 +1,271 @@
+"""Bulk work: one call schedules a function for each of many items.
+
+A batch of sized input keeps a reference to the items and a count; no object is made for an item before it starts. Items
+of an iterator are drawn as they are needed, a bounded number ahead, and count as accepted when they are drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from ratelimited_executor._core.states import FINAL_STATES, TaskState
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+
+    from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["BatchHandle", "BatchSummary", "Outcome"]
+
+T = TypeVar("T")
+_LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """How the tasks of a batch ended.
+
+    Attributes:
+        total: how many there were: the sum of the others.
+        done: ran and returned.
+        failed: ran and raised.
+        cancelled: cancelled before or while they ran.
+        expired: not started before their deadline.
+        dropped: given up for lack of room.
+    """
+
+    total: int
+    done: int
+    failed: int
+    cancelled: int
+    expired: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """How one task of a batch ended.
+
+    Attributes:
+        state: a final state.
+        value: what the call returned, or None.
+        error: what it raised, or None.
+    """
+
+    state: TaskState
+    value: T | None
+    error: BaseException | None
+
+    def result(self) -> T:
+        """Return what the call returned, or raise what it raised; a cancelled call raises ``CancelledError``."""
+        if self.error is not None:
+            raise self.error
+        if self.state is TaskState.CANCELLED:
+            raise asyncio.CancelledError
+        return self.value  # type: ignore[return-value]  # a call that returned nothing has T = None
+
+
+class BatchHandle(Generic[T]):
+    """Many tasks of one function: await it for their counts, iterate it for their outcomes, cancel what waits.
+
+    ``await batch`` gives a :class:`BatchSummary` when the last task has ended; cancelling whoever awaits it does not
+    cancel the batch. ``async for index, outcome in batch`` gives each outcome as it comes, those that ended before the
+    iteration only if the batch was made with ``results=True``. Failures that nobody sees this way are counted, and the
+    first is logged.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        call: Callable[[Any], Any],
+        *,
+        name: str,
+        keep_results: bool,
+        context: contextvars.Context | None,
+    ) -> None:
+        self.call = call
+        self.name = name
+        self.context = context
+        self._engine = engine
+        self._parts: dict[BatchSource, Sequence[Any]] = {}  # what waits, and its items by position
+        self._drawn_count = 0  # how many tasks have been accepted
+        self._is_complete = False  # whether no more will be
+        self._counts = dict.fromkeys(FINAL_STATES, 0)
+        self._outcomes: dict[int, Outcome[T]] | None = {} if keep_results else None
+        self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
+        self._changed: set[asyncio.Future[None]] = set()
+        self._error: BaseException | None = None  # that the iteration of the items raised
+        self.feeder: asyncio.Task[None] | None = None
+
+    # Looking.
+
+    @property
+    def total(self) -> int:
+        """How many tasks have been accepted so far; for a lazy batch that is how many items were drawn."""
+        return self._drawn_count
+
+    @property
+    def open_count(self) -> int:
+        """How many accepted tasks have not ended."""
+        return self._drawn_count - sum(self._counts.values())
+
+    @property
+    def summary(self) -> BatchSummary:
+        """The counts so far."""
+        counts = self._counts
+        return BatchSummary(
+            total=self._drawn_count,
+            done=counts[TaskState.DONE],
+            failed=counts[TaskState.FAILED],
+            cancelled=counts[TaskState.CANCELLED],
+            expired=counts[TaskState.EXPIRED],
+            dropped=counts[TaskState.DROPPED],
+        )
+
+    @property
+    def results(self) -> dict[int, Outcome[T]]:
+        """The outcomes so far by index, of a batch that was made with ``results=True``."""
+        if self._outcomes is None:
+            raise ValueError("results are kept only by schedule_many(..., results=True)")
+        return dict(sorted(self._outcomes.items()))
+
+    def done(self) -> bool:
+        """Whether every task has ended and no more will come."""
+        return self._is_complete and self.open_count == 0
+
+    def __repr__(self) -> str:
+        ended = sum(self._counts.values())
+        return f"<BatchHandle {self.name} {ended} of {self._drawn_count}{'' if self._is_complete else '+'} ended>"
+
+    # Waiting.
+
+    def __await__(self) -> Generator[Any, None, BatchSummary]:
+        while not self.done():
+            yield from self.wait_for_change().__await__()
+        if self._error is not None:
+            raise self._error
+        return self.summary
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Outcome[T]]]:
+        queue: deque[tuple[int, Outcome[T]]] = deque(() if self._outcomes is None else self._outcomes.items())
+        self._listeners.append(queue)
+        try:
+            while True:
+                while queue:
+                    yield queue.popleft()
+                if self.done():
+                    break
+                await self.wait_for_change()
+        finally:
+            self._listeners.remove(queue)
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> int:
+        """Cancel every task that waits, and draw no more items; running ones go on.
+
+        Returns:
+            How many tasks were cancelled.
+        """
+        if self.feeder is not None:
+            self.feeder.cancel()
+        cancelled = 0
+        for source in list(self._parts):
+            waiting = list(source.waiting_positions()) if self._is_watched() else ()
+            count = self._engine.revoke(source)
+            del self._parts[source]
+            cancelled += count
+            self._counts[TaskState.CANCELLED] += count - len(waiting)
+            for position in waiting:
+                self._note(source.base + position, TaskState.CANCELLED, None)
+        self._wake()
+        return cancelled
+
+    # For the engine.
+
+    def add_part(self, source: BatchSource, items: Sequence[Any]) -> None:
+        """Take in tasks that have been accepted."""
+        self._parts[source] = items
+        self._drawn_count += source.count
+
+    def complete(self, error: BaseException | None = None) -> None:
+        """Note that no more tasks will come."""
+        self._is_complete = True
+        self._error = error
+        self._wake()
+
+    def take(self, source: BatchSource, position: int) -> tuple[Any]:
+        """Return the arguments of a task that starts, and free them here."""
+        item = self._parts[source][position]
+        if not source.live:
+            del self._parts[source]
+        return (item,)
+
+    def item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
+        """Note the end of one task."""
+        self._note(index, state, outcome)
+        if state is TaskState.FAILED and self._counts[state] == 1 and not self._is_watched():
+            message = f"exception in {self.name}[{index}], the first of its batch to fail"
+            self._engine.loop.call_exception_handler({"message": message, "exception": outcome})
+        self._wake()
+
+    def _note(self, index: int, state: TaskState, outcome: Any) -> None:
+        self._counts[state] += 1
+        if self._is_watched():
+            is_value = state is TaskState.DONE
+            error = outcome if state in (TaskState.FAILED, TaskState.EXPIRED) else None
+            record: Outcome[T] = Outcome(state, outcome if is_value else None, error)
+            if self._outcomes is not None:
+                self._outcomes[index] = record
+            for queue in self._listeners:
+                queue.append((index, record))
+
+    def _is_watched(self) -> bool:
+        return bool(self._listeners) or self._outcomes is not None
+
+    def wait_for_change(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next change that a waiter must see."""
+        future: asyncio.Future[None] = self._engine.loop.create_future()
+        self._changed.add(future)
+        future.add_done_callback(self._changed.discard)
+        return future
+
+    def _wake(self) -> None:
+        if self._changed and (self._listeners or self.feeder is not None or self.done()):
+            for future in self._changed:
+                if not future.done():
+                    future.set_result(None)
+
+
+async def feed(
+    batch: BatchHandle[Any],
+    items: AsyncIterator[Any],
+    accept: Callable[[Any, int], None],
+    wait_for_turn: Callable[[int], Awaitable[None]],
+) -> None:
+    """Draw the items of an iterator, a bounded number ahead of what has ended, and have them accepted.
+
+    Args:
+        batch: the batch that they belong to.
+        items: where they come from.
+        accept: accepts an item by its index.
+        wait_for_turn: an awaitable that ends when the item of an index may be accepted.
+    """
+    index = 0
+    error: BaseException | None = None
+    try:
+        async for item in items:
+            await wait_for_turn(index)
+            accept(item, index)
+            index += 1
+            while batch.open_count >= _LOOK_AHEAD_COUNT:
+                await batch.wait_for_change()
+    except Exception as raised:  # noqa: BLE001  # the iterator is user code: its error goes to whoever awaits the batch
+        error = raised
+    finally:
+        batch.complete(error)

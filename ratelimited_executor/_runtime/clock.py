@@ -1,0 +1,45 @@
+"""The one module that reads time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ratelimited_executor.abc import Clock
+
+__all__ = ["SystemClock", "clock_for"]
+
+# A loop whose time is further than this from the system's keeps a time of its own. uvloop's is up to one turn behind.
+_FOREIGN_SECONDS: Final = 60.0
+
+
+class SystemClock:
+    """The system's monotonic and wall clock, on the scale of asyncio's and uvloop's ``loop.time()``."""
+
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+
+
+class _LoopClock:
+    """The time of an event loop that keeps its own; wall time passes with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.monotonic = loop.time
+        self._offset = time.time() - loop.time()
+
+    def wall(self) -> float:
+        """Return seconds since the epoch, had the clock been right when the loop was first asked."""
+        return self.monotonic() + self._offset
+
+
+def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
+    """Return the clock by which a loop's timers run: its attribute ``clock`` if it has one, else the system's."""
+    clock: Clock | None = getattr(loop, "clock", None)
+    if clock is not None:
+        return clock
+    if abs(loop.time() - time.monotonic()) > _FOREIGN_SECONDS:
+        return _LoopClock(loop)
+    return SystemClock()

@@ -1,0 +1,195 @@
+"""How an executor ends: drained, or cut short.
+
+Draining runs what was accepted, at its due times, and ends early when nothing can progress any more (rate 0, paused, no
+place). Cutting short cancels what waits, cancels the coroutines that run, and waits for those to finish: for
+:data:`GRACE_SECONDS` at most, so that a coroutine that swallows its cancellation cannot hold a server's shutdown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ratelimited_executor._runtime.log import LOGGER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["GRACE_SECONDS", "Closing", "close_all"]
+
+GRACE_SECONDS: Final = 5.0
+_LONG_DRAIN_SECONDS: Final = 5.0  # a drain that will take longer is announced, with the remedy
+
+
+class Closing:
+    """The end of one executor; begun once, awaited by anybody.
+
+    Args:
+        name: of the executor.
+        drain_timeout: seconds for which accepted tasks may go on; None for as long as they take.
+        on_begin: called when closing begins: repeating tasks stop here.
+        on_closed: called when the executor is closed.
+    """
+
+    def __init__(
+        self, name: str, *, drain_timeout: float | None, on_begin: Callable[[], None], on_closed: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self.drain_timeout = drain_timeout
+        self.engine: Engine | None = None
+        self.is_begun = False
+        self.closed = asyncio.Event()
+        self._on_begin = on_begin
+        self._on_closed = on_closed
+        self._is_cut = False
+        self._progress = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing waits and nothing runs any more."""
+        return self.closed.is_set()
+
+    def begin(self, *, timeout: float | None = None) -> None:
+        """Accept nothing more and start to drain; a second call may only shorten the first.
+
+        Args:
+            timeout: seconds for which accepted tasks may go on; the executor's ``drain_timeout`` if None.
+        """
+        if timeout is None:
+            timeout = self.drain_timeout
+        if self.is_begun:
+            if timeout is not None and self._task is not None:
+                self._task.get_loop().call_later(timeout, self.cut)
+            return
+        self.is_begun = True
+        engine = self.engine
+        if engine is None:
+            self._close()
+            return
+        self._on_begin()
+        engine.on_progress = self._progress.set
+        engine.queue.on_time.on_cancelled = engine.queue.spread.on_cancelled = self._progress.set
+        self._task = engine.loop.create_task(self._run(engine, timeout), name=f"close {self.name}")
+
+    def cut(self) -> None:
+        """Cancel what waits and what runs; closing must have begun."""
+        self._is_cut = True
+        self._progress.set()
+
+    def abort(self) -> None:
+        """Accept nothing more, and cut short."""
+        self.begin()
+        self.cut()
+
+    async def wait(self) -> None:
+        """Wait until the executor is closed; to be cancelled here cuts the drain short.
+
+        Raises:
+            RuntimeError: in a task of the executor itself, which would wait for its own end.
+        """
+        if self._task is None or self.is_closed:
+            return
+        if self.engine is not None and asyncio.current_task() in self.engine.running:
+            raise RuntimeError(f"a task of {self.name} cannot wait for the executor's end: it would wait for itself")
+        try:
+            await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            self.cut()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([self._task])
+            raise
+
+    async def _run(self, engine: Engine, timeout: float | None) -> None:
+        try:
+            await self._drain(engine, timeout)
+        finally:
+            # Also when this very task is cancelled, as asyncio.run() does with whatever is left.
+            self._cancel(engine)
+            try:
+                await self._wait_for_running(engine)
+            finally:
+                self._close()
+
+    async def _drain(self, engine: Engine, timeout: float | None) -> None:
+        if timeout is None:
+            self._announce(engine)
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._is_cut and not _is_idle(engine) and not _is_stuck(engine):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            pass
+
+    def _announce(self, engine: Engine) -> None:
+        """Say so at once if the drain will take long, so that nobody wonders why a shutdown hangs."""
+        last = engine.queue.last_start()
+        wait = last - engine.monotonic()
+        if wait > _LONG_DRAIN_SECONDS:
+            LOGGER.warning(
+                "%s: closing waits for %d task(s), the last of which is due in %.0f s; "
+                "drain_timeout= or shutdown(timeout=) limits that",
+                self.name,
+                engine.waiting_count(),
+                wait,
+            )
+
+    def _cancel(self, engine: Engine) -> None:
+        for feeder in engine.feeders:
+            feeder.cancel()
+        count = engine.cancel_all_waiting()
+        running = list(engine.running)
+        for task in running:
+            task.cancel()
+        if count or running:
+            LOGGER.warning(
+                "%s: closed with %d waiting and %d running task(s) cancelled", self.name, count, len(running)
+            )
+
+    async def _wait_for_running(self, engine: Engine) -> None:
+        tasks = {*engine.running, *engine.feeders}
+        if not tasks:
+            return
+        with anyio.CancelScope(shield=True):
+            _, left = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        if left:
+            names = ", ".join(sorted(task.get_name() for task in left)[:5])
+            LOGGER.warning("%s: %d task(s) went on after their cancellation: %s", self.name, len(left), names)
+
+    def _close(self) -> None:
+        self.closed.set()
+        if self.engine is not None:
+            self.engine.on_progress = None
+            self.engine.runner.disarm(self.engine)
+        self._on_closed()
+
+
+async def close_all(closings: Sequence[Closing]) -> None:
+    """Close several executors side by side; to be cancelled here cuts all of them short."""
+    for closing in closings:
+        closing.begin()
+    try:
+        for closing in closings:
+            await closing.wait()
+    except asyncio.CancelledError:
+        for closing in closings:
+            closing.cut()
+        with anyio.CancelScope(shield=True):
+            for closing in closings:
+                await closing.wait()
+        raise
+
+
+def _is_idle(engine: Engine) -> bool:
+    return not engine.feeders and engine.waiting_count() == 0 and engine.running_count() == 0
+
+
+def _is_stuck(engine: Engine) -> bool:
+    """Whether nothing runs and nothing can start, so that waiting is in vain."""
+    no_permits = engine.is_paused or engine.rate.is_zero
+    return engine.running_count() == 0 and (no_permits or engine.max_concurrency == 0)

@@ -1,0 +1,509 @@
+"""The machine of one executor: it asks its queue what starts, starts it, and keeps account.
+
+Every accepted task ends in exactly one state, and the counts close at every instant: accepted = waiting + running + done
++ failed + cancelled + expired + dropped. A task's failure stays its own: it goes to its handle, or to the loop's
+exception handler, and nothing that a task does stops the machine.
+
+Starting a task is one decision of the queue and one call. Work goes in slices, so that the loop's I/O is never held for
+more than a few milliseconds by ours, whatever is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import math
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.buckets import Bucket, name_of
+from ratelimited_executor._core.queue import TaskQueue
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
+from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor.exceptions import TaskExpiredError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    import anyio
+
+    from ratelimited_executor._core.calendar import Calendar
+    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.queue import Pacing
+    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._runtime.batches import BatchHandle
+    from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.manager import Runner
+    from ratelimited_executor.abc import Peers
+
+__all__ = ["HOLD", "Engine"]
+
+HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
+_START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
+_EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
+_LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
+_EAGER: Final = sys.version_info >= (3, 12)
+
+
+class Engine:
+    """One executor's queue, running tasks and counts.
+
+    Args:
+        name: of the executor, for logs and errors.
+        runner: the manager's interval runner, which owns loop, clock and timeline.
+        rate: permits over time.
+        pacing: whether tasks are spread over their interval.
+        slack: seconds for which a permit stays usable.
+        order: the key function of importance.
+        early: whether a task may start anywhere in the interval of its due time.
+        peers: with whom the rate is shared.
+        max_concurrency: how many tasks may run at once; None for no limit.
+        thread_limiter: bounds the worker threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        runner: Runner,
+        rate: Rate,
+        pacing: Pacing,
+        slack: float,
+        order: Order,
+        early: bool,
+        peers: Peers,
+        max_concurrency: int | None,
+        thread_limiter: anyio.CapacityLimiter,
+    ) -> None:
+        self.name = name
+        self.runner = runner
+        self.loop = runner.loop
+        self.timeline: Timeline = runner.timeline
+        self.monotonic = runner.clock.monotonic
+        self.rate = rate
+        self.is_paused = False
+        self.max_concurrency = max_concurrency
+        self.thread_limiter = thread_limiter
+        self.queue = TaskQueue(
+            self.timeline,
+            now=self.monotonic(),
+            rate=rate,
+            slack=slack,
+            pacing=pacing,
+            order=order,
+            early=early,
+            peers=peers.count,
+            rank=peers.rank,
+            report_order_error=self._report_order_error,
+        )
+        self.armed = math.inf  # loop time of the next run, as the runner knows it
+        self.running: dict[asyncio.Task[Any], Any] = {}  # task -> its record, (batch, index), or None
+        self.holding: set[TaskHandle[Any]] = set()  # permits that somebody holds
+        self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
+        self.accepted_count = 0
+        self.started_count = 0
+        self.ended_counts = dict.fromkeys(
+            (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED), 0
+        )
+        self.on_progress: Callable[[], None] | None = None  # told whenever a task has ended, while somebody drains
+        self._is_inside = False  # whether a plain function runs at this moment
+        self._last_context: weakref.ref[contextvars.Context] | None = None
+        self._scratch = contextvars.Context()
+
+    # Adding.
+
+    def add(self, record: TaskHandle[Any], *, on_time: bool = False) -> None:
+        """Accept a record due at a time of its own."""
+        self.accepted_count += 1
+        self.queue.add_record(record, on_time=on_time)
+        self.wake_for(record._due)
+
+    def add_immediate(self, record: TaskHandle[Any]) -> None:
+        """Accept a record due now."""
+        self.accepted_count += 1
+        self.queue.add_immediate(record)
+        self.wake_for(record._due)
+
+    def add_wall(self, record: TaskHandle[Any], wall_due: float) -> None:
+        """Accept a record due by the wall clock in a later interval."""
+        self.accepted_count += 1
+        self.queue.wall.add_record(record, wall_due)
+        self.wake_for(self.queue.interval_end)
+
+    def now(self) -> float:
+        """Return the loop time, and begin the interval that it lies in."""
+        now = self.monotonic()
+        if now >= self.queue.end:
+            self.queue.enter(now, self.runner.clock.wall())
+        return now
+
+    def wake_for(self, due: float) -> None:
+        """Ask the runner to look at the queue no later than the interval of ``due`` demands."""
+        if due >= self.queue.end:
+            due = min(self.queue.on_time.next_start(), self.queue.spread.next_start(), due)
+        if due < self.armed:
+            self.runner.arm(self, due)
+
+    def wake(self) -> None:
+        """Ask the runner to look at the queue in this turn of the loop."""
+        self.runner.arm(self, -math.inf)
+
+    def capture(self) -> contextvars.Context | None:
+        """Return the context variables of the caller; None if none is set.
+
+        Consecutive callers with the same variables share one context, if every value is the same object: ``==`` would
+        call user code, and take the equal values of two requests for one.
+        """
+        context = contextvars.copy_context()
+        if not len(context):
+            return None
+        last = None if self._last_context is None else self._last_context()
+        if last is not None and len(last) == len(context):
+            missing = self._scratch
+            if all(last.get(variable, missing) is value for variable, value in context.items()):
+                return last
+        self._last_context = weakref.ref(context)
+        return context
+
+    def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
+        """Note that all items of a lazy batch have been drawn."""
+        self.feeders.discard(feeder)
+        self._progress()
+
+    # Cancelling.
+
+    def cancel_waiting(self, record: TaskHandle[Any], message: object) -> None:
+        """End a record that waits as cancelled."""
+        self.queue.cancel(record)
+        self.end(record, TaskState.CANCELLED, message)
+
+    def revoke(self, source: BatchSource) -> int:
+        """Cancel what waits of a batch, and return how many tasks that were."""
+        count: int = source.calendar.revoke(source) if source.calendar is not None else 0
+        self.ended_counts[TaskState.CANCELLED] += count
+        self._progress()
+        return count
+
+    def cancel_all_waiting(self) -> int:
+        """Cancel everything that waits, and return how many tasks that were."""
+        count = 0
+        batches: set[BatchSource] = set()
+        for source, item in list(self.queue.walk()):
+            count += 1
+            if source is None:
+                self.cancel_waiting(item, None)
+            elif isinstance(source, BatchSource):
+                batches.add(source)
+        for batch in batches:
+            owner: BatchHandle[Any] = batch.owner
+            owner.cancel()
+        for calendar in (self.queue.on_time, self.queue.spread):
+            self.ended_counts[TaskState.CANCELLED] += calendar.live_count()
+            calendar.clear()
+        self._progress()
+        return count
+
+    # Running.
+
+    def run(self, stop: float) -> float:
+        """Start what is due, until loop time ``stop`` at most; return the loop time at which to be run again."""
+        queue = self.queue
+        now = self.now()
+        start_count = 0
+        while True:
+            is_done = queue.pull(now)
+            self._expire(now)
+            while self.may_start():
+                calendar = queue.choose(now)
+                if calendar is None:
+                    break
+                now = self._start_next(calendar, now)
+                start_count += 1
+                if now >= stop or start_count >= _START_COUNT_MAX:
+                    return now
+            wake = queue.next_wake(now, may_start=self.may_start())
+            if is_done and wake > now:
+                return wake
+            start_count += 1
+            now = self.now()
+            if now >= stop or start_count >= _START_COUNT_MAX:
+                return now
+
+    def may_start(self) -> bool:
+        """Whether a place is free."""
+        return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
+
+    def _start_next(self, calendar: Calendar, now: float) -> float:
+        """Start the task that the queue chose, and return the time afterwards."""
+        run = calendar.ready.pop()
+        item: Any = run.take()
+        source = run.source
+        calendar.opened_count -= 1
+        if source is None:
+            record: TaskHandle[Any] = item
+            if record._options is not None and self._is_expired(record, now):
+                return now
+            self.queue.spend(calendar, record._due, now)
+            name_source: Any = record._call
+            self._start_record(record, now)
+        elif isinstance(source, Bucket):
+            self.queue.spend(calendar, source.dues[item], now)
+            name_source = source.calls[item]
+            self._start_call(source, item)
+        else:
+            batch: BatchSource = source  # type: ignore[assignment]  # there are no other sources
+            if not self._start_item(calendar, batch, item, now):
+                return now
+            name_source = batch.owner.call
+        after = self.monotonic()
+        if after - now > _LONG_HOLD_SECONDS:
+            self.runner.warnings.warn(
+                "hold", "%s: %s held the event loop for %.0f ms", self.name, name_of(name_source), (after - now) * 1e3
+            )
+        return after if after < self.queue.end else self.now()
+
+    def _start_record(self, record: TaskHandle[Any], now: float) -> None:
+        call, args, context, options = record._call, record._outcome, record._context, record._options
+        record._state = TaskState.RUNNING
+        record._started = now
+        record._outcome = record._context = None
+        self.started_count += 1
+        if call is HOLD:
+            self.holding.add(record)
+            if not args[0].done():
+                args[0].set_result(None)
+            return
+        own = options is not None and options.own_context
+        if options is not None and options.in_thread:
+            context = context or contextvars.Context()
+            thread = run_in_thread(call, args, context, self.thread_limiter)
+            if options.run_timeout is not None:
+                thread = with_timeout(thread, options.run_timeout, record.name)
+            self._run_task(record, thread, contextvars.Context())
+        else:
+            self._launch(record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout)
+
+    def _start_call(self, bucket: Bucket, position: int) -> None:
+        call, args = bucket.calls[position], bucket.args[position]
+        context: Any = None if bucket.contexts is None else bucket.contexts[position]
+        bucket.clear(position)
+        self.started_count += 1
+        if type(context) is tuple:
+            self._launch(None, call, args, context[0], own=True)
+        else:
+            self._launch(None, call, args, context)
+
+    def _start_item(self, calendar: Calendar, batch: BatchSource, position: int, now: float) -> bool:
+        handle: BatchHandle[Any] = batch.owner
+        due = batch.due_of(position)
+        batch.start(position)
+        if not batch.live:
+            calendar.finish(batch)
+        args = handle.take(batch, position)
+        owner = (handle, batch.base + position)
+        if now > due + batch.deadline_after:
+            name = f"{handle.name}[{owner[1]}]"
+            self.end(owner, TaskState.EXPIRED, TaskExpiredError(name, expires=batch.deadline_after))
+            return False
+        self.queue.spend(calendar, due, now)
+        self.started_count += 1
+        self._launch(owner, handle.call, args, handle.context)
+        return True
+
+    def _launch(
+        self,
+        owner: Any,
+        call: Any,
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        *,
+        own: bool = False,
+        run_timeout: float | None = None,
+    ) -> None:
+        """Call a function inline; if it returns a coroutine, run that as a task."""
+        if context is None:
+            context = self._scratch
+        elif not own:
+            context = context.copy()
+        self._is_inside = True
+        try:
+            result = context.run(call, *args)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._is_inside = False
+            self.end(owner, TaskState.FAILED, error)
+            raise
+        except asyncio.CancelledError:
+            self._is_inside = False
+            self.end(owner, TaskState.CANCELLED, None)
+        except BaseException as error:  # noqa: BLE001  # a task's failure is its own, whatever it raises
+            self._is_inside = False
+            self.end(owner, TaskState.FAILED, error)
+        else:
+            self._is_inside = False
+            if result is not None and hasattr(type(result), "__await__"):
+                coroutine = result if asyncio.iscoroutine(result) else _await(result)
+                if run_timeout is not None:
+                    coroutine = with_timeout(coroutine, run_timeout, name_of(call))
+                self._run_task(owner, coroutine, context)
+            elif run_timeout is not None:
+                self.end(owner, TaskState.FAILED, _run_timeout_error(call))
+            else:
+                self.end(owner, TaskState.DONE, result)
+        if context is self._scratch and len(context):
+            self._scratch = contextvars.Context()
+
+    def _run_task(self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
+        """Run a coroutine as an asyncio task, to its first suspension at once where the interpreter can."""
+        if context is self._scratch:
+            self._scratch = contextvars.Context()
+        if self.loop.get_task_factory() is not None:
+            task = self.loop.create_task(coroutine, context=context)
+        elif _EAGER:
+            try:
+                task = _start_eagerly(coroutine, loop=self.loop, context=context)
+            except (KeyboardInterrupt, SystemExit) as error:
+                self.end(owner, TaskState.FAILED, error)
+                raise
+            if task.done():
+                self._end_task(owner, task)
+                return
+        else:
+            task = asyncio.Task(coroutine, loop=self.loop, context=context)
+        self.running[task] = owner
+        if owner is not None and type(owner) is not tuple:
+            owner._place = task
+        task.add_done_callback(self._task_done, context=self.runner.context)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        owner = self.running.pop(task)
+        self._end_task(owner, task)
+        if self.max_concurrency is not None:
+            self.wake()
+
+    def _end_task(self, owner: Any, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.end(owner, TaskState.CANCELLED, None)
+        elif (error := task.exception()) is not None:
+            self.end(owner, TaskState.FAILED, error)
+        else:
+            self.end(owner, TaskState.DONE, task.result())
+
+    def release(self, record: TaskHandle[Any], state: TaskState, outcome: Any) -> None:
+        """End a permit that somebody held."""
+        self.holding.discard(record)
+        self.end(record, state, outcome)
+        if self.max_concurrency is not None:
+            self.wake()
+
+    def end(self, owner: Any, state: TaskState, outcome: Any) -> None:
+        """Count a task's end, and tell whom it concerns."""
+        self.ended_counts[state] += 1
+        if owner is None:
+            if state is TaskState.FAILED:
+                self._tell_handler(f"exception in a call of the executor {self.name}", outcome)
+        elif type(owner) is tuple:
+            owner[0].item_ended(owner[1], state, outcome)
+        else:
+            owner._end(state, outcome)
+        self._progress()
+
+    # Expiry.
+
+    def _is_expired(self, record: TaskHandle[Any], now: float) -> bool:
+        """End a record as expired if its deadline has passed."""
+        options = record._options
+        if options is None or options.deadline is None:
+            return False
+        self.queue.expiry.discard(record)
+        if now <= options.deadline:
+            return False
+        self._end_expired(record)
+        return True
+
+    def _expire(self, now: float) -> None:
+        """End records whose deadline passed in an earlier interval."""
+        number = self.queue.sweep_number(now)
+        if number is None:
+            return
+        for count, record in enumerate(self.queue.expiry.sweep(number), start=1):
+            self.queue.cancel(record)
+            self._end_expired(record)  # type: ignore[arg-type]  # every record is a handle
+            if count == _EXPIRE_COUNT_MAX:
+                return
+
+    def _end_expired(self, record: TaskHandle[Any]) -> None:
+        options = record._options
+        assert options is not None
+        assert options.expires is not None
+        self.end(record, TaskState.EXPIRED, TaskExpiredError(record.name, expires=options.expires))
+
+    # Settings.
+
+    def set_rate(self, rate: Rate) -> None:
+        """Put a rate in force, at once unless paused."""
+        self.rate = rate
+        self._apply_rate()
+
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Stop starting, or go on."""
+        self.is_paused = is_paused
+        self._apply_rate()
+
+    def _apply_rate(self) -> None:
+        self.queue.set_rate(_PAUSE if self.is_paused else self.rate, self.monotonic())
+        self.wake()
+        self._progress()
+
+    # Counting.
+
+    def waiting_count(self) -> int:
+        """Count the tasks that wait: O(1)."""
+        cancelled_calls = self.queue.on_time.cancelled_count + self.queue.spread.cancelled_count
+        return self.accepted_count - sum(self.ended_counts.values()) - cancelled_calls - self.running_count()
+
+    def running_count(self) -> int:
+        """Count the tasks that run."""
+        return len(self.running) + len(self.holding) + self._is_inside
+
+    def count(self, state: TaskState) -> int:
+        """Count the tasks that ended in a state."""
+        count = self.ended_counts[state]
+        if state is TaskState.CANCELLED:
+            count += self.queue.on_time.cancelled_count + self.queue.spread.cancelled_count
+        return count
+
+    def walk(self) -> Iterator[tuple[Any, Any]]:
+        """Walk every task that waits: (source, position) or (None, record)."""
+        return self.queue.walk()
+
+    # Helpers.
+
+    def _progress(self) -> None:
+        if self.on_progress is not None:
+            self.on_progress()
+
+    def _report_order_error(self, error: Exception) -> None:
+        self.runner.warnings.warn("order", "%s: the order raised %r; the task goes last", self.name, error)
+
+    def _tell_handler(self, message: str, error: BaseException) -> None:
+        self.loop.call_exception_handler({"message": message, "exception": error})
+
+
+_PAUSE: Final = Rate(0)
+_start_eagerly: Final[Any] = functools.partial(asyncio.Task, eager_start=True)
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _run_timeout_error(call: Any) -> TypeError:
+    return TypeError(
+        f"run_timeout cannot stop {name_of(call)}, a plain function that runs on the event loop: "
+        "pass in_thread=True, or an async function"
+    )

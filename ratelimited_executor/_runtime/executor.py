@@ -1,0 +1,39 @@
+"""The executor as its users see it: every face on one object."""
+
+from __future__ import annotations
+
+from ratelimited_executor._runtime.faces.bulk import BulkFace
+from ratelimited_executor._runtime.faces.limiter import LimiterFace
+from ratelimited_executor._runtime.faces.loop import LoopFace
+from ratelimited_executor._runtime.faces.repeating import RepeatingFace
+
+__all__ = ["RateLimitedExecutor"]
+
+
+class RateLimitedExecutor(BulkFace, RepeatingFace, LoopFace, LimiterFace):
+    """Starts callables at or after their due time, never faster than its rate, the most important first.
+
+    Args:
+        name: unlike that of every other executor of its manager; appears in logs and errors.
+        rate: permits over time, as ``Rate.of`` takes it: ``100`` a second, ``"5/min"``, ``Rate(5, per=60)``; 0 pauses,
+            infinity (the default) lifts the limit.
+        pacing: ``Pacing.SPREAD`` starts the tasks of an interval evenly over it, if they fit its permits, and so up to
+            one interval late; ``Pacing.ON_TIME`` starts each at its due time.
+        policy: how starts are limited in time.
+        order: a key function of :class:`TaskView`; the smallest key starts first, where more tasks are due than may.
+        max_concurrency: how many tasks may run at once; a permit is taken only when a place is free.
+        max_pending: how many tasks may wait.
+        when_full: what becomes of a task beyond that.
+        drain_timeout: seconds for which accepted tasks may go on when the executor is left; None for as long as they
+            take. Set it in a server: a task due in an hour would hold its shutdown for an hour.
+        early: whether a task may start anywhere in the interval of its due time, so up to one interval early.
+        max_threads: worker threads at most, for ``in_thread=True``.
+        manager: runs it on a timeline shared with others; it makes its own if None.
+
+    Use it as an async context manager. Leaving it normally drains it, see :meth:`aclose`; leaving it by an exception
+    cancels what waits and runs.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if an argument is out of range, or the name is in use.
+    """

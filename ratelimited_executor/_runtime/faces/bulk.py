@@ -1,0 +1,384 @@
+"""The bulk face: one function over many items, or many functions at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from array import array
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence, Sized
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, number_of, wall_of
+from ratelimited_executor._runtime.batches import BatchHandle, feed
+from ratelimited_executor._runtime.faces.tasks import TaskFace, check_context, make_options
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime, timedelta
+
+    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.handles import TaskHandle
+
+__all__ = ["BulkFace"]
+
+I = TypeVar("I")  # noqa: E741  # an item
+T = TypeVar("T")
+_MAP_LIMIT: Final = 100
+
+
+class BulkFace(TaskFace):
+    """``schedule_many``, ``map``, ``invoke_all`` and ``invoke_any``."""
+
+    def schedule_many(
+        self,
+        fn: Callable[[I], Awaitable[T] | T],
+        items: Iterable[I] | AsyncIterable[I],
+        *,
+        delay: float | timedelta | None = None,
+        delays: Iterable[float] | None = None,
+        at: datetime | float | None = None,
+        over: float | timedelta | None = None,
+        count: int | None = None,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        results: bool = False,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> BatchHandle[T]:
+        """Run ``fn(item)`` for every item, as one batch.
+
+        Args:
+            fn: a plain function or one that returns a coroutine, of one argument.
+            items: a sequence is referred to, not copied: do not change it. Items of an iterator, async or not, are drawn
+                as they are needed, a thousand ahead at most.
+            delay: seconds from now until all are due; now if no time is given.
+            delays: seconds from now until each is due; as many as there are items.
+            at: when all are due by the wall clock, an aware datetime or epoch seconds.
+            over: seconds over which the due times are spread evenly, from now on.
+            count: how many items there are; needed with ``over`` for an iterator.
+            priority: a larger one is more important, where more tasks are due than may start.
+            expires: seconds after its due time; a task that has not started by then never does.
+            results: whether outcomes are kept; otherwise the batch only counts.
+            name: what the tasks are called, with their index; the function's name if None.
+            context: the context variables to run in; those of the caller if None.
+
+        Raises:
+            TypeError: if ``fn`` is not callable, ``items`` cannot be iterated, or two times are given.
+            ValueError: if a time is NaN, infinite, negative or naive, or counts do not agree.
+            BacklogFullError: if the items would not fit ``max_pending``.
+            RateLimitedExecutorError: if the executor is not open, or not on this loop.
+        """
+        self._admit(0)
+        callable_of("fn", fn)
+        check_context(context)
+        times = {"delay": delay, "delays": delays, "at": at, "over": over}
+        given = [key for key, value in times.items() if value is not None]
+        if len(given) > 1:
+            raise TypeError(f"schedule_many() takes one of delay=, delays=, at= and over=, not {' and '.join(given)}")
+        options = make_options(priority=priority, expires=expires, name=name)
+        plan = _Plan(
+            priority=priority,
+            expires=math.inf if options is None or options.expires is None else options.expires,
+            delay=0.0 if delay is None else delay_of("delay", delay),
+            wall_due=None if at is None else wall_of("at", at),
+            over=None if over is None else delay_of("over", over),
+            is_immediate=not given,
+        )
+        if count is not None:
+            count_of("count", count)
+        if isinstance(items, Sized) and isinstance(items, Iterable):
+            sized: Sequence[Any] = items if isinstance(items, Sequence) else tuple(items)
+            if count is not None and count != len(sized):
+                raise ValueError(f"count must be the number of items, {len(sized)}, or left out, got {count}")
+            offsets = None if delays is None else _offsets(delays, len(sized))
+            engine = self._admit(len(sized))
+            batch: BatchHandle[T] = self._batch(engine, fn, name, results=results, context=context)
+            plan.anchor(engine)
+            if offsets is None:
+                plan.accept(engine, batch, sized, 0, len(sized))
+            else:
+                plan.accept_scattered(engine, batch, sized, offsets)
+            batch.complete()
+            return batch
+        if not isinstance(items, (Iterable, AsyncIterable)):
+            raise TypeError(f"items must be an iterable or async iterable, got {items!r}")
+        if delays is not None:
+            raise TypeError("delays= needs items with a length: pass a list")
+        if over is not None and count is None:
+            raise ValueError("over= needs items with a length, or count=")
+        engine = self._admit()
+        batch = self._batch(engine, fn, name, results=results, context=context)
+        plan.anchor(engine)
+        self._feed(engine, batch, _async(items), plan, count)
+        return batch
+
+    async def map(
+        self,
+        fn: Callable[[I], Awaitable[T] | T],
+        items: Iterable[I] | AsyncIterable[I],
+        *,
+        limit: int = _MAP_LIMIT,
+        ordered: bool = True,
+        priority: float = 0,
+    ) -> AsyncIterator[T]:
+        """Iterate over ``fn(item)`` of every item; the first failure raises, and leaving the iteration cancels the rest.
+
+        Args:
+            fn: a plain function or one that returns a coroutine, of one argument.
+            items: drawn as they are needed.
+            limit: how many calls wait, run or have results that were not taken yet, at most.
+            ordered: whether results come in the order of the items, or as they end.
+            priority: a larger one is more important.
+        """
+        callable_of("fn", fn)
+        count_of("limit", limit, least=1)
+        open_handles: deque[TaskHandle[T]] = deque()
+        source = _async(items)
+        is_drawn = False
+        try:
+            while True:
+                while not is_drawn and len(open_handles) < limit:
+                    try:
+                        item = await anext(source)
+                    except StopAsyncIteration:
+                        is_drawn = True
+                    else:
+                        open_handles.append(self.submit(fn, item, priority=priority))
+                    if not ordered and any(handle.done() for handle in open_handles):
+                        break
+                if not open_handles:
+                    return
+                if ordered:
+                    await asyncio.wait([open_handles[0]])  # type: ignore[type-var]  # a handle is a future in all but name
+                    handle = open_handles.popleft()
+                else:
+                    await asyncio.wait(open_handles, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+                    handle = next(handle for handle in open_handles if handle.done())
+                    open_handles.remove(handle)
+                yield handle.result()
+        finally:
+            for handle in open_handles:
+                handle.cancel()
+
+    async def invoke_all(
+        self, calls: Iterable[Callable[[], Awaitable[T] | T]], *, timeout: float | None = None
+    ) -> list[TaskHandle[T]]:
+        """Run every call, and return their handles, all done, in order.
+
+        Args:
+            calls: functions without arguments.
+            timeout: seconds after which the unfinished are cancelled; None for no limit.
+        """
+        limit = None if timeout is None else delay_of("timeout", timeout)
+        handles = self._submit_all(calls)
+        try:
+            if handles:
+                _, unfinished = await asyncio.wait(handles, timeout=limit)  # type: ignore[type-var]
+                for handle in unfinished:
+                    handle.cancel()
+                if unfinished:
+                    await asyncio.wait(unfinished)
+        except asyncio.CancelledError:
+            for handle in handles:
+                handle.cancel()
+            raise
+        return handles
+
+    async def invoke_any(self, calls: Iterable[Callable[[], Awaitable[T] | T]], *, timeout: float | None = None) -> T:
+        """Run every call, return the result of the first that succeeds, and cancel the others.
+
+        Args:
+            calls: functions without arguments, at least one.
+            timeout: seconds to wait at most; None for no limit.
+
+        Raises:
+            ValueError: if there are no calls.
+            ExceptionGroup: if all have failed.
+            TimeoutError: if none has succeeded in time.
+        """
+        limit = None if timeout is None else delay_of("timeout", timeout)
+        handles = self._submit_all(calls)
+        if not handles:
+            raise ValueError("calls must hold at least one function")
+        pending: set[Any] = set(handles)
+        try:
+            async with asyncio.timeout(limit):
+                while pending:
+                    done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                    for handle in (handle for handle in handles if handle in done):
+                        if handle.state is TaskState.DONE:
+                            return handle.result()
+        finally:
+            for handle in handles:
+                handle.cancel()
+                if handle.state is TaskState.FAILED:
+                    handle.exception()  # seen: it lost
+        errors = [_error_of(handle) for handle in handles]
+        raise BaseExceptionGroup(f"all {len(handles)} calls failed", errors)
+
+    def _submit_all(self, calls: Iterable[Callable[[], Awaitable[T] | T]]) -> list[TaskHandle[T]]:
+        functions = [callable_of("calls", call) for call in calls]
+        self._admit(len(functions))
+        return [self.submit(function) for function in functions]
+
+    def _batch(
+        self, engine: Engine, fn: Any, name: str | None, *, results: bool, context: contextvars.Context | None
+    ) -> BatchHandle[Any]:
+        kept = engine.capture() if context is None else context
+        return BatchHandle(engine, fn, name=name or name_of(fn), keep_results=results, context=kept)
+
+    def _feed(
+        self, engine: Engine, batch: BatchHandle[Any], items: AsyncIterator[Any], plan: _Plan, count: int | None
+    ) -> None:
+        """Draw the items of an iterator in a task of their own."""
+
+        async def wait_for_turn(index: int) -> None:
+            if count is not None and index >= count:
+                raise ValueError(f"count was {count}, and there are more items")
+            ahead = plan.due_of(index, count) - engine.monotonic() - engine.runner.timeline.interval_seconds
+            while ahead > 0 or self._has_no_room(engine):
+                await asyncio.sleep(max(ahead, engine.runner.timeline.interval_seconds / 10))
+                ahead = 0.0
+
+        def accept(item: Any, index: int) -> None:
+            plan.accept_one(engine, batch, item, index, count)
+
+        batch.feeder = engine.loop.create_task(feed(batch, items, accept, wait_for_turn), name=f"feed {batch.name}")
+        engine.feeders.add(batch.feeder)
+        batch.feeder.add_done_callback(engine.feeder_done)
+
+    def _has_no_room(self, engine: Engine) -> bool:
+        return self._max_pending is not None and engine.waiting_count() >= self._max_pending
+
+
+class _Plan:
+    """When the tasks of a batch are due."""
+
+    def __init__(
+        self,
+        *,
+        priority: float,
+        expires: float,
+        delay: float,
+        wall_due: float | None,
+        over: float | None,
+        is_immediate: bool,
+    ) -> None:
+        self._rank = (-priority, TaskClass.IMMEDIATE if is_immediate else TaskClass.OTHER)
+        self._expires = expires
+        self._delay = delay
+        self._wall_due = wall_due
+        self._over = over
+        self._first = 0.0
+
+    def anchor(self, engine: Engine) -> None:
+        """Count delays from now."""
+        self._first = engine.now() + self._delay
+        if self._wall_due is not None:
+            self._first += max(0.0, self._wall_due - engine.runner.clock.wall())
+
+    def due_of(self, index: int, count: int | None) -> float:
+        """Return the loop time at which the item of an index is due."""
+        return self._first if self._over is None or not count else self._first + self._over * index / count
+
+    def accept_one(self, engine: Engine, batch: BatchHandle[Any], item: Any, index: int, count: int | None) -> None:
+        """Accept one item of an iterator."""
+        due = max(self.due_of(index, count), engine.now()) if self._wall_due is None else self._first
+        source = self._source(batch, 1, first=due, gap=0.0)
+        source.base = index
+        self._place(engine, batch, source, (item,))
+
+    def accept(self, engine: Engine, batch: BatchHandle[Any], items: Sequence[Any], start: int, stop: int) -> None:
+        """Accept the items of a sequence; those due in the running interval apart from the others."""
+        count = stop - start
+        if not count:
+            return
+        gap = 0.0 if self._over is None else self._over / count
+        whole = self._source(batch, count, first=self._first, gap=gap)
+        joined = whole.count_before(engine.queue.interval_end) if gap else count
+        if not 0 < joined < count:
+            self._place(engine, batch, whole, items)
+            return
+        self._place(engine, batch, self._source(batch, joined, first=self._first, gap=gap), items)
+        rest = self._source(batch, count - joined, first=whole.due_of(joined), gap=gap)
+        rest.base = joined
+        self._place(engine, batch, rest, items)
+
+    def accept_scattered(
+        self, engine: Engine, batch: BatchHandle[Any], items: Sequence[Any], offsets: array[float]
+    ) -> None:
+        """Accept the items of a sequence with a delay for each."""
+        now = self._first
+        dues = array("d", [now + offset for offset in offsets])
+        per_second = 1e9 / engine.queue.ticks.interval_ns
+        shift = engine.queue.ticks.epoch_offset
+        parcels: dict[int, array[int]] = {}
+        for position, due in enumerate(dues):
+            number = int((due + shift) * per_second)
+            parcel = parcels.get(number)
+            if parcel is None:
+                parcel = parcels[number] = array("I")
+            parcel.append(position)
+        last_joined = engine.queue.last_tick
+        for is_joined in (True, False):
+            chosen = {number: parcel for number, parcel in parcels.items() if (number <= last_joined) is is_joined}
+            if chosen:
+                count = sum(map(len, chosen.values()))
+                source = self._source(batch, count, dues=dues, parcels=chosen)
+                engine.accepted_count += count
+                batch.add_part(source, items)
+                engine.queue.batch_calendar(joined=is_joined).add_scattered(source)
+        engine.wake_for(min(dues, default=math.inf))
+
+    def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Sequence[Any]) -> None:
+        engine.accepted_count += source.count
+        batch.add_part(source, items)
+        is_joined = source.first < engine.queue.interval_end
+        if self._wall_due is not None and not is_joined:
+            engine.queue.wall.add_batch(source, self._wall_due)
+            engine.wake_for(engine.queue.interval_end)
+        else:
+            engine.queue.batch_calendar(joined=is_joined).add_rising(source)
+            engine.wake_for(source.first)
+
+    def _source(self, batch: BatchHandle[Any], count: int, **times: Any) -> BatchSource:
+        return BatchSource(
+            count, **times, rank=self._rank, name=batch.name, owner=batch, deadline_after=self._expires
+        )
+
+
+def _offsets(delays: Iterable[float], count: int) -> array[float]:
+    """Check a delay for each item; the sum of finite numbers >= 0 is finite, so that one look at it is enough."""
+    try:
+        offsets = array("d", delays)
+    except TypeError as error:
+        raise TypeError(f"delays must be numbers of seconds: {error}") from error
+    if len(offsets) != count:
+        raise ValueError(f"delays must be as many as the items, {count}, got {len(offsets)}")
+    if offsets and (min(offsets) < 0 or not math.isfinite(sum(offsets))):
+        for index, offset in enumerate(offsets):
+            delay_of(f"delays[{index}]", offset)
+    return offsets
+
+
+def _error_of(handle: TaskHandle[Any]) -> BaseException:
+    if handle.cancelled():
+        return asyncio.CancelledError()
+    error = handle.exception()
+    assert error is not None
+    return error
+
+
+async def _async(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

@@ -1,0 +1,102 @@
+"""The asyncio face: the signatures of ``loop.call_soon``, ``call_later`` and ``call_at``, as a drop-in.
+
+Always on time, never spread, never early; the rate of the executor still holds. Nothing is kept for a call but its place
+in a bucket's columns: the handle that is returned names that place, and may be dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any, TypeVarTuple
+
+from ratelimited_executor._runtime.arguments import callable_of, number_of
+from ratelimited_executor._runtime.faces.base import ExecutorBase
+from ratelimited_executor._runtime.faces.tasks import check_context
+from ratelimited_executor._runtime.handles import CallHandle
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Callable
+
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["LoopFace"]
+
+Ts = TypeVarTuple("Ts")
+_running_loop = asyncio._get_running_loop
+
+
+class LoopFace(ExecutorBase):
+    """``call_soon``, ``call_later``, ``call_at`` and ``call_soon_threadsafe``."""
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> CallHandle:
+        """Call ``callback(*args)`` after ``delay`` seconds, as ``loop.call_later`` does; a negative delay is due now.
+
+        Raises:
+            TypeError: if ``delay`` is no number or ``callback`` is not callable.
+            ValueError: if ``delay`` is NaN or infinite.
+            BacklogFullError: if ``max_pending`` tasks wait.
+            RateLimitedExecutorError: if the executor is not open, or not on this loop.
+        """
+        engine = self._engine if _running_loop() is self._open_loop is not None else self._admit()
+        try:
+            when = engine.monotonic() + delay  # type: ignore[union-attr]  # an open loop has an engine
+        except (TypeError, OverflowError):
+            when = math.nan
+        if not -math.inf < when < math.inf:
+            number_of("delay", delay)
+        return _place(engine, when, callback, args, context)  # type: ignore[arg-type]
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> CallHandle:
+        """Call ``callback(*args)`` at the loop time ``when``, as ``loop.call_at`` does; the past is due now."""
+        engine = self._engine if _running_loop() is self._open_loop is not None else self._admit()
+        return _place(engine, number_of("when", when), callback, args, context)  # type: ignore[arg-type]
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> CallHandle:
+        """Call ``callback(*args)`` as soon as a permit is there, in the order of the calls, as ``loop.call_soon`` does."""
+        engine = self._admit()
+        callable_of("callback", callback)
+        kept: Any = engine.capture() if context is None else (check_context(context),)
+        now = engine.now()
+        engine.accepted_count += 1
+        bucket, place = engine.queue.on_time.add_call_ready(now, callback, args, kept)
+        engine.wake_for(now)
+        return CallHandle(bucket, place, now)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Do what :meth:`call_soon` does, from any thread; the handle cancels as long as the loop has not taken it up.
+
+        Raises:
+            ExecutorNotStartedError: before the start.
+            RuntimeError: if the event loop is closed.
+        """
+        engine = self._started()
+        callable_of("callback", callback)
+
+        def place() -> None:
+            if not self.is_shutdown:
+                self.call_soon(callback, *args, context=context)
+
+        return engine.loop.call_soon_threadsafe(place)
+
+
+def _place(
+    engine: Engine, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Any
+) -> CallHandle:
+    if not callable(callback):
+        callable_of("callback", callback)
+    kept: Any = engine.capture() if context is None else (check_context(context),)
+    bucket, place = engine.queue.on_time.add_call(when, callback, args, kept)
+    engine.accepted_count += 1
+    if when < engine.armed:
+        engine.wake_for(when)
+    return CallHandle(bucket, place, when)

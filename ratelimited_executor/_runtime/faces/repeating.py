@@ -1,0 +1,204 @@
+"""The repeating face: fixed rate, fixed delay, cron."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVarTuple
+
+from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.repeating import MissedTick, OnError
+from ratelimited_executor._runtime import schedules
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, seconds_of
+from ratelimited_executor._runtime.faces.base import ExecutorBase
+from ratelimited_executor._runtime.faces.tasks import make_options
+from ratelimited_executor._runtime.repeating import RepeatingHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta, tzinfo
+
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["RepeatingFace"]
+
+Ts = TypeVarTuple("Ts")
+
+
+class RepeatingFace(ExecutorBase):
+    """``schedule_at_fixed_rate``, ``schedule_with_fixed_delay`` and ``schedule_cron``."""
+
+    def schedule_at_fixed_rate(
+        self,
+        fn: Callable[[*Ts], object],
+        *args: *Ts,
+        period: float | timedelta,
+        initial_delay: float | timedelta = 0.0,
+        missed: MissedTick = MissedTick.SKIP,
+        on_error: OnError = OnError.CONTINUE,
+        max_runs: int | None = None,
+        allow_overlap: bool = False,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        run_timeout: float | timedelta | None = None,
+        in_thread: bool = False,
+        name: str | None = None,
+    ) -> RepeatingHandle:
+        """Run ``fn(*args)`` every ``period`` seconds, in phase with the first run.
+
+        Args:
+            fn: as for ``schedule``.
+            args: its positional arguments.
+            period: seconds from one due time to the next, > 0.
+            initial_delay: seconds until the first is due.
+            missed: what becomes of due times that passed while a run went on.
+            on_error: whether a run that raises ends the repetition.
+            max_runs: after how many runs it ends; None for never.
+            allow_overlap: whether a run may start while the one before goes on.
+            priority: as for ``schedule``, and so are the rest.
+        """
+        engine = self._admit()
+        step = seconds_of("period", period)
+        first = engine.now() + delay_of("initial_delay", initial_delay)
+        return self._repeat(
+            engine,
+            fn,
+            args,
+            schedules.fixed_rate(first, step, _missed_of(missed)),
+            on_error=on_error,
+            max_runs=max_runs,
+            may_overlap=allow_overlap,
+            options={
+                "priority": priority,
+                "expires": expires,
+                "run_timeout": run_timeout,
+                "in_thread": in_thread,
+                "name": name or name_of(fn),
+            },
+        )
+
+    def schedule_with_fixed_delay(
+        self,
+        fn: Callable[[*Ts], object],
+        *args: *Ts,
+        delay: float | timedelta,
+        initial_delay: float | timedelta = 0.0,
+        on_error: OnError = OnError.CONTINUE,
+        max_runs: int | None = None,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        run_timeout: float | timedelta | None = None,
+        in_thread: bool = False,
+        name: str | None = None,
+    ) -> RepeatingHandle:
+        """Run ``fn(*args)`` again and again, due ``delay`` seconds after the end of the run before.
+
+        The arguments are those of :meth:`schedule_at_fixed_rate`; nothing can be missed, and runs never overlap.
+        """
+        engine = self._admit()
+        pause = delay_of("delay", delay)
+        first = engine.now() + delay_of("initial_delay", initial_delay)
+        return self._repeat(
+            engine,
+            fn,
+            args,
+            schedules.fixed_delay(first, pause),
+            on_error=on_error,
+            max_runs=max_runs,
+            may_overlap=False,
+            options={
+                "priority": priority,
+                "expires": expires,
+                "run_timeout": run_timeout,
+                "in_thread": in_thread,
+                "name": name or name_of(fn),
+            },
+        )
+
+    def schedule_cron(
+        self,
+        expression: str,
+        fn: Callable[[*Ts], object],
+        *args: *Ts,
+        tz: tzinfo | None = None,
+        missed: MissedTick = MissedTick.SKIP,
+        on_error: OnError = OnError.CONTINUE,
+        max_runs: int | None = None,
+        allow_overlap: bool = False,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        run_timeout: float | timedelta | None = None,
+        in_thread: bool = False,
+        name: str | None = None,
+    ) -> RepeatingHandle:
+        """Run ``fn(*args)`` at the times of a cron expression, by the wall clock.
+
+        Args:
+            expression: five fields, such as ``"*/5 * * * *"``.
+            fn: as for ``schedule``.
+            args: its positional arguments.
+            tz: the time zone that the expression is meant in, such as ``zoneinfo.ZoneInfo("Europe/London")``; UTC if None.
+            missed: as for :meth:`schedule_at_fixed_rate`, and so are the rest.
+
+        Raises:
+            ImportError: if the extra ``cron`` is not installed.
+            ValueError: if the expression is none.
+        """
+        engine = self._admit()
+        if not isinstance(expression, str):
+            raise TypeError(f"expression must be a str such as '*/5 * * * *', got {expression!r}")
+        return self._repeat(
+            engine,
+            fn,
+            args,
+            schedules.cron(expression, tz, _missed_of(missed), engine.runner.clock.wall),
+            on_error=on_error,
+            max_runs=max_runs,
+            may_overlap=allow_overlap,
+            options={
+                "priority": priority,
+                "expires": expires,
+                "run_timeout": run_timeout,
+                "in_thread": in_thread,
+                "name": name or name_of(fn),
+            },
+        )
+
+    def _repeat(
+        self,
+        engine: Engine,
+        fn: Any,
+        args: tuple[Any, ...],
+        next_due: schedules.NextDue,
+        *,
+        on_error: OnError,
+        max_runs: int | None,
+        may_overlap: bool,
+        options: dict[str, Any],
+    ) -> RepeatingHandle:
+        callable_of("fn", fn)
+        if not isinstance(on_error, OnError):
+            raise TypeError(f"on_error must be an OnError, got {on_error!r}")
+        if max_runs is not None:
+            count_of("max_runs", max_runs, least=1)
+        make_options(**options)  # bad arguments raise here, not at the second run
+        handle = RepeatingHandle(
+            engine,
+            fn,
+            args,
+            next_due=next_due,
+            make_options=lambda: make_options(**options),
+            context=engine.capture(),
+            name=options["name"],
+            on_error=on_error,
+            max_runs=max_runs,
+            may_overlap=bool(may_overlap),
+            on_end=self._repeating.discard,
+        )
+        if not handle.done():
+            self._repeating.add(handle)
+        return handle
+
+
+def _missed_of(missed: Any) -> MissedTick:
+    if not isinstance(missed, MissedTick):
+        raise TypeError(f"missed must be a MissedTick, got {missed!r}")
+    return missed

@@ -1,0 +1,220 @@
+"""The task face: one call, one handle."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.records import Options
+from ratelimited_executor._runtime.arguments import callable_of, delay_of, name_or_none, number_of, seconds_of, wall_of
+from ratelimited_executor._runtime.faces.base import ExecutorBase
+from ratelimited_executor._runtime.futures import FuturesFace
+from ratelimited_executor._runtime.handles import TaskHandle
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime, timedelta
+
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["TaskFace", "check_context", "make_options"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class TaskFace(ExecutorBase):
+    """``schedule``, ``submit``, ``execute`` and the ways in from other threads."""
+
+    def schedule(
+        self,
+        fn: Callable[[*Ts], Awaitable[T] | T],
+        *args: *Ts,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        run_timeout: float | timedelta | None = None,
+        in_thread: bool = False,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+        **refused: Any,
+    ) -> TaskHandle[T]:
+        """Run ``fn(*args)`` at or after its due time, when a permit is there.
+
+        Args:
+            fn: a plain function, which runs on the event loop, or one that returns a coroutine, which runs as a task.
+            args: its positional arguments; for keyword arguments use ``functools.partial``.
+            delay: seconds from now until it is due, >= 0; now if neither ``delay`` nor ``at`` is given.
+            at: when it is due by the wall clock, an aware datetime or epoch seconds; the past is due now.
+            priority: a larger one is more important, where more tasks are due than may start.
+            expires: seconds after its due time; if it has not started by then, it fails with ``TaskExpiredError``.
+            run_timeout: seconds that it may run; then it is cancelled and fails with ``RunTimeoutError``.
+            in_thread: whether the function runs in a worker thread, because it blocks.
+            name: what the task is called in logs and errors; the function's name if None.
+            context: the context variables to run in; those of the caller if None.
+
+        Raises:
+            TypeError: if ``fn`` is not callable, or an argument has a wrong type or an unknown name.
+            ValueError: if a time is NaN, infinite, negative or naive.
+            BacklogFullError: if ``max_pending`` tasks wait.
+            RateLimitedExecutorError: if the executor is not open, or not on this loop.
+        """
+        engine = self._admit()
+        if refused:
+            _refuse(refused)
+        callable_of("fn", fn)
+        if delay is not None and at is not None:
+            raise TypeError("schedule() takes delay= or at=, not both")
+        options = make_options(
+            priority=priority, expires=expires, run_timeout=run_timeout, in_thread=in_thread, name=name, context=context
+        )
+        after = 0.0 if delay is None else delay_of("delay", delay)
+        wall_due = None if at is None else wall_of("at", at)
+        is_immediate = after == 0 and wall_due is None
+        now = engine.now()
+        if wall_due is not None:
+            after = max(0.0, wall_due - engine.runner.clock.wall())
+            options = options or Options()
+            options.wall = wall_due
+        if options is not None and options.expires is not None:
+            options.deadline = now + after + options.expires
+        handle: TaskHandle[T] = TaskHandle(
+            engine,
+            fn,
+            args,
+            due=now + after,
+            rank=TaskClass.IMMEDIATE if is_immediate else TaskClass.OTHER,
+            context=engine.capture() if context is None else context,
+            options=options,
+        )
+        if is_immediate:
+            engine.add_immediate(handle)
+        elif wall_due is not None and now + after >= engine.queue.interval_end:
+            engine.add_wall(handle, wall_due)
+        else:
+            engine.add(handle)
+        return handle
+
+    def submit(
+        self,
+        fn: Callable[[*Ts], Awaitable[T] | T],
+        *args: *Ts,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        run_timeout: float | timedelta | None = None,
+        in_thread: bool = False,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+        **refused: Any,
+    ) -> TaskHandle[T]:
+        """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
+        return self.schedule(
+            fn,
+            *args,
+            priority=priority,
+            expires=expires,
+            run_timeout=run_timeout,
+            in_thread=in_thread,
+            name=name,
+            context=context,
+            **refused,
+        )
+
+    def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
+        """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
+        engine = self._admit()
+        callable_of("fn", fn)
+        now = engine.now()
+        engine.accepted_count += 1
+        engine.queue.on_time.add_call_ready(now, fn, args, engine.capture())
+        engine.wake_for(now)
+
+    def schedule_threadsafe(
+        self, fn: Callable[[*Ts], Awaitable[T] | T], *args: *Ts, **options: Any
+    ) -> concurrent.futures.Future[T]:
+        """Do what :meth:`schedule` does, from any thread; cancelling the future cancels the task.
+
+        Raises:
+            ExecutorNotStartedError: before the start.
+            RuntimeError: if the event loop is closed.
+        """
+        engine = self._started()
+        callable_of("fn", fn)
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def place() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                handle: TaskHandle[T] = self.schedule(fn, *args, **options)
+            except Exception as error:  # noqa: BLE001  # it goes to the future, whose owner is in another thread
+                future.set_exception(error)
+            else:
+                handle.add_done_callback(functools.partial(_copy_outcome, future))
+
+        engine.loop.call_soon_threadsafe(place)
+        return future
+
+    def as_futures_executor(self, max_workers: int | None = None) -> FuturesFace:
+        """Return a ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit.
+
+        Args:
+            max_workers: how many threads at most; those of the executor if None.
+        """
+        engine = self._admit(0)
+        return FuturesFace(self, engine, max_workers=max_workers)
+
+
+def make_options(
+    *,
+    priority: float = 0,
+    expires: Any = None,
+    run_timeout: Any = None,
+    in_thread: bool = False,
+    name: str | None = None,
+    context: Any = None,
+) -> Options | None:
+    """Check what few tasks have; None if there is nothing of it."""
+    if priority == 0 and expires is None and run_timeout is None and not in_thread and name is None and context is None:
+        return None
+    return Options(
+        priority=number_of("priority", priority),
+        expires=None if expires is None else delay_of("expires", expires),
+        run_timeout=None if run_timeout is None else seconds_of("run_timeout", run_timeout),
+        in_thread=bool(in_thread),
+        own_context=check_context(context) is not None,
+        name=name_or_none("name", name),
+    )
+
+
+def check_context(context: Any) -> Any:
+    """Return a context, or None."""
+    if context is not None and not callable(getattr(context, "run", None)):
+        raise TypeError(f"context must be a contextvars.Context, got {context!r}")
+    return context
+
+
+def _refuse(names: dict[str, Any]) -> None:
+    """Say what to use in place of an unknown keyword argument."""
+    if "timeout" in names:
+        raise TypeError(
+            "timeout= is ambiguous: use expires= for how long the task may wait, run_timeout= for how long it may run, "
+            "or functools.partial to pass a timeout to the function"
+        )
+    unknown = ", ".join(f"{name}=" for name in names)
+    raise TypeError(f"unknown argument {unknown}: bind keyword arguments of the function with functools.partial")
+
+
+def _copy_outcome(future: concurrent.futures.Future[Any], handle: TaskHandle[Any]) -> None:
+    if handle.cancelled():
+        future.set_exception(concurrent.futures.CancelledError())
+        return
+    error = handle.exception()
+    if error is None:
+        future.set_result(handle.result())
+    else:
+        future.set_exception(error)

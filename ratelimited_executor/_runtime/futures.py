@@ -1,0 +1,171 @@
+"""A ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit.
+
+It can be used from any thread, and ``loop.run_in_executor(face, fn)`` works with it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.arguments import count_of
+from ratelimited_executor._runtime.launch import run_in_thread
+from ratelimited_executor.exceptions import ExecutorStoppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.faces.tasks import TaskFace
+    from ratelimited_executor._runtime.handles import TaskHandle
+
+__all__ = ["FuturesFace"]
+
+T = TypeVar("T")
+
+
+class _Future(concurrent.futures.Future[T]):
+    """A future that refuses to block the event loop that would have to complete it."""
+
+    def __init__(self, loop_thread: int) -> None:
+        super().__init__()
+        self._loop_thread = loop_thread
+        self.on_cancel: Callable[[], object] | None = None
+
+    def result(self, timeout: float | None = None) -> T:
+        self._check("result")
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check("exception")
+        return super().exception(timeout)
+
+    def cancel(self) -> bool:
+        cancelled = super().cancel()
+        if cancelled and self.on_cancel is not None:
+            self.on_cancel()
+        return cancelled
+
+    def _check(self, method: str) -> None:
+        if not self.done() and threading.get_ident() == self._loop_thread:
+            raise RuntimeError(
+                f"{method}() on the thread of the event loop would wait for itself: await asyncio.wrap_future(future)"
+            )
+
+
+class FuturesFace(concurrent.futures.Executor):
+    """Made by ``RateLimitedExecutor.as_futures_executor``; its shutdown ends the face, not the executor.
+
+    Args:
+        executor: schedules the calls.
+        engine: of that executor, which is open.
+        max_workers: how many threads at most; those of the executor if None.
+    """
+
+    def __init__(self, executor: TaskFace, engine: Engine, *, max_workers: int | None) -> None:
+        self._executor = executor
+        self._loop = engine.loop
+        self._loop_thread = threading.get_ident()
+        self._limiter = (
+            engine.thread_limiter
+            if max_workers is None
+            else anyio.CapacityLimiter(count_of("max_workers", max_workers, least=1))
+        )
+        self._lock = threading.Lock()
+        self._open: set[_Future[Any]] = set()
+        self._is_shut_down = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+        """Run ``fn(*args, **kwargs)`` in a worker thread when a permit is there.
+
+        Raises:
+            TypeError: if ``fn`` is not callable.
+            ExecutorStoppedError: after ``shutdown``, or when the executor is closed.
+        """
+        if not callable(fn):
+            raise TypeError(f"fn must be a callable, got {fn!r}")
+        future: _Future[T] = _Future(self._loop_thread)
+        with self._lock:
+            if self._is_shut_down or self._loop.is_closed():
+                raise ExecutorStoppedError(f"the futures face of {self._executor.name}")
+            self._open.add(future)
+        future.add_done_callback(self._forget)
+        place = partial(self._place, future, partial(fn, *args, **kwargs))
+        if threading.get_ident() == self._loop_thread:
+            place()
+        else:
+            self._loop.call_soon_threadsafe(place)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept nothing more; see ``concurrent.futures.Executor.shutdown``.
+
+        Raises:
+            RuntimeError: with ``wait`` on the loop's own thread while calls are unfinished: it would wait for itself.
+        """
+        with self._lock:
+            unfinished = list(self._open)
+            if wait and unfinished and not cancel_futures and threading.get_ident() == self._loop_thread:
+                raise RuntimeError(
+                    "shutdown(wait=True) on the thread of the event loop would wait for itself: pass wait=False"
+                )
+            self._is_shut_down = True
+        if cancel_futures:
+            for future in unfinished:
+                future.cancel()
+        if wait and threading.get_ident() != self._loop_thread:
+            concurrent.futures.wait(unfinished)
+
+    def _forget(self, future: concurrent.futures.Future[Any]) -> None:
+        with self._lock:
+            self._open.discard(future)
+
+    def _place(self, future: _Future[Any], call: Callable[[], Any]) -> None:
+        """Schedule a call; on the loop's thread."""
+        if future.cancelled():
+            return
+
+        def run() -> Any:
+            if not future.set_running_or_notify_cancel():
+                raise concurrent.futures.CancelledError
+            return call()
+
+        def start() -> Any:
+            return run_in_thread(run, (), contextvars.copy_context(), self._limiter)
+
+        try:
+            handle = self._executor.submit(start, name=name_of(call))
+        except Exception as error:  # noqa: BLE001  # closed, full: it goes to the future, whose owner is elsewhere
+            future.set_exception(error)
+            return
+        future.on_cancel = partial(self._loop.call_soon_threadsafe, handle.cancel)
+        handle.add_done_callback(partial(_complete, future))
+
+
+def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
+    """Hand the outcome of a task to a future."""
+    if future.done():
+        if handle.state is TaskState.FAILED:
+            handle.exception()  # seen: the future was cancelled
+        return
+    if handle.cancelled():
+        if not future.running():
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        else:
+            future.set_exception(concurrent.futures.CancelledError())
+        return
+    if not future.running() and not future.set_running_or_notify_cancel():
+        return
+    error = handle.exception()
+    if error is None:
+        future.set_result(handle.result())
+    else:
+        future.set_exception(error)

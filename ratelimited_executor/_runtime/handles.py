@@ -1,0 +1,262 @@
+"""What a schedule call returns: a task to look at, to await and to cancel.
+
+:class:`TaskHandle` is the task's record itself: no second object stands behind it, and it dies, with result or exception,
+with its last reference. It has the read side of ``asyncio.Future``, so that ``await``, ``asyncio.wait``, ``gather``,
+``wait_for``, ``as_completed`` and ``shield`` work on it as on a future.
+
+:class:`CallHandle` is what the asyncio face returns: it only names a place in a bucket's columns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.records import Record
+from ratelimited_executor._core.states import FINAL_STATES, TRANSITIONS, TaskState
+from ratelimited_executor.exceptions import IllegalTransitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from ratelimited_executor._core.buckets import Bucket
+    from ratelimited_executor._core.ordering import TaskClass
+    from ratelimited_executor._core.records import Options
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["CallHandle", "TaskHandle"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class TaskHandle(Record, Generic[T_co]):
+    """A scheduled call: its state, its result, and the means to await and to cancel it.
+
+    Made by ``schedule``, ``submit`` and their like; not by hand. As with ``asyncio.Task``, cancelling whoever awaits it
+    cancels the call, waiting or running.
+    """
+
+    # _call: the callable; once the task has ended, its name. _outcome: the arguments; once ended, result or exception.
+    # _context: the variables it was scheduled with; _callbacks: what to call at the end, or the guard of an exception
+    # that nobody has seen. _place: where it waits, then the asyncio task that runs it.
+    __slots__ = ("__weakref__", "_asyncio_future_blocking", "_call", "_callbacks", "_context", "_engine", "_outcome", "_started")
+
+    def __init__(
+        self,
+        engine: Engine,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        due: float,
+        rank: TaskClass,
+        context: contextvars.Context | None,
+        options: Options | None,
+    ) -> None:
+        self._asyncio_future_blocking = False
+        self._engine = engine
+        self._call: Any = call
+        self._outcome: Any = args
+        self._due = due
+        self._class = rank
+        self._context = context
+        self._options = options
+        self._state = TaskState.WAITING
+        self._place = None
+        self._callbacks: Any = None
+        self._started: float | None = None
+
+    # Looking.
+
+    @property
+    def name(self) -> str:
+        """What the task is called: the name given when it was scheduled, else that of its callable."""
+        if self._options is not None and self._options.name is not None:
+            return self._options.name
+        return self._call if self._state in FINAL_STATES else name_of(self._call)
+
+    @property
+    def state(self) -> TaskState:
+        """Where the task is in its life."""
+        return self._state
+
+    @property
+    def due(self) -> float:
+        """Epoch seconds before which the task does not start."""
+        if self._options is not None and self._options.wall is not None:
+            return self._options.wall
+        return self._engine.timeline.to_epoch(self._due)
+
+    @property
+    def started_at(self) -> float | None:
+        """Epoch seconds at which the task started, on the manager's timeline; None if it has not."""
+        return None if self._started is None else self._engine.timeline.to_epoch(self._started)
+
+    @property
+    def lateness(self) -> float | None:
+        """Seconds from the due time to the start, >= 0; None if the task has not started."""
+        return None if self._started is None else self._started - self._due
+
+    def done(self) -> bool:
+        """Whether the task has ended, in whatever way."""
+        return self._state in FINAL_STATES
+
+    def cancelled(self) -> bool:
+        """Whether the task was cancelled, before its start or while it ran."""
+        return self._state is TaskState.CANCELLED
+
+    def result(self) -> T_co:
+        """Return what the call returned.
+
+        Raises:
+            Exception: what the call raised; ``TaskExpiredError`` if it never started.
+            asyncio.CancelledError: if it was cancelled.
+            asyncio.InvalidStateError: if it has not ended.
+        """
+        error = self.exception()
+        if error is not None:
+            raise error.with_traceback(error.__traceback__)
+        result: T_co = self._outcome
+        return result
+
+    def exception(self) -> BaseException | None:
+        """Return what the call raised, None if it returned; raises as :meth:`result` if it has not ended or was cancelled."""
+        state = self._state
+        if state is TaskState.DONE:
+            return None
+        if state is TaskState.CANCELLED:
+            raise asyncio.CancelledError(*(() if self._outcome is None else (self._outcome,)))
+        if state not in FINAL_STATES:
+            raise asyncio.InvalidStateError(f"{self.name} is {state.value}")
+        if self._callbacks is not None:
+            self._callbacks.seen = True
+        error: BaseException = self._outcome
+        return error
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of the executor."""
+        return self._engine.loop
+
+    def __repr__(self) -> str:
+        late = "" if self._started is None else f" lateness={self._started - self._due:.6f}"
+        outcome = f" {self._outcome!r}" if self._state in (TaskState.DONE, TaskState.FAILED) else ""
+        return f"<TaskHandle {self.name} {self._state.value} due={self.due:.6f}{late}{outcome}>"
+
+    # Awaiting.
+
+    def add_done_callback(
+        self, callback: Callable[[TaskHandle[T_co]], object], *, context: contextvars.Context | None = None
+    ) -> None:
+        """Call ``callback(handle)`` soon after the task has ended, as ``asyncio.Future`` does."""
+        if context is None:
+            context = contextvars.copy_context()
+        if self._state in FINAL_STATES:
+            self._engine.loop.call_soon(callback, self, context=context)
+        elif self._callbacks is None:
+            self._callbacks = [(callback, context)]
+        else:
+            self._callbacks.append((callback, context))
+
+    def remove_done_callback(self, callback: Callable[[TaskHandle[T_co]], object]) -> int:
+        """Remove every instance of a callback, and return how many there were."""
+        if self._state in FINAL_STATES or self._callbacks is None:
+            return 0
+        kept = [entry for entry in self._callbacks if entry[0] != callback]
+        removed = len(self._callbacks) - len(kept)
+        self._callbacks = kept or None
+        return removed
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        if self._state not in FINAL_STATES:
+            self._asyncio_future_blocking = True
+            yield self
+            if self._state not in FINAL_STATES:
+                raise RuntimeError(f"{self.name} was awaited by something that does not wait for futures")
+        return self.result()
+
+    # Cancelling.
+
+    def cancel(self, msg: object = None) -> bool:
+        """Cancel the call: at once if it waits, else by cancelling the coroutine that runs.
+
+        Returns:
+            False if it has ended, or is a plain function that runs at this moment.
+        """
+        if self._state is TaskState.WAITING:
+            self._engine.cancel_waiting(self, msg)
+            return True
+        if self._state is TaskState.RUNNING and self._place is not None:
+            cancelled: bool = self._place.cancel(msg)
+            return cancelled
+        return False
+
+    # For the engine.
+
+    def _move_to(self, state: TaskState) -> None:
+        """Go to another state, if the table allows it."""
+        if state not in TRANSITIONS[self._state]:
+            raise IllegalTransitionError(f"{self.name}: {self._state.value} to {state.value}")
+        self._state = state
+
+    def _end(self, state: TaskState, outcome: Any) -> None:
+        """Enter a final state, free what the call held, and call back."""
+        name = name_of(self._call)
+        self._move_to(state)
+        self._call = name
+        self._outcome = outcome
+        self._place = None
+        callbacks, self._callbacks = self._callbacks, None
+        self._context = None
+        if state is TaskState.FAILED:
+            self._callbacks = _Unseen(self._engine.loop, self.name, outcome)
+        if callbacks is not None:
+            call_soon = self._engine.loop.call_soon
+            for callback, callback_context in callbacks:
+                call_soon(callback, self, context=callback_context)
+
+
+class _Unseen:
+    """Guards an exception: tells the loop's handler about it, once, if its handle goes and nobody has looked."""
+
+    __slots__ = ("error", "loop", "name", "seen")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, error: BaseException) -> None:
+        self.loop = loop
+        self.name = name
+        self.error = error
+        self.seen = False
+
+    def __del__(self) -> None:
+        if not self.seen and not self.loop.is_closed():
+            message = f"exception of the task {self.name} was never retrieved"
+            self.loop.call_exception_handler({"message": message, "exception": self.error})
+
+
+class CallHandle:
+    """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``."""
+
+    __slots__ = ("_bucket", "_place", "_when")
+
+    def __init__(self, bucket: Bucket, place: int, when: float) -> None:
+        self._bucket: Bucket | None = bucket
+        self._place = place
+        self._when = when
+
+    def cancel(self) -> None:
+        """Cancel the callback; does nothing if it was cancelled before, or has run."""
+        bucket = self._bucket
+        if bucket is not None:
+            self._bucket = None
+            bucket.calendar.cancel_call(bucket, self._place)
+
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` was called."""
+        return self._bucket is None
+
+    def when(self) -> float:
+        """Return the loop time at which the callback is due."""
+        return self._when
+
+    def __repr__(self) -> str:
+        return f"<CallHandle {'cancelled ' if self._bucket is None else ''}when={self._when:.6f}>"

@@ -1,0 +1,45 @@
+"""How a call runs when it is more than a function on the loop: in a worker thread, or for a limited time."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+
+from ratelimited_executor.exceptions import RunTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from contextvars import Context
+
+    import anyio
+
+__all__ = ["run_in_thread", "with_timeout"]
+
+
+async def run_in_thread(
+    call: Callable[..., Any], args: tuple[Any, ...], context: Context, limiter: anyio.CapacityLimiter
+) -> Any:
+    """Call a function in a worker thread, in its own context.
+
+    A thread cannot be stopped: if the task is cancelled or times out, it is left to finish, and its result is dropped.
+    """
+    return await anyio.to_thread.run_sync(partial(context.run, call, *args), limiter=limiter, abandon_on_cancel=True)
+
+
+async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name: str) -> Any:
+    """Run a coroutine for so many seconds at most.
+
+    Raises:
+        RunTimeoutError: if it has not finished by then; it is cancelled first.
+    """
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            return await coroutine
+    except TimeoutError as error:
+        if scope.expired():
+            raise RunTimeoutError(name, run_timeout=seconds) from error
+        raise

@@ -1,0 +1,38 @@
+"""One logger for the whole library, and warnings that cannot flood it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LOGGER", "RateLimitedWarnings"]
+
+LOGGER: Final = logging.getLogger("ratelimited_executor")
+_QUIET_SECONDS: Final = 10.0  # between two warnings of one kind
+
+
+class RateLimitedWarnings:
+    """Warnings of several kinds, each at most once in ten seconds; what was kept back is counted in the next.
+
+    Args:
+        monotonic: the time in seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._last: dict[str, tuple[float, int]] = {}  # kind -> when the last one was logged, how many were kept back
+
+    def warn(self, kind: str, message: str, *args: Any) -> None:
+        """Log a warning of a kind, unless one was logged a moment ago."""
+        now = self._monotonic()
+        last, kept_back = self._last.get(kind, (-_QUIET_SECONDS * 2, 0))
+        if now - last < _QUIET_SECONDS and kind in self._last:
+            self._last[kind] = last, kept_back + 1
+            return
+        self._last[kind] = now, 0
+        if kept_back:
+            message += f" ({kept_back} more of this kind since the last warning)"
+        LOGGER.warning(message, *args)

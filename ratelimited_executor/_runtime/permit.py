@@ -1,0 +1,93 @@
+"""The limiter face: wait for a permit as a task waits for its start.
+
+A waiter is a task like any other: it waits in the same order, under the same law, and is counted and explained like one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.engine import HOLD
+from ratelimited_executor._runtime.handles import TaskHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from ratelimited_executor._core.records import Options
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["Permit"]
+
+
+class Permit:
+    """One permit, for one ``async with``: entered when the permit is there, a place of the concurrency limit until it is left.
+
+    Made by ``RateLimitedExecutor.permit``.
+    """
+
+    def __init__(self, engine: Engine, options: Options | None, admit: Callable[[], Engine]) -> None:
+        self._engine = engine
+        self._options = options
+        self._admit = admit  # asked again when it is entered: the executor may have closed or filled up meanwhile
+        self._record: TaskHandle[Any] | None = None
+
+    @property
+    def handle(self) -> TaskHandle[Any] | None:
+        """The task that waits, to explain or look at; None before the permit was asked for."""
+        return self._record
+
+    async def __aenter__(self) -> TaskHandle[Any]:
+        if self._record is not None:
+            raise RuntimeError("a permit can be entered once: ask the executor for another")
+        engine = self._admit()
+        granted: asyncio.Future[None] = engine.loop.create_future()
+        now = engine.now()
+        options = self._options
+        if options is not None and options.expires is not None:
+            options.deadline = now + options.expires
+        record: TaskHandle[Any] = TaskHandle(
+            engine, HOLD, (granted,), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
+        )
+        self._record = record
+        record.add_done_callback(lambda handle: _fail(granted, handle))
+        engine.add_immediate(record)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if record.state is TaskState.RUNNING:
+                engine.release(record, TaskState.CANCELLED, None)
+            else:
+                record.cancel()
+            raise
+        return record
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        record = self._record
+        assert record is not None
+        if record.state is not TaskState.RUNNING:
+            return  # the executor was closed over it
+        if error is None:
+            self._engine.release(record, TaskState.DONE, None)
+        elif isinstance(error, asyncio.CancelledError):
+            self._engine.release(record, TaskState.CANCELLED, None)
+        else:
+            self._engine.release(record, TaskState.FAILED, error)
+            record.exception()  # it is on its way to the caller: nobody else need hear of it
+
+
+def _fail(granted: asyncio.Future[None], handle: TaskHandle[Any]) -> None:
+    """Tell a waiter that his task has ended before its start."""
+    if granted.done():
+        return
+    if handle.cancelled():
+        granted.cancel()
+    else:
+        error = handle.exception()
+        assert error is not None
+        granted.set_exception(error)

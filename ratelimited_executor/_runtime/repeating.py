@@ -1,0 +1,185 @@
+"""Tasks that run again and again: at a fixed rate, with a fixed delay, or by a cron expression.
+
+Each occurrence is a task of its own, placed when the one before has ended (or has started, if overlap is allowed), so
+that runs do not pile up while the executor is paused or behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.repeating import OnError
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.handles import TaskHandle
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Callable, Generator
+
+    from ratelimited_executor._core.records import Options
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["RepeatingHandle"]
+
+
+class RepeatingHandle:
+    """A repeating task: count its runs, await its end, cancel it.
+
+    ``await handle`` ends when ``max_runs`` runs have ended; it raises the exception of a run with ``OnError.STOP``, and
+    ``CancelledError`` when the repetition was cancelled or its executor closed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        next_due: Callable[[float | None, float], tuple[float, float | None] | None],
+        make_options: Callable[[], Options | None],
+        context: contextvars.Context | None,
+        name: str,
+        on_error: OnError,
+        max_runs: int | None,
+        may_overlap: bool,
+        on_end: Callable[[RepeatingHandle], None],
+    ) -> None:
+        self.name = name
+        self._engine = engine
+        self._call = call
+        self._args = args
+        self._next_due = next_due
+        self._make_options = make_options
+        self._context = context
+        self._on_error = on_error
+        self._max_runs = max_runs
+        self._may_overlap = may_overlap
+        self._on_end = on_end
+        self._run_count = 0  # runs that have started
+        self._open: set[TaskHandle[Any]] = set()  # occurrences that wait or run
+        self._waiting: TaskHandle[Any] | None = None
+        self._is_over = False  # no more occurrences will be placed
+        self._end: asyncio.Future[None] = engine.loop.create_future()
+        self._place(None)
+
+    # Looking.
+
+    @property
+    def run_count(self) -> int:
+        """How many runs have started."""
+        return self._run_count
+
+    @property
+    def next_due(self) -> float | None:
+        """Epoch seconds at which the next run is due; None while one runs, and after the end."""
+        waiting = self._waiting
+        return None if waiting is None else waiting.due
+
+    def done(self) -> bool:
+        """Whether the repetition has ended and its last run too."""
+        return self._end.done()
+
+    def cancelled(self) -> bool:
+        """Whether the repetition was cancelled."""
+        return self._end.cancelled()
+
+    def cancel(self, *, running: bool = False) -> bool:
+        """End the repetition: no new run starts.
+
+        Args:
+            running: whether a run in progress is cancelled as well; otherwise it goes on to its end.
+
+        Returns:
+            False if it had ended before.
+        """
+        if self._end.done():
+            return False
+        self._is_over = True
+        self._end.cancel()
+        self._forget()
+        for handle in list(self._open):
+            if running or handle.state is TaskState.WAITING:
+                handle.cancel()
+        return True
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.shield(self._end).__await__()
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self.cancelled() else "ended" if self._end.done() else "active"
+        return f"<RepeatingHandle {self.name} {state} runs={self._run_count}>"
+
+    # Placing.
+
+    def _place(self, ended: float | None) -> None:
+        """Place the next occurrence, if there is one.
+
+        Args:
+            ended: loop time at which the run before ended (or started, with overlap); None for the first.
+        """
+        engine = self._engine
+        now = engine.now()
+        following = None if self._run_count == self._max_runs else self._next_due(ended, now)
+        if following is None:
+            self._is_over = True
+            self._finish()
+            return
+        due, wall_due = following
+        options = self._make_options()
+        if options is not None and options.expires is not None:
+            options.deadline = due + options.expires
+        handle: TaskHandle[Any] = TaskHandle(
+            engine, self._start, (), due=due, rank=TaskClass.REPEATING, context=self._context, options=options
+        )
+        handle.add_done_callback(self._ended, context=engine.runner.context)
+        self._open.add(handle)
+        self._waiting = handle
+        if wall_due is not None and due >= engine.queue.interval_end:
+            assert options is not None
+            engine.add_wall(handle, wall_due)
+        else:
+            engine.add(handle)
+
+    def _start(self) -> Any:
+        self._run_count += 1
+        self._waiting = None
+        if self._may_overlap and not self._is_over:
+            self._place(self._engine.monotonic())
+        return self._call(*self._args)
+
+    def _ended(self, handle: TaskHandle[Any]) -> None:
+        self._open.discard(handle)
+        was_waiting = self._waiting is handle
+        if was_waiting:
+            self._waiting = None
+        if handle.state is TaskState.FAILED:
+            self._failed(handle.exception())
+        elif was_waiting and handle.state is TaskState.CANCELLED:
+            self.cancel()  # its executor closes
+        if self._is_over:
+            self._finish()
+        elif not self._may_overlap or was_waiting:
+            self._place(self._engine.monotonic())
+
+    def _failed(self, error: BaseException | None) -> None:
+        assert error is not None
+        if self._on_error is OnError.STOP:
+            self._is_over = True
+            if self._waiting is not None:
+                self._waiting.cancel()
+            if not self._end.done():
+                self._end.set_exception(error)
+                self._forget()
+        else:
+            message = f"exception in a run of the repeating task {self.name}"
+            self._engine.loop.call_exception_handler({"message": message, "exception": error})
+
+    def _finish(self) -> None:
+        if not self._open and not self._end.done():
+            self._end.set_result(None)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._on_end(self)

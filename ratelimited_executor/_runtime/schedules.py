@@ -1,0 +1,91 @@
+"""When the occurrences of a repeating task are due, as functions from the end of the last run to the next due time.
+
+Each returns ``(due, wall_due)``: loop time, and epoch seconds if the task follows the wall clock; None at the end.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ratelimited_executor._core.repeating import MissedTick, next_tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NextDue", "cron", "fixed_delay", "fixed_rate"]
+
+NextDue: TypeAlias = "Callable[[float | None, float], tuple[float, float | None] | None]"
+
+
+def fixed_rate(first: float, period: float, missed: MissedTick) -> NextDue:
+    """Keep the phase of ``first``, in loop time; what was missed is a policy."""
+    last = -1
+
+    def next_due(ended: float | None, now: float) -> tuple[float, float | None]:
+        nonlocal last
+        if ended is None:
+            last, due = 0, first
+        else:
+            last, due = next_tick(first, period, last, now, missed)
+        return due, None
+
+    return next_due
+
+
+def fixed_delay(first: float, delay: float) -> NextDue:
+    """Count from the end of the last run."""
+
+    def next_due(ended: float | None, now: float) -> tuple[float, float | None]:  # noqa: ARG001  # a common shape
+        return (first if ended is None else ended + delay), None
+
+    return next_due
+
+
+def cron(expression: str, zone: tzinfo | None, missed: MissedTick, wall: Callable[[], float]) -> NextDue:
+    """Follow a cron expression in a time zone, by the wall clock.
+
+    Args:
+        expression: five fields, as ``cron(5)`` has them.
+        zone: the zone that its fields are meant in; UTC if None.
+        missed: what becomes of times that passed while the last run went on.
+        wall: reads the wall clock.
+
+    Raises:
+        ImportError: if the extra is not installed.
+        ValueError: if the expression is no cron expression.
+    """
+    try:
+        from cronsim import CronSim, CronSimError  # noqa: PLC0415  # an extra, imported on use
+    except ImportError as error:
+        raise ImportError("schedule_cron needs the extra: pip install 'ratelimited-executor[cron]'") from error
+    zone = zone or UTC
+
+    def times_after(moment: datetime) -> Any:
+        return CronSim(expression, moment)
+
+    last = datetime.fromtimestamp(wall(), zone)
+    try:
+        times_after(last)
+    except CronSimError as error:
+        raise ValueError(f"expression must be a cron expression such as '*/5 * * * *', got {expression!r}: {error}") from error
+
+    def next_due(ended: float | None, now: float) -> tuple[float, float | None] | None:
+        nonlocal last
+        wall_now = wall()
+        times = times_after(last)
+        chosen = next(times, None)
+        if chosen is None:
+            return None
+        if ended is not None and missed is not MissedTick.BURST and chosen.timestamp() <= wall_now:
+            if missed is MissedTick.COALESCE:
+                last = datetime.fromtimestamp(wall_now, zone)
+                return now, wall_now
+            chosen = next(times_after(datetime.fromtimestamp(wall_now, zone)), None)
+            if chosen is None:
+                return None
+        last = chosen
+        wall_due = chosen.timestamp()
+        return now + max(0.0, wall_due - wall_now), wall_due
+
+    return next_due

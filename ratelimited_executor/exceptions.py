@@ -1,0 +1,114 @@
+"""Every error that the library raises on its own account.
+
+::
+
+    RateLimitedExecutorError
+    ├── ExecutorNotStartedError      used before ``async with`` or ``start()``         (also RuntimeError)
+    ├── ExecutorStoppedError         used after it was closed, or started a second time (also RuntimeError)
+    ├── WrongLoopError               used from another thread or event loop             (also RuntimeError)
+    ├── BacklogFullError             ``max_pending`` tasks wait already
+    ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
+    ├── RunTimeoutError              a task ran longer than its ``run_timeout``         (also TimeoutError)
+    └── IllegalTransitionError       a task left a final state: a bug of this library
+
+Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
+Errors carry their data as attributes and build the message from it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BacklogFullError",
+    "ExecutorNotStartedError",
+    "ExecutorStoppedError",
+    "IllegalTransitionError",
+    "RateLimitedExecutorError",
+    "RunTimeoutError",
+    "TaskExpiredError",
+    "WrongLoopError",
+]
+
+
+class RateLimitedExecutorError(Exception):
+    """The root of the library's own errors."""
+
+
+class ExecutorNotStartedError(RateLimitedExecutorError, RuntimeError):
+    """The executor or manager was used before it was started."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name} is not started: enter it with 'async with' before you schedule on it"
+
+
+class ExecutorStoppedError(RateLimitedExecutorError, RuntimeError):
+    """The executor or manager was used after it had been closed, or started a second time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name} is closed and accepts nothing more: make a new one"
+
+
+class WrongLoopError(RateLimitedExecutorError, RuntimeError):
+    """The executor was used from a thread or event loop other than its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} was used outside its own event loop: from another thread call "
+            "schedule_threadsafe() or call_soon_threadsafe()"
+        )
+
+
+class BacklogFullError(RateLimitedExecutorError):
+    """The executor holds ``max_pending`` waiting tasks, so that this call was refused."""
+
+    def __init__(self, name: str, *, waiting: int, asked: int, max_pending: int) -> None:
+        super().__init__(name, waiting, asked, max_pending)
+        self.name = name
+        self.waiting = waiting
+        self.asked = asked
+        self.max_pending = max_pending
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} refused {self.asked} task(s): {self.waiting} wait already and "
+            f"max_pending is {self.max_pending}"
+        )
+
+
+class TaskExpiredError(RateLimitedExecutorError, TimeoutError):
+    """The task was not started before its deadline, and never will be."""
+
+    def __init__(self, name: str, *, expires: float) -> None:
+        super().__init__(name, expires)
+        self.name = name
+        self.expires = expires
+
+    def __str__(self) -> str:
+        return f"{self.name} was not started within {self.expires:g} s of its due time"
+
+
+class RunTimeoutError(RateLimitedExecutorError, TimeoutError):
+    """The task was started, and did not finish within its ``run_timeout``."""
+
+    def __init__(self, name: str, *, run_timeout: float) -> None:
+        super().__init__(name, run_timeout)
+        self.name = name
+        self.run_timeout = run_timeout
+
+    def __str__(self) -> str:
+        return f"{self.name} ran longer than its run_timeout of {self.run_timeout:g} s"
+
+
+class IllegalTransitionError(RateLimitedExecutorError):
+    """A task was moved out of a final state: a bug of this library, please report it."""

@@ -1,0 +1,41 @@
+"""A fixed number of peers: an exact partition of the permits, without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["StaticPeers"]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPeers:
+    """Own every ``n``-th permit of the rate, those whose number is ``rank`` modulo ``n``.
+
+    The peers together keep the rate in any window, provided that no two of them have the same rank: they are out of
+    phase, and their starts interleave. Their clocks should agree to within a fraction of ``1 / rate``.
+
+    Args:
+        n: how many peers share the rate, >= 1.
+        rank: which of them this process is, 0 <= rank < n.
+
+    Raises:
+        TypeError: if an argument is no integer.
+        ValueError: if it is out of range.
+    """
+
+    n: int
+    rank: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("n", self.n), ("rank", self.rank)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be an integer, got {value!r}")
+        if self.n < 1:
+            raise ValueError(f"n must be >= 1, got {self.n}")
+        if not 0 <= self.rank < self.n:
+            raise ValueError(f"rank must be from 0 to n - 1 = {self.n - 1}, got {self.rank}")
+
+    @property
+    def count(self) -> int:
+        """Return how many peers share the rate."""
+        return self.n
