@@ -1,0 +1,61 @@
+"""An existing program behaves the same with the executor's timers as with the event loop's."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from ratelimited_executor.testing import run_virtual
+
+
+def test_both_note_the_same_events_at_the_same_times(example: Callable[[str], ModuleType]) -> None:
+    """Sorted, because the event loop leaves the order of equal due times open."""
+    program = example("replace_call_later")
+
+    original = run_virtual(program.original())
+    replaced = run_virtual(program.replaced())
+
+    assert sorted(replaced) == sorted(original)
+    assert {"opened", "heartbeat", "timed out"} == {what for _, what, _ in replaced}
+
+
+def test_the_executor_keeps_the_order_of_equal_due_times(example: Callable[[str], ModuleType]) -> None:
+    """The first heartbeats of five sessions that were opened together beat in the order of their opening."""
+    program = example("replace_call_later")
+
+    replaced = run_virtual(program.replaced())
+
+    assert [f"session {number}" for number in range(5)] == [
+        name for when, what, name in replaced if (when, what) == (10.0, "heartbeat")
+    ]
+
+
+def test_the_change_is_one_line(example: Callable[[str], ModuleType]) -> None:
+    """But for the name, the docstring and the indentation, one line was taken out and one put in."""
+    program = example("replace_call_later")
+
+    def body(function: Callable[..., object]) -> list[str]:
+        return [line.strip() for line in textwrap.dedent(inspect.getsource(function)).splitlines()[2:]]
+
+    changes = [line for line in difflib.ndiff(body(program.original), body(program.replaced)) if line[0] in "+-"]
+
+    assert changes == [
+        "- timers = asyncio.get_running_loop()",
+        '+ async with RateLimitedExecutor("timers") as timers:',
+    ]
+
+
+def test_main_prints_what_the_replaced_program_notes(
+    example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program's own entry point runs."""
+    program = example("replace_call_later")
+
+    run_virtual(program.main())
+
+    assert capsys.readouterr().out.splitlines()[0] == "     0.0  session 0 opened"
