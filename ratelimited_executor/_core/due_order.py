@@ -129,9 +129,13 @@ class DueOrder:
 
     def _place(self, todo: Sequence[int]) -> Iterator[None]:
         """Deal out positions to the slots, in steps."""
+        assert self._slots is not None
+        dues, slots, start, scale = self._dues, self._slots, self._start, self._scale
         for first in range(0, len(todo), _PLACE_COUNT):
+            least = self._slot + 1
             for position in todo[first : first + _PLACE_COUNT]:
-                self.add(position)
+                slot = int((dues[position] - start) * scale)  # as _slot_of has it, at a third of the time
+                slots[slot if least <= slot < SLOT_COUNT else least if slot < least else -1].append(position)
             yield
 
     def _advance(self) -> bool:

@@ -71,7 +71,7 @@ class PermitGrid:
         assert slack_ns >= 0, slack_ns
         assert 0 <= rank < peers, (rank, peers)
         self.rate = rate
-        self.slack_ns = slack_ns
+        self.slack_ns = max(slack_ns, 1)  # a permit's time is rounded up to a nanosecond, and is not late for that
         self.peers = peers
         self.rank = rank
         self.usable_until_ns = now_ns  # the permits that usable() counted last stay usable until then

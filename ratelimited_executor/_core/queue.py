@@ -173,7 +173,7 @@ class TaskQueue:
                 self.chores.popleft()
         self._dense = not self.grid.rate.is_unlimited and self._is_dense(now)
         self._permit_count = 0
-        return steps > 0
+        return steps > 0 and not self.chores and not self._rekeying
 
     def choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first ready task starts now; None if none does.
@@ -198,6 +198,10 @@ class TaskQueue:
             return self.spread if second is not None and second < first else self.on_time
         return self.spread if second is not None and (self._dense or self._is_spread_instant(now)) else None
 
+    def is_free(self, calendar: Calendar) -> bool:
+        """Whether everything ready in ``calendar`` starts now, without a permit."""
+        return self.grid.rate.is_unlimited and (calendar is self.on_time or self.pacing is Pacing.ON_TIME)
+
     def spend(self, calendar: Calendar, due: float, now: float) -> None:
         """Take the permit of a start from ``calendar``."""
         if self._permit_count:
@@ -219,8 +223,6 @@ class TaskQueue:
             wake = self.timeline.start_of(sweep)
         if self.wall.is_pending:
             wake = min(wake, self.interval_end)
-        if self.chores or self._rekeying:
-            return now
         if not may_start or self.grid.rate.is_zero:
             return wake
         start = min(self.on_time.next_start(), self.spread.next_start())

@@ -88,6 +88,12 @@ class Run:
         self._cursor += 1
         return position
 
+    def take_each(self) -> Iterator[int]:
+        """Take one position after the other, whether its task still waits or not."""
+        while self._cursor < len(self._positions):
+            self._cursor += 1
+            yield self._positions[self._cursor - 1]
+
     def walk(self) -> Iterator[tuple[Source, Any]]:
         """Walk the tasks that wait."""
         for position in self._positions[self._cursor :]:

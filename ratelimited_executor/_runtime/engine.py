@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import math
 import sys
 import weakref
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.queue import Pacing
+    from ratelimited_executor._core.ready import RecordRun, Run
     from ratelimited_executor._core.timeline import Timeline
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -47,6 +47,7 @@ HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
 _LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
+_PRECISION_SECONDS: Final = 0.00025  # between two looks at the queue while tasks come thick and fast
 _EAGER: Final = sys.version_info >= (3, 12)
 
 
@@ -222,13 +223,18 @@ class Engine:
                 calendar = queue.choose(now)
                 if calendar is None:
                     break
-                now = self._start_next(calendar, now)
+                run = calendar.ready.pop()
+                if self.max_concurrency is None and type(run.source) is Bucket and queue.is_free(calendar):
+                    now = self._start_run(calendar, run, now, stop)
+                else:
+                    now = self._start_next(calendar, run, now)
                 start_count += 1
                 if now >= stop or start_count >= _START_COUNT_MAX:
                     return now
-            wake = queue.next_wake(now, may_start=self.may_start())
-            if is_done and wake > now:
-                return wake
+            if is_done:
+                wake = queue.next_wake(now, may_start=self.may_start())
+                # What became due while others started waits for the next turn: looking for each costs 30 microseconds.
+                return wake if wake > now else now + _PRECISION_SECONDS
             start_count += 1
             now = self.now()
             if now >= stop or start_count >= _START_COUNT_MAX:
@@ -238,9 +244,44 @@ class Engine:
         """Whether a place is free."""
         return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
 
-    def _start_next(self, calendar: Calendar, now: float) -> float:
+    def _start_run(self, calendar: Calendar, run: Run, now: float, stop: float) -> float:
+        """Start tasks without records until ``stop`` at most, where nothing limits them; return the time afterwards.
+
+        It does what :meth:`_start_next` does for each, without the questions that have one answer for all of them:
+        1.1 in place of 4 microseconds a task.
+        """
+        bucket: Bucket = run.source  # type: ignore[assignment]  # checked by the caller
+        for position in run.take_each():
+            call = bucket.calls[position]
+            if call is None:
+                continue
+            calendar.opened_count -= 1
+            if bucket.contexts is not None:
+                self._start_call(bucket, position)
+            else:
+                args = bucket.args[position]
+                bucket.calls[position] = bucket.args[position] = None
+                bucket.gone += 1
+                self.started_count += 1
+                self._is_inside = True
+                try:
+                    result = self._scratch.run(call, *args)
+                except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
+                    self._is_inside = False
+                    self._end_raised(None, error)
+                else:
+                    self._is_inside = False
+                    self._end_returned(None, call, result, self._scratch, None)
+            after = self.monotonic()
+            if after - now > _LONG_HOLD_SECONDS:
+                self._note_hold(call, after - now)
+            now = after
+            if now >= stop:
+                break
+        return now if now < self.queue.end else self.now()
+
+    def _start_next(self, calendar: Calendar, run: Run | RecordRun, now: float) -> float:
         """Start the task that the queue chose, and return the time afterwards."""
-        run = calendar.ready.pop()
         item: Any = run.take()
         source = run.source
         calendar.opened_count -= 1
@@ -262,9 +303,7 @@ class Engine:
             name_source = batch.owner.call
         after = self.monotonic()
         if after - now > _LONG_HOLD_SECONDS:
-            self.runner.warnings.warn(
-                "hold", "%s: %s held the event loop for %.0f ms", self.name, name_of(name_source), (after - now) * 1e3
-            )
+            self._note_hold(name_source, after - now)
         return after if after < self.queue.end else self.now()
 
     def _start_record(self, record: TaskHandle[Any], now: float) -> None:
@@ -333,29 +372,41 @@ class Engine:
         self._is_inside = True
         try:
             result = context.run(call, *args)
-        except (KeyboardInterrupt, SystemExit) as error:
-            self._is_inside = False
-            self.end(owner, TaskState.FAILED, error)
-            raise
-        except asyncio.CancelledError:
-            self._is_inside = False
-            self.end(owner, TaskState.CANCELLED, None)
         except BaseException as error:  # noqa: BLE001  # a task's failure is its own, whatever it raises
             self._is_inside = False
-            self.end(owner, TaskState.FAILED, error)
+            self._end_raised(owner, error)
         else:
             self._is_inside = False
-            if result is not None and hasattr(type(result), "__await__"):
-                coroutine = result if asyncio.iscoroutine(result) else _await(result)
-                if run_timeout is not None:
-                    coroutine = with_timeout(coroutine, run_timeout, name_of(call))
-                self._run_task(owner, coroutine, context)
-            elif run_timeout is not None:
-                self.end(owner, TaskState.FAILED, _run_timeout_error(call))
-            else:
-                self.end(owner, TaskState.DONE, result)
-        if context is self._scratch and len(context):
+            self._end_returned(owner, call, result, context, run_timeout)
+
+    def _end_raised(self, owner: Any, error: BaseException) -> None:
+        """End a call that raised; what ends the program is recorded, and goes on its way."""
+        if len(self._scratch):
             self._scratch = contextvars.Context()
+        if isinstance(error, asyncio.CancelledError):
+            self.end(owner, TaskState.CANCELLED, None)
+            return
+        self.end(owner, TaskState.FAILED, error)
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+
+    def _end_returned(
+        self, owner: Any, call: Any, result: Any, context: contextvars.Context, run_timeout: float | None
+    ) -> None:
+        """End a call that returned; if it returned a coroutine, run that as a task."""
+        if result is not None and hasattr(type(result), "__await__"):
+            coroutine = result if asyncio.iscoroutine(result) else _await(result)
+            if run_timeout is not None:
+                coroutine = with_timeout(coroutine, run_timeout, name_of(call))
+            self._run_task(owner, coroutine, context)
+        elif run_timeout is not None:
+            self.end(owner, TaskState.FAILED, _run_timeout_error(call))
+        elif owner is None and self.on_progress is None:
+            self.ended_counts[TaskState.DONE] += 1
+        else:
+            self.end(owner, TaskState.DONE, result)
+        if len(self._scratch):
+            self._scratch = contextvars.Context()  # the next call must not see what this one has set
 
     def _run_task(self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
         """Run a coroutine as an asyncio task, to its first suspension at once where the interpreter can."""
@@ -365,7 +416,7 @@ class Engine:
             task = self.loop.create_task(coroutine, context=context)
         elif _EAGER:
             try:
-                task = _start_eagerly(coroutine, loop=self.loop, context=context)
+                task = _EagerTask(coroutine, loop=self.loop, context=context, eager_start=True)
             except (KeyboardInterrupt, SystemExit) as error:
                 self.end(owner, TaskState.FAILED, error)
                 raise
@@ -483,6 +534,10 @@ class Engine:
 
     # Helpers.
 
+    def _note_hold(self, call: Any, seconds: float) -> None:
+        message = "%s: %s held the event loop for %.0f ms"
+        self.runner.warnings.warn("hold", message, self.name, name_of(call), seconds * 1e3)
+
     def _progress(self) -> None:
         if self.on_progress is not None:
             self.on_progress()
@@ -495,7 +550,7 @@ class Engine:
 
 
 _PAUSE: Final = Rate(0)
-_start_eagerly: Final[Any] = functools.partial(asyncio.Task, eager_start=True)
+_EagerTask: Final[Any] = asyncio.Task  # untyped: its eager_start is not known to type checkers for 3.11
 
 
 async def _await(awaitable: Any) -> Any:

@@ -6,8 +6,8 @@ import asyncio
 import math
 from array import array
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import name_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor.typing import BatchOptions
 
 __all__ = ["BulkFace"]
 
@@ -35,10 +36,21 @@ _MAP_LIMIT: Final = 100
 class BulkFace(TaskFace):
     """``schedule_many``, ``map``, ``invoke_all`` and ``invoke_any``."""
 
+    @overload
     def schedule_many(
         self,
-        fn: Callable[[I], Awaitable[T] | T],
+        fn: Callable[[I], Awaitable[T]],
         items: Iterable[I] | AsyncIterable[I],
+        **options: Unpack[BatchOptions],
+    ) -> BatchHandle[T]: ...
+    @overload
+    def schedule_many(
+        self, fn: Callable[[I], T], items: Iterable[I] | AsyncIterable[I], **options: Unpack[BatchOptions]
+    ) -> BatchHandle[T]: ...
+    def schedule_many(
+        self,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any] | AsyncIterable[Any],
         *,
         delay: float | timedelta | None = None,
         delays: Iterable[float] | None = None,
@@ -50,7 +62,7 @@ class BulkFace(TaskFace):
         results: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
-    ) -> BatchHandle[T]:
+    ) -> BatchHandle[Any]:
         """Run ``fn(item)`` for every item, as one batch.
 
         Args:
@@ -92,13 +104,13 @@ class BulkFace(TaskFace):
         )
         if count is not None:
             count_of("count", count)
-        if isinstance(items, Sized) and isinstance(items, Iterable):
+        if isinstance(items, Collection):
             sized: Sequence[Any] = items if isinstance(items, Sequence) else tuple(items)
             if count is not None and count != len(sized):
                 raise ValueError(f"count must be the number of items, {len(sized)}, or left out, got {count}")
             offsets = None if delays is None else _offsets(delays, len(sized))
             engine = self._admit(len(sized))
-            batch: BatchHandle[T] = self._batch(engine, fn, name, results=results, context=context)
+            batch: BatchHandle[Any] = self._batch(engine, fn, name, results=results, context=context)
             plan.anchor(engine)
             if offsets is None:
                 plan.accept(engine, batch, sized, 0, len(sized))
@@ -118,15 +130,35 @@ class BulkFace(TaskFace):
         self._feed(engine, batch, _async(items), plan, count)
         return batch
 
+    @overload
+    def map(
+        self,
+        fn: Callable[[I], Awaitable[T]],
+        items: Iterable[I] | AsyncIterable[I],
+        *,
+        limit: int = ...,
+        ordered: bool = ...,
+        priority: float = ...,
+    ) -> AsyncIterator[T]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[[I], T],
+        items: Iterable[I] | AsyncIterable[I],
+        *,
+        limit: int = ...,
+        ordered: bool = ...,
+        priority: float = ...,
+    ) -> AsyncIterator[T]: ...
     async def map(
         self,
-        fn: Callable[[I], Awaitable[T] | T],
-        items: Iterable[I] | AsyncIterable[I],
+        fn: Callable[[Any], Any],
+        items: Iterable[Any] | AsyncIterable[Any],
         *,
         limit: int = _MAP_LIMIT,
         ordered: bool = True,
         priority: float = 0,
-    ) -> AsyncIterator[T]:
+    ) -> AsyncIterator[Any]:
         """Iterate over ``fn(item)`` of every item; the first failure raises, and leaving the iteration cancels the rest.
 
         Args:
@@ -138,7 +170,7 @@ class BulkFace(TaskFace):
         """
         callable_of("fn", fn)
         count_of("limit", limit, least=1)
-        open_handles: deque[TaskHandle[T]] = deque()
+        open_handles: deque[TaskHandle[Any]] = deque()
         source = _async(items)
         is_drawn = False
         try:
@@ -155,10 +187,10 @@ class BulkFace(TaskFace):
                 if not open_handles:
                     return
                 if ordered:
-                    await asyncio.wait([open_handles[0]])  # type: ignore[type-var]  # a handle is a future in all but name
+                    await asyncio.wait([open_handles[0]])  # type: ignore[type-var]  # a future in all but name
                     handle = open_handles.popleft()
                 else:
-                    await asyncio.wait(open_handles, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+                    await asyncio.wait(open_handles, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]  # a future in all but name
                     handle = next(handle for handle in open_handles if handle.done())
                     open_handles.remove(handle)
                 yield handle.result()
@@ -166,9 +198,17 @@ class BulkFace(TaskFace):
             for handle in open_handles:
                 handle.cancel()
 
+    @overload
     async def invoke_all(
-        self, calls: Iterable[Callable[[], Awaitable[T] | T]], *, timeout: float | None = None
-    ) -> list[TaskHandle[T]]:
+        self, calls: Iterable[Callable[[], Awaitable[T]]], *, timeout: float | None = ...
+    ) -> list[TaskHandle[T]]: ...
+    @overload
+    async def invoke_all(
+        self, calls: Iterable[Callable[[], T]], *, timeout: float | None = ...
+    ) -> list[TaskHandle[T]]: ...
+    async def invoke_all(
+        self, calls: Iterable[Callable[[], Any]], *, timeout: float | None = None
+    ) -> list[TaskHandle[Any]]:
         """Run every call, and return their handles, all done, in order.
 
         Args:
@@ -179,18 +219,22 @@ class BulkFace(TaskFace):
         handles = self._submit_all(calls)
         try:
             if handles:
-                _, unfinished = await asyncio.wait(handles, timeout=limit)  # type: ignore[type-var]
+                _, unfinished = await asyncio.wait(handles, timeout=limit)  # type: ignore[type-var]  # a future in all but name
                 for handle in unfinished:
                     handle.cancel()
                 if unfinished:
-                    await asyncio.wait(unfinished)
+                    await asyncio.wait(unfinished)  # type: ignore[type-var]  # a future in all but name
         except asyncio.CancelledError:
             for handle in handles:
                 handle.cancel()
             raise
         return handles
 
-    async def invoke_any(self, calls: Iterable[Callable[[], Awaitable[T] | T]], *, timeout: float | None = None) -> T:
+    @overload
+    async def invoke_any(self, calls: Iterable[Callable[[], Awaitable[T]]], *, timeout: float | None = ...) -> T: ...
+    @overload
+    async def invoke_any(self, calls: Iterable[Callable[[], T]], *, timeout: float | None = ...) -> T: ...
+    async def invoke_any(self, calls: Iterable[Callable[[], Any]], *, timeout: float | None = None) -> Any:
         """Run every call, return the result of the first that succeeds, and cancel the others.
 
         Args:
@@ -222,7 +266,7 @@ class BulkFace(TaskFace):
         errors = [_error_of(handle) for handle in handles]
         raise BaseExceptionGroup(f"all {len(handles)} calls failed", errors)
 
-    def _submit_all(self, calls: Iterable[Callable[[], Awaitable[T] | T]]) -> list[TaskHandle[T]]:
+    def _submit_all(self, calls: Iterable[Callable[[], Any]]) -> list[TaskHandle[Any]]:
         functions = [callable_of("calls", call) for call in calls]
         self._admit(len(functions))
         return [self.submit(function) for function in functions]

@@ -92,8 +92,7 @@ class LoopFace(ExecutorBase):
 def _place(
     engine: Engine, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Any
 ) -> CallHandle:
-    if not callable(callback):
-        callable_of("callback", callback)
+    callable_of("callback", callback)
     kept: Any = engine.capture() if context is None else (check_context(context),)
     bucket, place = engine.queue.on_time.add_call(when, callback, args, kept)
     engine.accepted_count += 1

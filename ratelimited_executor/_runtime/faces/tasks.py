@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
 
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.records import Options
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime, timedelta
 
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
 __all__ = ["TaskFace", "check_context", "make_options"]
 
@@ -29,10 +29,17 @@ Ts = TypeVarTuple("Ts")
 class TaskFace(ExecutorBase):
     """``schedule``, ``submit``, ``execute`` and the ways in from other threads."""
 
+    # Two overloads and not ``Awaitable[T] | T``: type checkers cannot tell the two apart in a union.
+    @overload
     def schedule(
+        self, fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, **options: Unpack[ScheduleOptions]
+    ) -> TaskHandle[T]: ...
+    @overload
+    def schedule(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[ScheduleOptions]) -> TaskHandle[T]: ...
+    def schedule(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
         self,
-        fn: Callable[[*Ts], Awaitable[T] | T],
-        *args: *Ts,
+        fn: Callable[..., Any],
+        *args: Any,
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         priority: float = 0,
@@ -42,7 +49,7 @@ class TaskFace(ExecutorBase):
         name: str | None = None,
         context: contextvars.Context | None = None,
         **refused: Any,
-    ) -> TaskHandle[T]:
+    ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` at or after its due time, when a permit is there.
 
         Args:
@@ -82,7 +89,7 @@ class TaskFace(ExecutorBase):
             options.wall = wall_due
         if options is not None and options.expires is not None:
             options.deadline = now + after + options.expires
-        handle: TaskHandle[T] = TaskHandle(
+        handle: TaskHandle[Any] = TaskHandle(
             engine,
             fn,
             args,
@@ -99,10 +106,16 @@ class TaskFace(ExecutorBase):
             engine.add(handle)
         return handle
 
+    @overload
     def submit(
+        self, fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, **options: Unpack[SubmitOptions]
+    ) -> TaskHandle[T]: ...
+    @overload
+    def submit(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[SubmitOptions]) -> TaskHandle[T]: ...
+    def submit(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
         self,
-        fn: Callable[[*Ts], Awaitable[T] | T],
-        *args: *Ts,
+        fn: Callable[..., Any],
+        *args: Any,
         priority: float = 0,
         expires: float | timedelta | None = None,
         run_timeout: float | timedelta | None = None,
@@ -110,7 +123,7 @@ class TaskFace(ExecutorBase):
         name: str | None = None,
         context: contextvars.Context | None = None,
         **refused: Any,
-    ) -> TaskHandle[T]:
+    ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
         return self.schedule(
             fn,
@@ -133,9 +146,15 @@ class TaskFace(ExecutorBase):
         engine.queue.on_time.add_call_ready(now, fn, args, engine.capture())
         engine.wake_for(now)
 
+    @overload
     def schedule_threadsafe(
-        self, fn: Callable[[*Ts], Awaitable[T] | T], *args: *Ts, **options: Any
-    ) -> concurrent.futures.Future[T]:
+        self, fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, **options: Unpack[ScheduleOptions]
+    ) -> concurrent.futures.Future[T]: ...
+    @overload
+    def schedule_threadsafe(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[ScheduleOptions]) -> concurrent.futures.Future[T]: ...
+    def schedule_threadsafe(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+        self, fn: Callable[..., Any], *args: Any, **options: Unpack[ScheduleOptions]
+    ) -> concurrent.futures.Future[Any]:
         """Do what :meth:`schedule` does, from any thread; cancelling the future cancels the task.
 
         Raises:
@@ -144,13 +163,13 @@ class TaskFace(ExecutorBase):
         """
         engine = self._started()
         callable_of("fn", fn)
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
         def place() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                handle: TaskHandle[T] = self.schedule(fn, *args, **options)
+                handle: TaskHandle[Any] = self.schedule(fn, *args, **options)
             except Exception as error:  # noqa: BLE001  # it goes to the future, whose owner is in another thread
                 future.set_exception(error)
             else:
