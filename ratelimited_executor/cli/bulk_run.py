@@ -1,0 +1,430 @@
+"""The run of one bulk job: reads lines, hands them to an executor, keeps account, stops without losing one.
+
+A line is *taken* when it is handed to the executor. From then on it is waiting, running, in a final state, or
+withdrawn (given back unstarted because the run stopped). What was not taken is still with the source. So at every stop
+the lines that were not started are: the withdrawn ones, those read but not taken, those not read; in that order, which
+is the order of the input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor.cli.decoding import BadLineError, Decoder
+from ratelimited_executor.cli.due_times import DueTimes
+from ratelimited_executor.cli.inputs import LineSource
+from ratelimited_executor.cli.ledger import Ledger
+from ratelimited_executor.cli.lookahead import Gate, OrderWatch
+from ratelimited_executor.cli.results import ResultsWriter, describe_error, result_row
+from ratelimited_executor.cli.stopping import Stop, StopReason
+
+if TYPE_CHECKING:
+    from ratelimited_executor import RateLimitedExecutor, TaskHandle, TaskView
+
+__all__ = ["BulkRun", "Settings", "TargetExitError"]
+
+_NAME: Final = "line "  # of a task: followed by the line's number, seen in warnings, read by the order
+# Lines handed over between two looks at the event loop; about 2 ms of work.
+SLICE_LINES: Final = 100
+# How long an ordered run waits for a stream to fill the look-ahead before it starts the first line.
+STREAM_FILL_S: Final = 1.0
+# How long cancelled calls may take to end at a second signal.
+ABANDON_AFTER_S: Final = 1.0
+# A stream that is silent for so long is taken to have no more to give back at a stop.
+REST_QUIET_S: Final = 1.0
+
+
+class TargetExitError(Exception):
+    """The target tried to end the process (``sys.exit``, ``KeyboardInterrupt``); only its line fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How lines are turned into calls.
+
+    Attributes:
+        target: called with one argument for each line.
+        decoder: what a line means.
+        due_times: when it is due.
+        is_ordered: whether lines carry due times or priorities, so that the look-ahead is filled before the start.
+        is_timed: whether lines carry due times.
+        expires: seconds after the due time from which a line is not started any more; None is never.
+        in_threads: run the target in worker threads.
+    """
+
+    target: Callable[[Any], Any]
+    decoder: Decoder
+    due_times: DueTimes
+    is_ordered: bool = False
+    is_timed: bool = False
+    expires: float | None = None
+    in_threads: bool = False
+
+
+class _Line:
+    """A line that was taken and has no final state yet."""
+
+    __slots__ = ("behind", "due", "handle", "is_started", "is_withdrawn", "number", "priority", "raw")
+
+    def __init__(self, number: int, raw: bytes, *, due: float, behind: float, priority: int) -> None:
+        self.number = number
+        self.raw = raw
+        self.due = due  # epoch seconds
+        self.behind = behind  # seconds by which it was overdue when it was taken, >= 0
+        self.priority = priority
+        self.handle: TaskHandle[Any] | None = None
+        self.is_started = False
+        self.is_withdrawn = False
+
+
+class BulkRun:
+    """One pass over a source; :meth:`play` once.
+
+    Args:
+        executor: started, used by nobody else; it is paused at a stop.
+        source: where lines come from.
+        settings: what is done with them.
+        gate: how many may wait at once.
+        stop: how the run is told to end early.
+        files: reads the source; not the loop's own threads, which the target may keep busy.
+        results: where rows go; None keeps none.
+    """
+
+    def __init__(
+        self,
+        executor: RateLimitedExecutor,
+        source: LineSource,
+        settings: Settings,
+        *,
+        gate: Gate,
+        stop: Stop,
+        files: Executor,
+        results: ResultsWriter | None = None,
+    ) -> None:
+        self.ledger = Ledger()
+        self._executor = executor
+        self._source = source
+        self._settings = settings
+        self._gate = gate
+        self._stop = stop
+        self._files = files
+        self._results = results
+        self._loop = asyncio.get_running_loop()
+        self._epoch = time.time() - self._loop.time()
+        self.begin = self.now()
+        self._watch = OrderWatch() if settings.is_ordered else None
+        self._waiting: dict[int, _Line] = {}
+        self._running: dict[int, _Line] = {}
+        self._withdrawn: list[_Line] = []
+        self._unread: list[bytes] = []  # read but not taken when the run stopped
+        self._lines_read = 0
+        self._latest_due = self.begin
+        self._input_failure: tuple[StopReason, Exception] | None = None
+        self._is_fed = False  # nothing more will be taken, though the run was not stopped
+        self._settled = asyncio.Event()  # nothing more will be taken, and nothing is in flight
+        stop.on_order = self._on_stop
+        if settings.is_timed:
+            # The executor takes a due time in the past for the present, so that lines that are overdue when they are
+            # taken would start in the order of the file. They are to start in the order of their own due times.
+            executor.order = self._order_key
+
+    def now(self) -> float:
+        """Return epoch seconds on a scale that never steps."""
+        return self._epoch + self._loop.time()
+
+    @property
+    def waiting(self) -> int:
+        """Lines handed over and not started."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Calls that are under way."""
+        return len(self._running)
+
+    @property
+    def latest_due(self) -> float:
+        """The latest due time among the lines taken, in epoch seconds."""
+        return self._latest_due
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether nothing more will be taken: at the end of the input, or at a line that cannot be used."""
+        return self._is_fed
+
+    @property
+    def input_failure(self) -> Exception | None:
+        """Why the input ended early, if it did; the lines before that are still worked off."""
+        return None if self._input_failure is None else self._input_failure[1]
+
+    def _order_key(self, task: TaskView) -> tuple[float, float, int]:
+        """Order lines by priority, then by the due time that they name, then by their place in the input."""
+        line = self._waiting[int(task.name.removeprefix(_NAME))]
+        return -line.priority, line.due, line.number
+
+    async def play(self) -> None:
+        """Run until every line has its final state, or the stop is ordered and all waiting lines are withdrawn.
+
+        A bad line ends the input; what came before it is worked off, then the stop is ordered with its error. So what
+        ran and what did not is told by one line number. After a stop the calls that run still go on; see
+        :meth:`settle`.
+        """
+        if self._settings.is_ordered:
+            self._executor.pause()
+            if not self._source.is_file:
+                self._loop.call_later(STREAM_FILL_S, self._open)
+        feeder = asyncio.create_task(self._feed())
+        stopped = asyncio.create_task(self._stop.ordered.wait())
+        settled = asyncio.create_task(self._settled.wait())
+        try:
+            await asyncio.wait([stopped, settled], return_when=asyncio.FIRST_COMPLETED)
+            await feeder
+            if self._input_failure is not None:
+                self._stop.order(*self._input_failure)  # a signal that came before counts instead
+            if self._stop.is_ordered:
+                self._withdraw()
+        finally:
+            for task in (feeder, stopped, settled):
+                task.cancel()
+
+    async def settle(self) -> bool:
+        """After a stop, wait for the calls that run; a second signal cancels them.
+
+        Returns:
+            False if some call cannot be stopped (a thread): its line is recorded as cancelled.
+        """
+        insisted = asyncio.create_task(self._stop.insisted.wait())
+        settled = asyncio.create_task(self._settled.wait())
+        await asyncio.wait([insisted, settled], return_when=asyncio.FIRST_COMPLETED)
+        insisted.cancel()
+        if not settled.done():
+            for line in list(self._running.values()):
+                if line.handle is not None:
+                    line.handle.cancel()
+            await asyncio.wait([settled], timeout=ABANDON_AFTER_S)
+        settled.cancel()
+        return self._abandon() == 0
+
+    def not_started(self, *, with_unread: bool) -> Iterator[bytes]:
+        """Yield the raw lines that were not started, in the order of the input; after a stop, once.
+
+        Args:
+            with_unread: read what is left of the source too; blocks while it does.
+        """
+        raws = (line.raw for line in sorted(self._withdrawn, key=lambda line: line.number))
+        return chain(raws, self._unread, self._unread_rest() if with_unread else ())
+
+    def _unread_rest(self) -> Iterator[bytes]:
+        for block in self._source.rest(quiet_s=REST_QUIET_S):
+            yield block
+            if self._stop.insisted.is_set() and not self._source.is_file:
+                return  # an endless writer; a file has an end, and is worth the moment it takes
+
+    # -- Taking lines --------------------------------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        """Read and hand over line after line, until the end or a stop."""
+        try:
+            while not self._source.at_end and not self._stop.is_ordered:
+                lines = await self._loop.run_in_executor(self._files, self._source.read)
+                await self._take_all(lines)
+        except BadLineError as error:
+            self._input_failure = (StopReason.BAD_LINE, error)
+        except OSError as error:
+            self._input_failure = (StopReason.INPUT_FAILED, error)
+        except Exception as error:
+            self._stop.order(StopReason.BUG, error)
+        self._is_fed = not self._stop.is_ordered
+        self._open()
+        self._check_settled()
+
+    async def _take_all(self, lines: list[bytes]) -> None:
+        """Hand over the lines of a block; what is left at a stop or a bad line stays in order."""
+        for index, raw in enumerate(lines):
+            if not self._has_room():
+                self._open()
+                await self._wait_for_room()
+            elif index % SLICE_LINES == SLICE_LINES - 1:
+                await asyncio.sleep(0)
+            if self._stop.is_ordered:
+                self._unread = lines[index:]
+                return
+            self._lines_read += 1
+            try:
+                self._take(self._lines_read, raw)
+            except BaseException:
+                self._unread = lines[index:]
+                raise
+
+    def _has_room(self) -> bool:
+        return self._gate.has_room and not (self._results is not None and self._results.is_congested)
+
+    async def _wait_for_room(self) -> None:
+        while not self._has_room() and not self._stop.is_ordered:
+            if self._gate.has_room:
+                await asyncio.sleep(0.01)  # the disk is behind; rare, and nothing wakes us
+            else:
+                await self._gate.wait()
+
+    def _open(self) -> None:
+        """Let an ordered run start, once its look-ahead is filled as far as it can be."""
+        if self._settings.is_ordered and not self._stop.is_ordered:
+            self._executor.resume()
+
+    def _take(self, number: int, raw: bytes) -> None:
+        facts = self._settings.decoder.facts(number, raw)
+        if facts is None:
+            self.ledger.blank += 1
+            return
+        now = self.now()
+        due = self._settings.due_times.due(facts, index=self.ledger.taken, begin=self.begin, now=now)
+        line = _Line(number, raw, due=due, behind=max(0.0, now - due), priority=facts.priority)
+        self._latest_due = max(self._latest_due, due)
+        if self._watch is not None and self._watch.is_late(priority=line.priority, due=due):
+            self.ledger.late(number)
+        expires = self._settings.expires
+        if expires is not None and line.behind >= expires:
+            self.ledger.taken += 1
+            self._finish(line, "expired", error=f"was read {line.behind:.3f} s after its due time")
+            return
+        self._schedule(line, facts.at, expires, now)
+
+    def _schedule(self, line: _Line, at: float | None, expires: float | None, now: float) -> None:
+        self._waiting[line.number] = line  # first: the executor asks for its order at once
+        try:
+            line.handle = handle = self._executor.schedule(
+                self._call,
+                line,
+                at=at,
+                delay=max(0.0, line.due - now) if at is None else None,
+                priority=line.priority,
+                expires=None if expires is None else expires - line.behind,
+                in_thread=self._settings.in_threads,
+                name=f"{_NAME}{line.number}",
+            )
+        except BaseException:
+            del self._waiting[line.number]
+            raise
+        self.ledger.taken += 1
+        self._gate.enter(len(line.raw))
+        handle.add_done_callback(partial(self._on_done, line))
+
+    # -- Calls ---------------------------------------------------------------------------------------------------
+
+    def _call(self, line: _Line) -> object:
+        """Call the target for a line; runs at the start instant, on the loop or in a worker thread."""
+        if self._settings.in_threads:
+            self._loop.call_soon_threadsafe(self._on_start, line)
+        else:
+            self._on_start(line)
+        try:
+            result = self._settings.target(self._settings.decoder.argument(line.number, line.raw))
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise TargetExitError(describe_error(error)) from error
+        if not inspect.iscoroutine(result):
+            return result
+        if self._settings.in_threads:
+            result.close()
+            raise TypeError("the target returned a coroutine; --threads is for plain functions")
+        return _guarded(result)
+
+    def _on_start(self, line: _Line) -> None:
+        if line.is_started:
+            return
+        line.is_started = True
+        handle = line.handle
+        assert handle is not None, line.number
+        assert handle.started_at is not None, line.number
+        self.ledger.start(handle.started_at)
+        if self._watch is not None:
+            self._watch.on_start(priority=line.priority, due=line.due, started=handle.started_at)
+        self._running[line.number] = line
+        self._leave(line)
+
+    def _on_done(self, line: _Line, handle: TaskHandle[Any]) -> None:
+        if line.is_withdrawn or line.handle is None:  # given back, or abandoned: counted there
+            return
+        if handle.started_at is not None:
+            self._on_start(line)  # a thread's notice may come after its end
+        else:
+            self._leave(line)
+        self._running.pop(line.number, None)
+        lateness = None if handle.lateness is None else handle.lateness + line.behind
+        error = None if handle.cancelled() else handle.exception()
+        result = handle.result() if error is None and not handle.cancelled() else None
+        self._finish(line, handle.state.value, lateness, result=result, error=error)
+
+    def _finish(
+        self,
+        line: _Line,
+        state: str,
+        lateness: float | None = None,
+        *,
+        result: object = None,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Enter the final state of a line everywhere."""
+        line.handle = None  # breaks the cycle line, handle, arguments, line
+        self.ledger.states[state] += 1
+        if lateness is not None:
+            self.ledger.lateness.add(lateness)
+        if state == "failed" and isinstance(error, BaseException):
+            self.ledger.fail(line.number, describe_error(error))
+        if self._results is not None:
+            self._results.add(result_row(line.number, state, lateness, result=result, error=error))
+        self._check_settled()
+
+    def _leave(self, line: _Line) -> None:
+        if self._waiting.pop(line.number, None) is not None:
+            self._gate.leave(len(line.raw))
+
+    def _check_settled(self) -> None:
+        if (self._is_fed or self._stop.is_ordered) and self.ledger.in_flight == 0:
+            self._settled.set()
+
+    # -- Stopping ------------------------------------------------------------------------------------------------
+
+    def _on_stop(self) -> None:
+        """Start nothing more, from this very moment."""
+        self._executor.pause()
+        self._gate.wake()
+
+    def _withdraw(self) -> None:
+        """Take back every line that has not started; the executor is paused, so none starts meanwhile."""
+        for line in list(self._waiting.values()):
+            handle = line.handle
+            if handle is None or handle.done() or handle.started_at is not None:
+                continue  # expired just now, or under way in a thread that has not reported yet
+            line.is_withdrawn = True
+            handle.cancel()
+            line.handle = None
+            self._leave(line)
+            self._withdrawn.append(line)
+        self.ledger.withdrawn = len(self._withdrawn)
+        self._check_settled()
+
+    def _abandon(self) -> int:
+        """Record calls that do not end when cancelled; returns how many."""
+        stuck = [*self._running.values(), *self._waiting.values()]
+        for line in stuck:
+            self._running.pop(line.number, None)
+            lateness = None if line.handle is None or line.handle.lateness is None else line.handle.lateness
+            self._leave(line)
+            self._finish(line, "cancelled", lateness, error="was still running when the command was stopped")
+        return len(stuck)
+
+
+async def _guarded(coroutine: Any) -> object:
+    """Await the target's coroutine; an attempt to end the process fails its own line only."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise TargetExitError(describe_error(error)) from error

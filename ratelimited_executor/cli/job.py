@@ -1,0 +1,312 @@
+"""One bulk job from its first line to its summary: puts the parts together and decides the exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, Final, NoReturn
+
+from rich.console import Console
+
+from ratelimited_executor import Pacing, Rate, RateLimitedExecutor
+from ratelimited_executor.cli.bulk_run import BulkRun, Settings
+from ratelimited_executor.cli.decoding import Decoder, JsonDecoder, TextDecoder
+from ratelimited_executor.cli.due_times import DueAtField, DueAtOnce, DueEvenly, DueTimes
+from ratelimited_executor.cli.exits import ExitStatus
+from ratelimited_executor.cli.inputs import LineSource, count_lines
+from ratelimited_executor.cli.lookahead import Gate
+from ratelimited_executor.cli.outputs import write_remaining
+from ratelimited_executor.cli.progress import Bar, PlainLines, ProgressView, Snapshot, expected_seconds, show_progress
+from ratelimited_executor.cli.results import ResultsWriter
+from ratelimited_executor.cli.stopping import Stop, StopReason, signals_stop
+from ratelimited_executor.cli.summary import Summary, print_summary
+
+__all__ = ["Job", "RunOptions"]
+
+# Lines that wait when nothing is to be ordered: enough for the fastest target, and a short time to withdraw.
+PLAIN_WINDOW_LINES: Final = 10_000
+# How far back the rate that is shown looks.
+RATE_OVER_S: Final = 2.0
+# How often the input is looked at; a short job ends before, and tells the reason only once.
+BAD_INPUT_TOLD_AFTER_S: Final = 1.0
+# Threads for our own files: one reads, one writes results, one counts or writes what remains.
+FILE_THREADS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The command line of ``run``, each option valid by itself; times in seconds."""
+
+    target: Callable[[Any], Any]
+    input: str = "-"
+    jsonl: bool = False
+    rate: Rate = Rate(math.inf)
+    over: float | None = None
+    count: int | None = None
+    at_field: str | None = None
+    priority_field: str | None = None
+    window: int = 100_000
+    on_time: bool = False
+    expires: float | None = None
+    concurrency: int = 10_000
+    threads: int | None = None
+    results: str | None = None
+    append: bool = False
+    remaining: str | None = None
+    quiet: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether lines say themselves when they are due or how important they are."""
+        return self.at_field is not None or self.priority_field is not None
+
+
+class Job:
+    """The parts of one run; :meth:`play` once.
+
+    Args:
+        options: checked.
+        source: the input, opened.
+        results: where rows go; None keeps none.
+        remaining: where lines go that were not started; None only counts them.
+        total: how many lines there are, if that is known.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        source: LineSource,
+        results: BinaryIO | None,
+        remaining: BinaryIO | None,
+        total: int | None,
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._results = results
+        self._remaining = remaining
+        self._total = total
+        self._remaining_failure: OSError | None = None
+        self._console = Console(stderr=True)
+        self._begin = time.monotonic()
+        self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="ratelimited-executor-files")
+
+    async def play(self) -> ExitStatus:
+        """Run the job to its end or to a stop; print the summary; return the exit status."""
+        options, stop = self._options, Stop()
+        places = min(options.concurrency, options.threads or options.concurrency)
+        pacing = Pacing.ON_TIME if options.on_time or options.over is not None else Pacing.SPREAD
+        try:
+            async with RateLimitedExecutor(
+                "run",
+                rate=options.rate,
+                pacing=pacing,
+                max_concurrency=places,
+                max_threads=options.threads or 1,
+            ) as executor:
+                with signals_stop(stop):
+                    return await self._play_on(executor, stop)
+        finally:
+            self._files.shutdown()
+
+    async def _play_on(self, executor: RateLimitedExecutor, stop: Stop) -> ExitStatus:
+        results = None
+        if self._results is not None:
+            results = ResultsWriter(
+                self._results, self._files, on_failure=lambda error: stop.order(StopReason.OUTPUT_FAILED, error)
+            )
+        run = BulkRun(
+            executor,
+            self._source,
+            self._settings(),
+            gate=Gate(self._window()),
+            stop=stop,
+            files=self._files,
+            results=results,
+        )
+        not_started: int | None = 0
+        is_clean = True
+        async with self._helpers(executor, run, stop, results):
+            await run.play()
+            if stop.is_ordered:
+                self._announce(run, stop)
+                not_started = await self._keep_remaining(run, stop)
+                is_clean = await run.settle() and not (stop.insisted.is_set() and self._options.threads)
+        status = self._conclude(run, stop, results, not_started)
+        if not is_clean:
+            self._leave_at_once(status)
+        return status
+
+    # -- Parts ---------------------------------------------------------------------------------------------------
+
+    def _window(self) -> int:
+        return self._options.window if self._options.is_ordered else min(self._options.window, PLAIN_WINDOW_LINES)
+
+    def _settings(self) -> Settings:
+        options = self._options
+        decoder: Decoder = TextDecoder()
+        if options.jsonl:
+            decoder = JsonDecoder(at_field=options.at_field, priority_field=options.priority_field)
+        return Settings(
+            target=options.target,
+            decoder=decoder,
+            due_times=self._due_times(),
+            is_ordered=options.is_ordered,
+            is_timed=options.at_field is not None,
+            expires=options.expires,
+            in_threads=options.threads is not None,
+        )
+
+    def _due_times(self) -> DueTimes:
+        if self._options.at_field is not None:
+            return DueAtField()
+        if self._options.over is not None:
+            assert self._total is not None, "--over needs the number of lines"
+            return DueEvenly(over=self._options.over, count=self._total)
+        return DueAtOnce(is_stream=not self._source.is_file)
+
+    # -- Beside the run ------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _helpers(
+        self, executor: RateLimitedExecutor, run: BulkRun, stop: Stop, results: ResultsWriter | None
+    ) -> AsyncIterator[None]:
+        """Write results, count the file and show progress for as long as the block lasts."""
+        view = self._view()
+        jobs: list[Coroutine[Any, Any, None]] = [self._tell_of_bad_input(run, stop)]
+        if results is not None:
+            jobs.append(results.run())
+        if view is not None:
+            jobs.append(show_progress(view, lambda: self._snapshot(executor, run, stop)))
+            if self._total is None and self._source.is_file and not self._source.is_standard_input:
+                jobs.append(self._count())
+        tasks = [asyncio.create_task(job) for job in jobs]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if view is not None:
+                view.close()
+
+    def _view(self) -> ProgressView | None:
+        if self._options.quiet:
+            return None
+        return Bar(self._console) if self._console.is_terminal else PlainLines(self._console)
+
+    async def _tell_of_bad_input(self, run: BulkRun, stop: Stop) -> None:
+        """Say at once why the input ended, if the lines before that take long."""
+        while run.input_failure is None:
+            await asyncio.sleep(BAD_INPUT_TOLD_AFTER_S)
+        if not stop.is_ordered:
+            self._say(f"{run.input_failure}; the lines before it are worked off, a signal stops that")
+
+    async def _count(self) -> None:
+        """Learn how many lines there are; blank ones are taken off as they are met."""
+        with suppress(OSError):
+            counting = partial(count_lines, self._options.input, skip_blank=False)
+            self._total = await asyncio.get_running_loop().run_in_executor(self._files, counting)
+
+    def _snapshot(self, executor: RateLimitedExecutor, run: BulkRun, stop: Stop) -> Snapshot:
+        ledger, now = run.ledger, run.now()
+        total = ledger.taken if run.is_fed else None
+        if total is None and self._total is not None:
+            total = max(self._total - ledger.blank, ledger.taken)
+        recent = ledger.rate(now=now, over=RATE_OVER_S)
+        return Snapshot(
+            finished=ledger.finished,
+            total=total,
+            unwell=ledger.finished - ledger.states["done"],
+            running=run.running,
+            waiting=run.waiting,
+            rate=recent,
+            backlog=executor.backlog_seconds(),
+            seconds_left=expected_seconds(
+                left=None if total is None else total - ledger.finished,
+                limit=float(self._options.rate),
+                recent=recent,
+                last_due_in=run.latest_due - now,
+            ),
+            is_stopping=stop.is_ordered,
+        )
+
+    # -- The end -------------------------------------------------------------------------------------------------
+
+    def _announce(self, run: BulkRun, stop: Stop) -> None:
+        """Say why the run stops, while calls may still be under way."""
+        reason = _why(stop)
+        if run.running:
+            reason += f": {run.running:,} calls under way may finish; a second signal stops them"
+        self._say(reason)
+
+    async def _keep_remaining(self, run: BulkRun, stop: Stop) -> int | None:
+        """Write, or at least count, the lines that were not started; None if a stream was not read to its end."""
+        is_countable = self._remaining is not None or self._source.is_file
+        lines = run.not_started(with_unread=is_countable)
+        writing = partial(write_remaining, self._remaining, lines)
+        try:
+            count = await asyncio.get_running_loop().run_in_executor(self._files, writing)
+        except OSError as error:
+            stop.order(StopReason.OUTPUT_FAILED, error)
+            self._remaining_failure = error
+            return None
+        return count if is_countable else None
+
+    def _conclude(self, run: BulkRun, stop: Stop, results: ResultsWriter | None, not_started: int | None) -> ExitStatus:
+        """Write the last rows, print the summary, decide the status."""
+        if results is not None:
+            results.finish()
+            if results.failure is not None:
+                stop.order(StopReason.OUTPUT_FAILED, results.failure)
+        print_summary(
+            self._console,
+            Summary(
+                ledger=run.ledger,
+                rate=self._options.rate,
+                wall_seconds=time.monotonic() - self._begin,
+                ending=_why(stop) if stop.is_ordered else None,
+                not_started=not_started,
+                remaining=self._options.remaining,
+                window=self._window(),
+            ),
+        )
+        if stop.reason is StopReason.BUG and stop.error is not None:
+            raise stop.error
+        return self._status(run, stop)
+
+    def _status(self, run: BulkRun, stop: Stop) -> ExitStatus:
+        if self._remaining_failure is not None:
+            self._say(f"--remaining {self._options.remaining!r} could not be written: {self._remaining_failure}")
+            return ExitStatus.USAGE
+        if stop.reason is StopReason.SIGNAL:
+            return ExitStatus.INTERRUPTED
+        if stop.is_ordered:
+            return ExitStatus.USAGE
+        return ExitStatus.DONE if run.ledger.states["done"] == run.ledger.finished else ExitStatus.FAILED
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _leave_at_once(self, status: ExitStatus) -> NoReturn:
+        """End the process although calls may still run: the user asked twice, and a thread cannot be stopped."""
+        for file in (self._results, self._remaining):
+            if file is not None:
+                with suppress(OSError):
+                    file.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _why(stop: Stop) -> str:
+    """Put the reason of a stop in words."""
+    assert stop.reason is not None, "only called after a stop"
+    return stop.reason.value if stop.error is None else f"{stop.reason.value}: {stop.error}"

@@ -1,0 +1,145 @@
+"""How far a run is, on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from ratelimited_executor.cli.durations import format_duration
+
+__all__ = ["Bar", "PlainLines", "ProgressView", "Snapshot", "describe", "expected_seconds", "show_progress"]
+
+BAR_EVERY_S: Final = 0.2
+LINE_EVERY_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The state of a run at one moment.
+
+    Attributes:
+        finished: lines in a final state.
+        total: how many lines there are; None if unknown.
+        unwell: lines that ended otherwise than done.
+        running: calls under way.
+        waiting: lines handed over and not started.
+        rate: starts a second, lately.
+        backlog: seconds of work that is due and waits for the rate.
+        seconds_left: expected; None if unknown.
+        is_stopping: whether a stop was ordered.
+    """
+
+    finished: int
+    total: int | None
+    unwell: int
+    running: int
+    waiting: int
+    rate: float
+    backlog: float
+    seconds_left: float | None
+    is_stopping: bool = False
+
+
+def expected_seconds(*, left: int | None, limit: float, recent: float, last_due_in: float) -> float | None:
+    """Estimate how long a run still takes.
+
+    Args:
+        left: lines without a final state; None if unknown.
+        limit: the rate that is allowed, in starts a second; infinite if there is none.
+        recent: the rate of late; it counts where there is no limit, or where the target does not keep up with it.
+        last_due_in: seconds until the last known due time; may be negative.
+    """
+    if left is None:
+        return None
+    pace = min(limit, recent) if recent > 0 else limit
+    if left and (pace <= 0 or math.isinf(pace)):
+        return None
+    return max(left / pace if left else 0.0, last_due_in, 0.0)
+
+
+def describe(snapshot: Snapshot) -> str:
+    """Write a snapshot as one plain line."""
+    total = "" if snapshot.total is None else f" of {snapshot.total:,}"
+    parts = [f"{snapshot.finished:,}{total} lines", f"{snapshot.rate:,.1f}/s", f"{snapshot.running:,} running"]
+    if snapshot.unwell:
+        parts.insert(1, f"{snapshot.unwell:,} failed or expired")
+    if snapshot.backlog >= 0.05:
+        parts.append(f"backlog {format_duration(snapshot.backlog)}")
+    if snapshot.is_stopping:
+        parts.append("stopping")
+    elif snapshot.seconds_left is not None:
+        parts.append(f"ends in {format_duration(snapshot.seconds_left)}")
+    return ", ".join(parts)
+
+
+class ProgressView(Protocol):
+    """Shows snapshots."""
+
+    every_s: float
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the newest snapshot."""
+        ...
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        ...
+
+
+class PlainLines:
+    """Prints one line every few seconds, for logs and pipes."""
+
+    def __init__(self, console: Console, *, every_s: float = LINE_EVERY_S) -> None:
+        self.every_s = every_s
+        self._console = console
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Print the snapshot."""
+        self._console.print(describe(snapshot), highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Do nothing: lines stay where they are."""
+
+
+class Bar:
+    """A progress bar on a terminal, redrawn from the run's own loop; no thread of its own."""
+
+    def __init__(self, console: Console) -> None:
+        self.every_s = BAR_EVERY_S
+        # What the target prints must go to standard output where that is a file; rich would draw it above the bar.
+        both_terminals = sys.stdout.isatty()
+        self._progress = Progress(
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[text]}", markup=False),
+            console=console,
+            auto_refresh=False,
+            expand=True,
+            transient=True,
+            redirect_stdout=both_terminals,
+        )
+        self._task = self._progress.add_task("run", total=None, text="")
+        self._progress.start()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Redraw the bar."""
+        self._progress.update(
+            self._task, completed=snapshot.finished, total=snapshot.total, text=describe(snapshot), refresh=True
+        )
+
+    def close(self) -> None:
+        """Take the bar away; the summary says what it said."""
+        self._progress.stop()
+
+
+async def show_progress(view: ProgressView, snapshot: Callable[[], Snapshot]) -> None:
+    """Show a snapshot every so often, until cancelled."""
+    while True:
+        await asyncio.sleep(view.every_s)
+        view.show(snapshot())

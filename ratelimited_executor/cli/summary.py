@@ -1,0 +1,115 @@
+"""The table at the end of a run: states, lateness, wall time, the busiest windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from ratelimited_executor import Rate
+from ratelimited_executor.cli.durations import format_duration
+from ratelimited_executor.cli.ledger import FINAL_STATES, Ledger
+from ratelimited_executor.cli.windows import busiest_second, whole_excess, worst_report
+
+__all__ = ["Summary", "print_summary"]
+
+_STYLES: Final = {"done": "bold green", "failed": "bold red", "expired": "bold yellow", "not started": "bold yellow"}
+_PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What is told at the end.
+
+    Attributes:
+        ledger: counts, lateness, starts, errors.
+        rate: the rate that was asked for.
+        wall_seconds: how long the run took.
+        ending: None if the input was worked off; else why it was not.
+        not_started: lines that were not started; None if that could not be counted.
+        remaining: the file that has them.
+        window: the look-ahead in lines.
+    """
+
+    ledger: Ledger
+    rate: Rate
+    wall_seconds: float
+    ending: str | None = None
+    not_started: int | None = 0
+    remaining: str | None = None
+    window: int = 0
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """Print the table, the first errors and what is left to do."""
+    rows = _rows(summary)
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        _print(console, Text.assemble((f"{name:<{width}}", _STYLES.get(name, "bold")), "  ", text))
+    for note in _notes(summary):
+        _print(console, Text(note))
+
+
+def _print(console: Console, text: Text) -> None:
+    console.print(text, soft_wrap=True)  # a long error is for the reader's terminal to fold, or for grep to find whole
+
+
+def _rows(summary: Summary) -> list[tuple[str, str]]:
+    ledger = summary.ledger
+    rows = [(state, f"{ledger.states[state]:,}") for state in FINAL_STATES if ledger.states[state] or state == "done"]
+    if summary.not_started is None or summary.not_started:
+        rows.append(("not started", "unknown" if summary.not_started is None else f"{summary.not_started:,}"))
+    if ledger.blank:
+        rows.append(("blank lines", f"{ledger.blank:,} skipped"))
+    rows.append(("wall time", format_duration(summary.wall_seconds)))
+    if ledger.lateness.total:
+        shown = [f"{name} {format_duration(ledger.lateness.quantile(share))}" for name, share in _PERCENTILES]
+        rows.append(("lateness", ", ".join([*shown, f"max {format_duration(ledger.lateness.max)}"])))
+    if ledger.starts:
+        rows.extend(_window_rows(summary))
+    return rows
+
+
+def _window_rows(summary: Summary) -> list[tuple[str, str]]:
+    starts, begin = summary.ledger.starts, summary.ledger.starts[0]
+    count, at = busiest_second(starts)
+    rows = [("busiest second", f"{_starts(count)}, from {format_duration(max(0.0, at - begin))} on")]
+    if summary.rate.is_unlimited:
+        return rows
+    report = worst_report(starts, summary.rate)
+    excess = max(report.worst_excess, whole_excess(starts, summary.rate))
+    verdict = "the rate was held" if excess <= 0 else f"{excess:.2f} too many"
+    width = format_duration(max(0.0, report.end - report.start))
+    rows.append(("worst window", f"{_starts(report.count)} in {width}, {report.allowed:,.1f} allowed: {verdict}"))
+    return rows
+
+
+def _starts(count: int) -> str:
+    return f"{count:,} start{'' if count == 1 else 's'}"
+
+
+def _notes(summary: Summary) -> list[str]:
+    ledger = summary.ledger
+    notes = [f"line {number}: {error}" for number, error in ledger.errors]
+    if ledger.states["failed"] > len(ledger.errors):
+        notes.append(f"... and {ledger.states['failed'] - len(ledger.errors):,} more failed lines")
+    if ledger.late_count:
+        first = ", ".join(map(str, ledger.late_lines)) + (", ..." if ledger.late_count > len(ledger.late_lines) else "")
+        notes.append(
+            f"{ledger.late_count:,} lines out of order by more than the window of {summary.window:,}: line {first}"
+        )
+    if summary.ending is not None:
+        notes.append(f"{summary.ending}; {_left_to_do(summary)}")
+    return notes
+
+
+def _left_to_do(summary: Summary) -> str:
+    if summary.not_started is None:
+        return "the rest of the stream was not read; --remaining FILE would keep it"
+    if not summary.not_started:
+        return "every line had been started"
+    if summary.remaining is None:
+        return f"{summary.not_started:,} lines were not started; --remaining FILE would keep them"
+    return f"{summary.not_started:,} lines that were not started are in {summary.remaining}"

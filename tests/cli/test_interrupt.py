@@ -1,0 +1,139 @@
+"""Signals, sent to a real process: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Place = Any  # the fixture's class lives in conftest.py, which importlib mode does not let us import
+
+# Far beyond what any step takes; a test that gets there has found a hang.
+PATIENCE_S = 60
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that the process does; the time it takes does not matter."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the process did not get there"
+        time.sleep(0.01)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for the process; return its status and what it said."""
+    _, said = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.Signals) -> None:
+    """The lines of both runs together are each line exactly once, and the rest keeps its order."""
+    lines = place.lines(20_000)
+    process = place.start(
+        "append", lines, "--rate", "500", "--remaining", "rest", "--results", "out", "--window", "900"
+    )
+    wait_until(lambda: len(place.done()) >= 50)
+    process.send_signal(number)
+    status, said = end(process)
+    first = place.done()
+    rest = place.text("rest").split()
+    assert (130, True) == (status, f"{len(rest):,} lines that were not started are in rest" in said)
+    assert rest == [str(line) for line in range(len(first) + 1, 20_001)]
+    assert sorted(map(int, first)) == sorted(row["line"] for row in place.rows("out"))
+    assert (0, "") == (end(place.start("append", "rest", "--remaining", "rest2"))[0], place.text("rest2"))
+    assert [str(line) for line in range(1, 20_001)] == sorted(place.done(), key=int)
+
+
+def test_an_ordered_run_is_interrupted_without_loss(place: Place) -> None:
+    """Also lines that wait in the look-ahead, out of order, go back in the order of the input."""
+    rows = [json.dumps({"n": number, "p": number % 3}) for number in range(3_000)]
+    name = place.write("in", "\n".join(rows))  # the last line has no newline
+    arguments = ["--jsonl", "--priority-field", "p", "--rate", "300", "--remaining", "rest", "--results", "out"]
+    process = place.start("append", name, *arguments)
+    wait_until(lambda: (place.path / "done.txt").exists())
+    process.send_signal(signal.SIGTERM)
+    assert 130 == end(process)[0]
+    started = {row["line"] for row in place.rows("out")}
+    assert [row for number, row in enumerate(rows, 1) if number not in started] == place.text("rest").split("\n")
+
+
+def test_what_runs_may_finish_after_the_first_signal(place: Place) -> None:
+    """Calls under way are waited for, and counted as done."""
+    process = place.start("nap", place.lines(5_000), "--rate", "200", "--remaining", "rest", "--results", "out")
+    wait_until(lambda: (place.path / "out").exists() and bool(place.text("out")))
+    process.send_signal(signal.SIGINT)
+    assert 130 == end(process)[0]
+    rows = place.rows("out")
+    assert {"done"} == {row["state"] for row in rows}
+    assert 5_000 == len(rows) + len(place.text("rest").split())
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"), [("append_and_hang", []), ("append_and_hang_in_thread", ["--threads", "5"])]
+)
+def test_a_second_signal_stops_at_once(place: Place, target: str, arguments: list[str]) -> None:
+    """Calls that hang, in the loop or in threads, are given up; every file is complete."""
+    command = [place.lines(1_000), "--concurrency", "5", "--remaining", "rest", "--results", "out", *arguments]
+    process = place.start(target, *command)
+    wait_until(lambda: len(place.done()) == 5)
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: len(place.text("rest").split()) == 995)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert 130 == end(process)[0]
+    assert [("cancelled", line) for line in range(1, 6)] == sorted(
+        (row["state"], row["line"]) for row in place.rows("out")
+    )
+    assert [str(line) for line in range(6, 1_001)] == place.text("rest").split()
+
+
+def test_the_unread_rest_of_a_pipe_is_kept(place: Place) -> None:
+    """Lines that the writer has written, and goes on to write until it ends, are in the rest."""
+    process = place.start("append", "--rate", "100", "--remaining", "rest", "--window", "10", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write("".join(f"{line}\n" for line in range(1, 5_001)))
+    process.stdin.flush()
+    wait_until(lambda: len(place.done()) >= 5)
+    process.send_signal(signal.SIGTERM)
+    status, _ = end(process)  # closes the pipe
+    assert (130, [str(line) for line in range(1, 5_001)]) == (status, place.done() + place.text("rest").split())
+
+
+def test_a_silent_writer_does_not_hold_the_end_up(place: Place) -> None:
+    """With a pipe that stays open the rest is what came within a moment of silence."""
+    process = place.start("append", "--remaining", "rest", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write("1\n2\nunfin")
+    process.stdin.flush()
+    wait_until(lambda: len(place.done()) == 2)
+    process.send_signal(signal.SIGINT)
+    assert 130 == process.wait(timeout=PATIENCE_S)
+    end(process)
+    assert (["1", "2"], "unfin") == (place.done(), place.text("rest"))
+
+
+def test_without_a_file_for_the_rest_it_is_counted(place: Place) -> None:
+    """The summary says how many lines of the file were not started."""
+    process = place.start("append", place.lines(5_000), "--rate", "100")
+    wait_until(lambda: len(place.done()) >= 3)
+    process.send_signal(signal.SIGINT)
+    status, said = end(process)
+    note = f"interrupted; {5_000 - len(place.done()):,} lines were not started; --remaining FILE would keep them"
+    assert (130, note) == (status, said.splitlines()[-1])
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "SIGINT") or not __import__("os").path.exists("/dev/full"), reason="no /dev/full"
+)
+def test_a_full_disk_stops_the_run_and_keeps_the_rest(place: Place) -> None:
+    """When rows can no longer be written nothing more is started; status 2 and the reason."""
+    command = [place.lines(50_000), "--rate", "2000", "--results", "/dev/full", "--remaining", "rest"]
+    status, said = end(place.start("append", *command))
+    assert (2, True) == (status, "output failed: [Errno 28] No space left on device" in said)
+    assert [str(line) for line in range(1, 50_001)] == place.done() + place.text("rest").split()
