@@ -1,0 +1,106 @@
+"""The tables, plots and verdict at the end of the demo; what they show comes from the server alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Final
+
+import plotext  # type: ignore[import-untyped]  # ships no types
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ratelimited_executor.cli.demo.figures import Half, Verdict, mean_delays, per_bin
+from ratelimited_executor.cli.demo.load import Delivery
+from ratelimited_executor.cli.demo.view import bar, block_for
+
+__all__ = ["print_report", "print_verdict"]
+
+PLOT_BIN_S: Final = 0.1
+PLOT_WIDTH: Final = 80
+PLOT_HEIGHT: Final = 11
+TABLE_BAR_WIDTH: Final = 24
+# A table stays readable; longer demos show their first seconds.
+TABLE_SECONDS_MAX: Final = 40
+
+
+def print_report(console: Console, executor: Half, plain: Half, load: Sequence[Delivery], *, rate: int) -> None:
+    """Print deliveries per second, per 100 ms, and the delay by priority, both halves side by side."""
+    console.print(_seconds_table(executor, plain, rate=rate, block=block_for(console)))
+    end = math.ceil(max([0.0, *executor.times[-1:], *plain.times[-1:]]) + 0.001)
+    if block_for(console) == "█":  # the plots have no letters for other encodings
+        for half in (executor, plain):
+            console.print(Text(_plot(half, end=end), style="cyan"), soft_wrap=True)
+    console.print(_delay_table(executor, plain, load))
+
+
+def print_verdict(console: Console, half: Half, verdict: Verdict, *, rate: int, count: int) -> None:
+    """Say in one line whether a half held the rate and delivered everything once."""
+    held = "the rate was held" if verdict.is_held else "the rate was NOT held"
+    arrived = f"all {count:,} arrived once"
+    if verdict.missing or half.failed:
+        arrived = f"{verdict.missing:,} of {count:,} missing or doubled, {half.failed:,} refused"
+    text = f"{half.name}: {held}, busiest second {verdict.busiest_second:,} arrivals at a rate of {rate}/s; {arrived}"
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _seconds_table(executor: Half, plain: Half, *, rate: int, block: str) -> Table:
+    table = Table(title="Deliveries per second, as the server saw them", title_justify="left", box=None, pad_edge=False)
+    table.add_column("second", justify="right")
+    for half in (executor, plain):
+        table.add_column(half.name, justify="right")
+        table.add_column(f"(bar: {rate})", width=TABLE_BAR_WIDTH, no_wrap=True)
+    columns = [_by_second(half) for half in (executor, plain)]
+    for second, counts in enumerate(zip_longest(*columns)):
+        if second == TABLE_SECONDS_MAX:
+            table.add_row("...")
+            break
+        cells: list[str | Text] = []
+        for count in counts:
+            style = "red" if count is not None and count > rate * 1.05 else "green"
+            drawn = "" if count is None else bar(count, scale=rate, width=TABLE_BAR_WIDTH, block=block)
+            cells += ["" if count is None else str(count), Text(drawn, style=style)]
+        table.add_row(str(second), *cells)
+    return table
+
+
+def _by_second(half: Half) -> list[int]:
+    times = half.times
+    return per_bin(times, width=1.0, end=math.ceil(times[-1] + 0.001)) if times else []
+
+
+def _delay_table(executor: Half, plain: Half, load: Sequence[Delivery]) -> Table:
+    table = Table(title="Mean delay from due to arrival", title_justify="left", box=None, pad_edge=False)
+    table.add_column("priority (larger is more important)")
+    halves = (executor, plain)
+    for half in halves:
+        table.add_column(half.name, justify="right")
+    means = [mean_delays(half, load) for half in halves]
+    for priority in sorted({key for mean in means for key in mean}, reverse=True):
+        shown = [f"{mean[priority]:.3f} s" if priority in mean else "" for mean in means]
+        event = next((delivery.event for delivery in load if delivery.priority == priority), "")
+        table.add_row(f"{priority}  {event}", *shown)
+    return table
+
+
+def _plot(half: Half, *, end: int) -> str:
+    """Draw arrivals per 100 ms over the whole time."""
+    counts = per_bin(half.times, width=PLOT_BIN_S, end=end)
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(PLOT_WIDTH, PLOT_HEIGHT)
+    figure.title(f"{half.name}: arrivals per 100 ms, at most {max(counts)}")
+    places = [(index + 0.5) * PLOT_BIN_S for index in range(len(counts))]
+    signal = figure.signal(places, counts, marker="hd")
+    signal.lines(True)
+    figure.draw(signal)
+    figure.ruler("x").lim(0, end)
+    figure.ruler("x").ticks(list(range(0, end + 1, max(1, end // 10))))
+    top = max(max(counts), 1)
+    figure.ruler("y").lim(0, top * 1.1)
+    figure.ruler("y").ticks([0, top // 2, top])
+    drawn = str(figure.build().string(colorless=True))
+    figure.clear()
+    return "\n".join(line.rstrip() for line in drawn.splitlines())

@@ -1,0 +1,104 @@
+"""The receiving side: a real HTTP server in a process of its own that notes when each webhook call arrives.
+
+It listens on the loopback address only, tells its port as one JSON line on standard output, and ends when its standard
+input is closed: so it never outlives the process that started it. Times are its own monotonic clock's, counted from
+the moment at which a half of the demo is announced to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from typing import Final
+
+from aiohttp import web
+
+__all__ = ["Arrivals", "make_app"]
+
+LOOPBACK: Final = "127.0.0.1"
+# Arrivals kept of one half; more than the largest demo sends.
+ARRIVALS_MAX: Final = 200_000
+
+
+class Arrivals:
+    """The arrivals of one half of the demo."""
+
+    def __init__(self, begin: float) -> None:
+        self.begin = begin
+        self.rows: list[tuple[float, int]] = []  # seconds after the beginning, index of the delivery
+        self._seconds: Counter[int] = Counter()
+
+    def add(self, now: float, index: int) -> None:
+        """Note one arrival at ``now`` on the clock of ``begin``."""
+        elapsed = now - self.begin
+        self.rows.append((round(elapsed, 6), index))
+        self._seconds[int(elapsed)] += 1
+
+    def seconds(self, now: float) -> list[int]:
+        """Count arrivals for each second so far, the running one included."""
+        return [self._seconds[second] for second in range(int(now - self.begin) + 1)]
+
+
+_HALVES: Final = web.AppKey("halves", dict[str, Arrivals])
+
+
+def make_app() -> web.Application:
+    """Build the server: ``/hook/{half}`` receives, the rest announces and reports."""
+    app = web.Application()
+    app[_HALVES] = {}
+    app.router.add_post("/begin/{half}", _begin)
+    app.router.add_post("/hook/{half}", _receive)
+    app.router.add_get("/seconds/{half}", _seconds)
+    app.router.add_get("/arrivals/{half}", _arrivals)
+    return app
+
+
+async def _begin(request: web.Request) -> web.Response:
+    request.app[_HALVES][request.match_info["half"]] = Arrivals(time.monotonic())
+    return web.Response(status=204)
+
+
+async def _receive(request: web.Request) -> web.Response:
+    now = time.monotonic()  # first: what follows waits for the body
+    half = _half(request)
+    if len(half.rows) >= ARRIVALS_MAX:
+        raise web.HTTPInsufficientStorage
+    half.add(now, int((await request.json())["index"]))
+    return web.Response(status=204)
+
+
+async def _seconds(request: web.Request) -> web.Response:
+    half = _half(request)
+    now = time.monotonic()
+    return web.json_response({"elapsed": now - half.begin, "seconds": half.seconds(now)})
+
+
+async def _arrivals(request: web.Request) -> web.Response:
+    return web.json_response(_half(request).rows)
+
+
+def _half(request: web.Request) -> Arrivals:
+    try:
+        return request.app[_HALVES][request.match_info["half"]]
+    except KeyError:
+        raise web.HTTPNotFound from None
+
+
+async def _serve() -> None:
+    runner = web.AppRunner(make_app(), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, LOOPBACK, 0).start()
+        print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
+    finally:
+        await runner.cleanup()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us when it is ready
+    asyncio.run(_serve())

@@ -1,0 +1,34 @@
+"""The entry point: checks that the extra ``cli`` is installed, then hands over to the parser.
+
+The console script exists as soon as the package is installed, the libraries it needs only with the extra. So this
+module imports nothing but the standard library before it has looked.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, NoReturn
+
+__all__ = ["main"]
+
+# What the extra ``cli`` brings. Only their absence is reported as a missing extra; any other ImportError is a bug.
+_EXTRA_MODULES: Final = frozenset({"aiohttp", "click", "plotext", "rich"})
+
+
+def main() -> NoReturn:
+    """Run the command line on ``sys.argv`` and exit; status 2 if the extra ``cli`` is missing."""
+    try:
+        from ratelimited_executor.cli.commands import cli
+
+        cli()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA_MODULES:
+            raise
+        print(
+            f"The command line needs {missing}, which is not installed.\n"
+            "Install the extra: pip install 'ratelimited-executor[cli]'",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    raise AssertionError("click ends the process itself")

@@ -1,0 +1,185 @@
+"""The parts of the demo: its load, what it makes of arrivals, what it shows."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from rich.console import Console
+
+from ratelimited_executor.cli.demo import generate, server
+from ratelimited_executor.cli.demo.figures import Half, Verdict, judge, mean_delays, per_bin
+from ratelimited_executor.cli.demo.load import Delivery, due_by_priority, load_deliveries, stretch
+from ratelimited_executor.cli.demo.report import print_report, print_verdict
+from ratelimited_executor.cli.demo.view import LiveView, PlainView
+
+
+def deliveries(*dues_and_priorities: tuple[float, int]) -> list[Delivery]:
+    """Return a load of these due times and priorities."""
+    return [
+        Delivery(index, due, priority, f"event-{priority}", 1)
+        for index, (due, priority) in enumerate(dues_and_priorities)
+    ]
+
+
+def console(width: int = 80) -> tuple[Console, io.StringIO]:
+    """Return a console that is no terminal, and what it prints."""
+    file = io.StringIO()
+    return Console(file=file, width=width), file
+
+
+def test_the_shipped_load_is_what_the_script_writes() -> None:
+    """The file can be made again, byte for byte."""
+    assert "".join(generate.lines()) == generate.DATA_PATH.read_text(encoding="ascii")
+
+
+def test_the_shipped_load_has_a_burst_and_priorities() -> None:
+    """2,200 deliveries in order of due time: 400 overdue, 1,000 at second 3, three priorities."""
+    load = load_deliveries()
+    dues = Counter(delivery.due for delivery in load)
+    assert (2_200, True, 1_000) == (len(load), dues[0.0] >= 400, dues[3.0])
+    assert ({1, 5, 9}, sorted(d.due for d in load)) == ({d.priority for d in load}, [d.due for d in load])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "count", "burst"),
+    [(20.0, 200, 2_200, 1_000), (10.0, 200, 1_100, 500), (4.0, 20, 44, 20), (20.0, 1000, 11_000, 5_000)],
+)
+def test_stretching_keeps_the_shape(seconds: float, rate: int, count: int, burst: int) -> None:
+    """Another time or rate changes how many there are, not how they are spread."""
+    load = stretch(load_deliveries(), seconds=seconds, rate=rate)
+    at_burst = sum(1 for delivery in load if delivery.due == pytest.approx(3.0 * seconds / 20))
+    assert (count, burst, list(range(count))) == (len(load), at_burst, [delivery.index for delivery in load])
+
+
+def test_due_by_priority_counts_what_is_due() -> None:
+    """The most important priority comes first, and those of which nothing is due are there too."""
+    load = deliveries((0.0, 1), (1.0, 5), (1.0, 1), (2.0, 9))
+    assert [("9", 0), ("5", 1), ("1", 2)] == [(str(key), n) for key, n in due_by_priority(load, 1.0).items()]
+
+
+def test_bins_hold_every_arrival() -> None:
+    """Also one at or beyond the end is counted, in the last bin."""
+    assert [2, 0, 2] == per_bin([0.0, 0.99, 2.5, 3.01], width=1.0, end=3.0)
+
+
+def test_mean_delays_are_from_due_to_arrival() -> None:
+    """By priority, the most important first."""
+    half = Half(name="x", arrivals=[(1.0, 0), (2.0, 1), (2.0, 2)])
+    assert [(9, 1.0), (1, 1.5)] == list(mean_delays(half, deliveries((0.0, 1), (1.0, 9), (0.0, 1))).items())
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "busiest", "is_held", "missing"),
+    [
+        ([(index / 10, index) for index in range(30)], 11, True, 0),
+        ([(0.0, index) for index in range(30)], 30, False, 0),
+        ([(index / 10, index) for index in range(29)], 11, True, 1),
+        ([(index / 10, min(index, 28)) for index in range(30)], 11, True, 2),
+        ([], 0, False, 30),
+    ],
+)
+def test_the_verdict_is_the_server_s(
+    arrivals: list[tuple[float, int]], busiest: int, is_held: bool, missing: int
+) -> None:
+    """Bursts break the rate; what is missing or came twice is found."""
+    verdict = judge(Half(name="x", arrivals=arrivals), rate=10, count=30)
+    assert (busiest, is_held, missing) == (verdict.busiest_second, verdict.is_held, verdict.missing)
+
+
+def test_the_verdict_in_words() -> None:
+    """One line says what was held and what arrived."""
+    screen, file = console()
+    half = Half(name="executor", arrivals=[], failed=2)
+    print_verdict(screen, half, Verdict(busiest_second=200, excess=0, is_held=True, missing=0), rate=200, count=9)
+    good = Half(name="call_later", arrivals=[])
+    print_verdict(screen, good, Verdict(busiest_second=1_100, excess=9, is_held=False, missing=0), rate=200, count=9)
+    assert file.getvalue() == (
+        "executor: the rate was held, busiest second 200 arrivals at a rate of 200/s; "
+        "0 of 9 missing or doubled, 2 refused\n"
+        "call_later: the rate was NOT held, busiest second 1,100 arrivals at a rate of 200/s; all 9 arrived once\n"
+    )
+
+
+def test_the_report_fits_eighty_columns() -> None:
+    """Table, plots and delays of both halves, compared where they are stable."""
+    load = deliveries(*[(0.0, 1)] * 20, *[(1.0, 9)] * 20)
+    even = Half(name="executor", arrivals=[((index + 0.5) / 10, index) for index in range(40)])
+    burst = Half(name="call_later", arrivals=[(delivery.due + 0.01, delivery.index) for delivery in load])
+    screen, file = console()
+    print_report(screen, even, burst, load, rate=10)
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    full, over = "█" * 24, "█" * 23 + ">"
+    assert lines[:6] == [
+        "Deliveries per second, as the server saw them",
+        "second  executor  (bar: 10)                 call_later  (bar: 10)",
+        f"     0        10  {full}          20  {over}",
+        f"     1        10  {full}          20  {over}",
+        f"     2        10  {full}",
+        f"     3        10  {full}",
+    ]
+    assert lines[-4:] == [
+        "Mean delay from due to arrival",
+        "priority (larger is more important)  executor  call_later",
+        "9  event-9                            2.000 s     0.010 s",
+        "1  event-1                            1.000 s     0.010 s",
+    ]
+    titles = [line.strip() for line in lines if "100 ms" in line]
+    assert ["executor: arrivals per 100 ms, at most 1", "call_later: arrivals per 100 ms, at most 20"] == titles
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_report_of_nothing_does_not_fail() -> None:
+    """If no delivery arrived there is still a report."""
+    screen, file = console()
+    print_report(screen, Half(name="a", arrivals=[]), Half(name="b", arrivals=[]), deliveries((0.0, 1)), rate=10)
+    assert "Mean delay" in file.getvalue()
+
+
+def test_the_plain_view_prints_each_second_once() -> None:
+    """Logs get a line when a second is over, never the running one."""
+    screen, file = console()
+    view = PlainView(screen)
+    view.begin("title")
+    for seconds in ([5], [7, 1], [7, 3], [7, 9, 4, 1]):
+        view.show(seconds, {9: 0, 1: 12})
+    view.end()
+    assert file.getvalue() == (
+        "title\n"
+        "  second  0:     7 arrived; waiting: 12 of priority 1\n"
+        "  second  1:     9 arrived; waiting: 12 of priority 1\n"
+        "  second  2:     4 arrived; waiting: 12 of priority 1\n"
+    )
+
+
+def test_the_live_view_fits_a_plain_terminal() -> None:
+    """However long the demo, the picture has 80 columns and 24 lines at most."""
+    screen, file = console()
+    screen.print(LiveView(screen, rate=200).draw([1_000_000] * 60, {9: 10_000, 5: 10_000, 1: 10_000}))
+    lines = file.getvalue().splitlines()
+    assert (True, True) == (len(lines) <= 24, max(map(len, lines)) <= 80)
+
+
+async def test_the_server_notes_each_arrival() -> None:
+    """Halves are counted apart, from the moment they are announced."""
+    async with TestClient(TestServer(server.make_app())) as client:
+        assert 404 == (await client.post("/hook/a", json={"index": 0})).status
+        assert 204 == (await client.post("/begin/a")).status
+        assert 204 == (await client.post("/begin/b")).status
+        for index in (3, 1, 3):
+            assert 204 == (await client.post("/hook/a", json={"index": index})).status
+        rows = await (await client.get("/arrivals/a")).json()
+        assert [3, 1, 3] == [index for _, index in rows]
+        assert sorted(at for at, _ in rows) == [at for at, _ in rows]
+        assert 3 == sum((await (await client.get("/seconds/a")).json())["seconds"])
+        assert [] == await (await client.get("/arrivals/b")).json()
+
+
+async def test_the_server_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond its limit it refuses, and keeps what it has."""
+    monkeypatch.setattr(server, "ARRIVALS_MAX", 1)
+    async with TestClient(TestServer(server.make_app())) as client:
+        await client.post("/begin/a")
+        assert [204, 507] == [(await client.post("/hook/a", json={"index": 0})).status for _ in range(2)]
