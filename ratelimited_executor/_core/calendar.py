@@ -20,7 +20,7 @@ from ratelimited_executor._core.buckets import RECORD, Bucket
 from ratelimited_executor._core.due_order import RUN_COUNT, DueOrder
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.ready import ReadyQueues
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._core.timeline import FAR_SECONDS, NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +80,7 @@ class Calendar:
         self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
         self._groups: deque[list[_Stream]] = deque()  # open intervals that are not read to the end, oldest first
         self._opened: list[Bucket] = []  # open buckets in which tasks may wait
-        self._batches: list[BatchSource] = []  # batches in which tasks may wait
+        self._batches: dict[BatchSource, None] = {}  # batches in which tasks may wait, in order of arrival
         self._current: _Stream | None = None  # the bucket that a task joins in the running interval
         self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of _groups
         self.cancelled_count = 0  # tasks without a record that were cancelled by their handle
@@ -113,7 +113,7 @@ class Calendar:
             self.join()
             return bucket, place
         # In floats: a bucket next to the right one only means a start that is a quarter of a microsecond late.
-        number = int((due + self._epoch_offset) * self._per_second)
+        number = int((min(due, FAR_SECONDS) + self._epoch_offset) * self._per_second)
         bucket = self.future.get(number) or self.bucket_of(max(number, self.number + 1))
         return bucket, bucket.add(due, call, args, context)
 
@@ -152,7 +152,7 @@ class Calendar:
     def add_rising(self, source: BatchSource) -> None:
         """Place a batch whose due times rise."""
         source.calendar = self
-        self._batches.append(source)
+        self._batches[source] = None
         number = self._timeline.number_at(source.first)
         if number <= self.number:
             self._open_rising(source, self.end, self._running_group())
@@ -163,7 +163,7 @@ class Calendar:
         """Place a batch whose positions were dealt out to the intervals of their due times."""
         assert source.parcels is not None
         source.calendar = self
-        self._batches.append(source)
+        self._batches[source] = None
         start = self._timeline.start_of(self.number)
         for number, positions in source.parcels.items():
             if number <= self.number:
@@ -284,13 +284,12 @@ class Calendar:
         count = source.live
         self.opened_count -= _opened_live(source)
         source.revoked = True
-        if source in self._batches:
-            self._batches.remove(source)
+        self._batches.pop(source, None)
         return count
 
     def finish(self, source: BatchSource) -> None:
         """Forget a batch all of whose tasks have started."""
-        self._batches.remove(source)
+        del self._batches[source]
 
     def clear(self) -> Iterator[tuple[Source | None, Any]]:
         """Empty the calendar, and return what waited; records are no longer placed."""
@@ -309,6 +308,7 @@ class Calendar:
         self._groups.clear()
         self._opened.clear()
         self._batches.clear()
+        self.ready.clear()
         self._current = self._current_group = None
         self.opened_count = 0
         return iter(waiting)

@@ -235,6 +235,11 @@ class TaskQueue:
         number = self.timeline.number_at(now)
         return number if sweep is not None and sweep <= number else None
 
+    def rest(self) -> None:
+        """Free what an idle queue need not hold."""
+        self.on_time.rest()
+        self.spread.rest()
+
     # Settings.
 
     def set_rate(self, rate: Rate, now: float) -> None:

@@ -17,19 +17,20 @@ __all__ = ["Rate", "RateLike"]
 RateLike: TypeAlias = "Rate | int | float | Fraction | Decimal | str"
 
 _UNIT_SECONDS: Final = {
-    "ms": Fraction(1, 1000),
-    "s": Fraction(1),
-    "sec": Fraction(1),
-    "second": Fraction(1),
-    "m": Fraction(60),
-    "min": Fraction(60),
-    "minute": Fraction(60),
-    "h": Fraction(3600),
-    "hour": Fraction(3600),
-    "d": Fraction(86400),
-    "day": Fraction(86400),
+    name: Fraction(seconds)
+    for names, seconds in (
+        ("ms", Fraction(1, 1000)),
+        ("s sec secs second seconds", 1),
+        ("m min mins minute minutes", 60),
+        ("h hour hours", 3600),
+        ("d day days", 86400),
+    )
+    for name in names.split()
 }
-_RATE_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_]*(?:\.[0-9]+)?|inf)\s*/\s*(?P<count>[0-9]+(?:\.[0-9]+)?)?\s*(?P<unit>[a-z]+)\s*")
+_RATE_PATTERN: Final = re.compile(
+    r"""\s* (?P<permits> [0-9][0-9_]*(\.[0-9]+)? | inf ) \s*/\s* (?P<count> [0-9]+(\.[0-9]+)? )? \s* (?P<unit> [a-z]+ ) \s*""",
+    re.VERBOSE,
+)
 
 
 class Rate:
@@ -69,9 +70,7 @@ class Rate:
             ValueError: if the text is anything else.
         """
         match = _RATE_PATTERN.fullmatch(text.lower())
-        unit = _UNIT_SECONDS.get(match["unit"].removesuffix("s") or "s") if match else None
-        if match is not None and match["unit"] == "ms":
-            unit = _UNIT_SECONDS["ms"]
+        unit = None if match is None else _UNIT_SECONDS.get(match["unit"])
         if match is None or unit is None:
             raise ValueError(f"rate must look like '100/s', '5/min' or '1000/15min', got {text!r}")
         permits = math.inf if match["permits"] == "inf" else Fraction(match["permits"].replace("_", ""))
@@ -152,4 +151,7 @@ def _exact(name: str, value: object) -> Fraction | None:
 
 
 def _plain(value: Fraction) -> str:
-    return str(value.numerator) if value.denominator == 1 else repr(float(value))
+    """Write a number so that reading it gives the same number."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    return repr(float(value)) if Fraction(repr(float(value))) == value else repr(value)

@@ -185,6 +185,10 @@ class Ready(Protocol):
         """Walk what waits, the most important first where that is cheap: (source, position) or (None, record)."""
         ...
 
+    def clear(self) -> None:
+        """Forget everything."""
+        ...
+
     def keyed(self) -> Iterator[tuple[Any, Any]]:
         """Walk what waits as (key, record or position); smaller keys start first, also beside those of its like."""
         ...
@@ -250,6 +254,11 @@ class ReadyQueues:
         for rank in self._active:
             for run in self._queues[rank]:
                 yield from run.walk()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._queues.clear()
+        self._active.clear()
 
     def keyed(self) -> Iterator[tuple[Any, Any]]:
         """Walk what waits as (key, record or position)."""
@@ -369,6 +378,11 @@ class ReadyHeap:
         """Walk what waits, in no order."""
         for entry in filter(self._waits, self._heap):
             yield entry.source, entry.position
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._stale_count = 0
 
     def keyed(self) -> Iterator[tuple[Any, Any]]:
         """Walk what waits as (key, record or position)."""

@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["NS", "Timeline"]
+__all__ = ["FAR_SECONDS", "NS", "Timeline"]
 
 NS: Final = 1_000_000_000
+FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
 
 
 class Timeline:
@@ -67,8 +68,8 @@ class Timeline:
         return loop_time + self.epoch_offset
 
     def number_at(self, loop_time: float) -> int:
-        """Return the number of the interval that holds an instant."""
-        return self.to_ns(loop_time) // self.interval_ns
+        """Return the number of the interval that holds an instant; what lies beyond all use shares one far interval."""
+        return self.to_ns(min(loop_time, FAR_SECONDS)) // self.interval_ns
 
     def start_of(self, number: int) -> float:
         """Return the loop time at which an interval begins."""

@@ -234,6 +234,8 @@ class Engine:
             if is_done:
                 wake = queue.next_wake(now, may_start=self.may_start())
                 # What became due while others started waits for the next turn: looking for each costs 30 microseconds.
+                if wake == math.inf:
+                    queue.rest()
                 return wake if wake > now else now + _PRECISION_SECONDS
             start_count += 1
             now = self.now()
@@ -251,6 +253,7 @@ class Engine:
         1.1 in place of 4 microseconds a task.
         """
         bucket: Bucket = run.source  # type: ignore[assignment]  # checked by the caller
+        count = 0
         for position in run.take_each():
             call = bucket.calls[position]
             if call is None:
@@ -276,7 +279,8 @@ class Engine:
             if after - now > _LONG_HOLD_SECONDS:
                 self._note_hold(call, after - now)
             now = after
-            if now >= stop:
+            count += 1
+            if now >= stop or count >= _START_COUNT_MAX:
                 break
         return now if now < self.queue.end else self.now()
 
@@ -415,11 +419,14 @@ class Engine:
         if self.loop.get_task_factory() is not None:
             task = self.loop.create_task(coroutine, context=context)
         elif _EAGER:
+            self._is_inside = True
             try:
                 task = _EagerTask(coroutine, loop=self.loop, context=context, eager_start=True)
             except (KeyboardInterrupt, SystemExit) as error:
+                self._is_inside = False
                 self.end(owner, TaskState.FAILED, error)
                 raise
+            self._is_inside = False
             if task.done():
                 self._end_task(owner, task)
                 return

@@ -33,7 +33,8 @@ INTERVAL_SECONDS_MIN: Final = 0.01
 INTERVAL_SECONDS_MAX: Final = 3600.0
 _SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
 _BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
-_STALE_COUNT: Final = 64
+_COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
+_TIMER_SECONDS_MAX: Final = 86_400.0
 
 
 class Runner:
@@ -52,6 +53,7 @@ class Runner:
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
         self._heap: list[tuple[float, int, Engine]] = []  # (when, id, engine); stale unless engine.armed is when
+        self._compact_count = _COMPACT_COUNT
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._timer_at = math.inf
         self._is_running = False
@@ -109,9 +111,10 @@ class Runner:
         heap = self._heap
         while heap and heap[0][2].armed != heap[0][0]:
             heapq.heappop(heap)
-        if len(heap) > _STALE_COUNT + 4 * len({entry[1] for entry in heap[:_STALE_COUNT]}):
+        if len(heap) > self._compact_count:
             self._heap = heap = [entry for entry in heap if entry[2].armed == entry[0]]
             heapq.heapify(heap)
+            self._compact_count = max(_COMPACT_COUNT, 2 * len(heap))
         return heap[0][0] if heap else math.inf
 
     def _set_timer(self, when: float) -> None:
@@ -121,10 +124,12 @@ class Runner:
         self._timer_at = when
         if when == math.inf:
             return
-        if when <= self.clock.monotonic():
+        now = self.clock.monotonic()
+        if when <= now:
             self._timer = self.loop.call_soon(self._on_timer, context=self.context)
         else:
-            self._timer = self.loop.call_at(when, self._on_timer, context=self.context)
+            # At most a day ahead: no event loop was made for timers beyond.
+            self._timer = self.loop.call_at(min(when, now + _TIMER_SECONDS_MAX), self._on_timer, context=self.context)
 
 
 class ExecutorManager:

@@ -13,6 +13,7 @@ from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._core.timeline import FAR_SECONDS, NS
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, number_of, wall_of
 from ratelimited_executor._runtime.batches import BatchHandle, feed
 from ratelimited_executor._runtime.faces.tasks import TaskFace, check_context, make_options
@@ -360,11 +361,11 @@ class _Plan:
         """Accept the items of a sequence with a delay for each."""
         now = self._first
         dues = array("d", [now + offset for offset in offsets])
-        per_second = 1e9 / engine.queue.ticks.interval_ns
+        per_second = NS / engine.queue.ticks.interval_ns
         shift = engine.queue.ticks.epoch_offset
         parcels: dict[int, array[int]] = {}
         for position, due in enumerate(dues):
-            number = int((due + shift) * per_second)
+            number = int((min(due, FAR_SECONDS) + shift) * per_second)
             parcel = parcels.get(number)
             if parcel is None:
                 parcel = parcels[number] = array("I")

@@ -83,8 +83,7 @@ class LoopFace(ExecutorBase):
         callable_of("callback", callback)
 
         def place() -> None:
-            if not self.is_shutdown:
-                self.call_soon(callback, *args, context=context)
+            self.call_soon(callback, *args, context=context)  # if it is closed by then, the loop's handler is told
 
         return engine.loop.call_soon_threadsafe(place)
 
