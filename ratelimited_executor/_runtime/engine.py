@@ -323,7 +323,10 @@ class Engine:
             return
         own = options is not None and options.own_context
         if options is not None and options.in_thread:
-            context = context or contextvars.Context()
+            if context is None:
+                context = contextvars.Context()
+            elif not own:
+                context = context.copy()  # it may be shared with a task that runs in another thread at this moment
             thread = run_in_thread(call, args, context, self.thread_limiter)
             if options.run_timeout is not None:
                 thread = with_timeout(thread, options.run_timeout, record.name)
