@@ -1,0 +1,1 @@
+"""Benchmarks: figures taken side by side in one run."""
