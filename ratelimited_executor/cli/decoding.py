@@ -18,6 +18,8 @@ from typing import Final, NoReturn, Protocol
 __all__ = ["BadLineError", "Decoder", "Facts", "JsonDecoder", "TextDecoder"]
 
 _BOM: Final = "\ufeff"
+# Priorities are compared as floats; beyond this they would not stay apart.
+PRIORITY_MAX: Final = 2**53
 
 
 class BadLineError(Exception):
@@ -156,6 +158,8 @@ def _priority(number: int, field: str, value: Mapping[str, object]) -> int:
         return 0
     if isinstance(found, bool) or not isinstance(found, int):
         raise BadLineError(number, f"field {field!r} must be a whole number, larger is more important; got {found!r}")
+    if abs(found) > PRIORITY_MAX:
+        raise BadLineError(number, f"field {field!r} is out of range; the largest priority is {PRIORITY_MAX}")
     return found
 
 

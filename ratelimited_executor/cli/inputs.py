@@ -11,7 +11,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Final
 
@@ -81,7 +81,7 @@ class LineSource:
         self.name = "standard input" if path == "-" else path
         self._owned = path != "-"
         try:
-            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)) if self._owned else sys.stdin.fileno()
+            self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)) if self._owned else _standard_input()
             self._mode = os.fstat(self._fd).st_mode
             if stat.S_ISDIR(self._mode):
                 raise IsADirectoryError(21, "Is a directory")
@@ -102,13 +102,13 @@ class LineSource:
 
     @property
     def is_file(self) -> bool:
-        """Whether this is a regular file, which can be counted beforehand and read to its end at once."""
+        """Whether this is a regular file, which can be read to its end at once."""
         return stat.S_ISREG(self._mode)
 
     @property
-    def is_standard_input(self) -> bool:
-        """Whether the lines come from standard input."""
-        return not self._owned
+    def can_be_counted(self) -> bool:
+        """Whether the lines can be counted beforehand: a regular file by its name."""
+        return self.is_file and self._owned
 
     def is_same_file(self, path: str) -> bool:
         """Whether a path names the very file that is read."""
@@ -156,16 +156,23 @@ class LineSource:
         return bool(select.select([self._fd], [], [], STREAM_POLL_S)[0])
 
 
-def count_lines(path: str, *, skip_blank: bool) -> int:
+def count_lines(path: str, *, skip_blank: bool, is_wanted: Callable[[], bool] = lambda: True) -> int:
     """Count the lines of a regular file, a last line without newline included.
 
     Args:
         path: the file, read once from its beginning in blocks.
         skip_blank: leave out lines of white space, as JSON Lines does.
+        is_wanted: asked before each block; once it says no, the count so far is returned.
     """
     with open(path, "rb", buffering=0) as file:
-        blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
+        blocks = iter(lambda: file.read(BLOCK_BYTES) if is_wanted() else b"", b"")
         return _count_used(blocks) if skip_blank else _count_newlines(blocks)
+
+
+def _standard_input() -> int:
+    if sys.stdin is None:
+        raise ValueError("it is closed")
+    return sys.stdin.fileno()
 
 
 def _count_newlines(blocks: Iterable[bytes]) -> int:

@@ -77,7 +77,6 @@ class Job:
         source: the input, opened.
         results: where rows go; None keeps none.
         remaining: where lines go that were not started; None only counts them.
-        total: how many lines there are, if that is known.
     """
 
     def __init__(
@@ -86,13 +85,12 @@ class Job:
         source: LineSource,
         results: BinaryIO | None,
         remaining: BinaryIO | None,
-        total: int | None,
     ) -> None:
         self._options = options
         self._source = source
         self._results = results
         self._remaining = remaining
-        self._total = total
+        self._total = options.count
         self._remaining_failure: OSError | None = None
         self._console = Console(stderr=True)
         self._begin = time.monotonic()
@@ -117,6 +115,8 @@ class Job:
             self._files.shutdown()
 
     async def _play_on(self, executor: RateLimitedExecutor, stop: Stop) -> ExitStatus:
+        if self._options.over is not None:
+            await self._count(stop, skip_blank=self._options.jsonl)
         results = None
         if self._results is not None:
             results = ResultsWriter(
@@ -168,8 +168,7 @@ class Job:
         if self._options.at_field is not None:
             return DueAtField()
         if self._options.over is not None:
-            assert self._total is not None, "--over needs the number of lines"
-            return DueEvenly(over=self._options.over, count=self._total)
+            return DueEvenly(over=self._options.over, count=self._total or 0)
         return DueAtOnce(is_stream=not self._source.is_file)
 
     # -- Beside the run ------------------------------------------------------------------------------------------
@@ -185,8 +184,7 @@ class Job:
             jobs.append(results.run())
         if view is not None:
             jobs.append(show_progress(view, lambda: self._snapshot(executor, run, stop)))
-            if self._total is None and self._source.is_file and not self._source.is_standard_input:
-                jobs.append(self._count())
+            jobs.append(self._count(stop, skip_blank=False))  # blank ones are taken off as they are met
         tasks = [asyncio.create_task(job) for job in jobs]
         try:
             yield
@@ -209,11 +207,14 @@ class Job:
         if not stop.is_ordered:
             self._say(f"{run.input_failure}; the lines before it are worked off, a signal stops that")
 
-    async def _count(self) -> None:
-        """Learn how many lines there are; blank ones are taken off as they are met."""
-        with suppress(OSError):
-            counting = partial(count_lines, self._options.input, skip_blank=False)
-            self._total = await asyncio.get_running_loop().run_in_executor(self._files, counting)
+    async def _count(self, stop: Stop, *, skip_blank: bool) -> None:
+        """Learn how many lines there are, if that is not known and can be."""
+        if self._total is None and self._source.can_be_counted:
+            counting = partial(
+                count_lines, self._options.input, skip_blank=skip_blank, is_wanted=lambda: not stop.is_ordered
+            )
+            with suppress(OSError):  # the run itself will meet it, and tell
+                self._total = await asyncio.get_running_loop().run_in_executor(self._files, counting)
 
     def _snapshot(self, executor: RateLimitedExecutor, run: BulkRun, stop: Stop) -> Snapshot:
         ledger, now = run.ledger, run.now()

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
-from ratelimited_executor.cli.inputs import LineSource, count_lines
+from ratelimited_executor.cli.inputs import LineSource
 from ratelimited_executor.cli.job import Job, RunOptions
 from ratelimited_executor.cli.outputs import open_output
 
@@ -23,10 +23,11 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
     _check(options)
     with ExitStack() as stack:
         source = stack.enter_context(LineSource(options.input))
+        if options.over is not None and options.count is None and not source.can_be_counted:
+            raise CommandError(f"--over needs --count for {source.name}: a stream cannot be counted beforehand")
         results = _open(stack, "--results", options.results, source, append=options.append)
         remaining = _open(stack, "--remaining", options.remaining, source)
-        count = _count(options, source)
-        return runner.run(Job(options, source, results, remaining, count).play())
+        return runner.run(Job(options, source, results, remaining).play())
 
 
 def _check(options: RunOptions) -> None:
@@ -59,12 +60,3 @@ def _open(
 def _close(file: BinaryIO) -> None:
     with suppress(OSError):  # the disk is full: that was reported when the rows were written
         file.close()
-
-
-def _count(options: RunOptions, source: LineSource) -> int | None:
-    """Count the lines, where --over must know them."""
-    if options.count is not None or options.over is None:
-        return options.count
-    if source.is_standard_input or not source.is_file:
-        raise CommandError(f"--over needs --count for {source.name}: a stream cannot be counted beforehand")
-    return count_lines(options.input, skip_blank=options.jsonl)

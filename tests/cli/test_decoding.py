@@ -115,3 +115,13 @@ def test_priority_field_refuses(value: bytes) -> None:
     """Anything but a whole number is bad input."""
     with pytest.raises(BadLineError, match="line 2: field 'p' must be a whole number, larger is more important"):
         JsonDecoder(priority_field="p").facts(2, b'{"p": %s}' % value)
+
+
+def test_priority_field_has_a_range() -> None:
+    """A priority that could not be told from its neighbours is refused."""
+    decoder = JsonDecoder(priority_field="p")
+    assert Facts(None, -(2**53)) == decoder.facts(1, b'{"p": -9007199254740992}')
+    with pytest.raises(
+        BadLineError, match="line 2: field 'p' is out of range; the largest priority is 9007199254740992"
+    ):
+        decoder.facts(2, b'{"p": 1' + b"0" * 400 + b"}")

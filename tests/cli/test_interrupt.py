@@ -137,3 +137,42 @@ def test_a_full_disk_stops_the_run_and_keeps_the_rest(place: Place) -> None:
     status, said = end(place.start("append", *command))
     assert (2, True) == (status, "output failed: [Errno 28] No space left on device" in said)
     assert [str(line) for line in range(1, 50_001)] == place.done() + place.text("rest").split()
+
+
+def test_a_signal_while_the_file_is_counted_keeps_every_line(place: Place) -> None:
+    """Before the first start the rest is the whole input."""
+    big = "x" * 63 + "\n"
+    process = place.start("append", place.write("in", big * 4_000_000), "--over", "1h", "--remaining", "rest")
+    wait_until(lambda: (place.path / "rest").exists())
+    time.sleep(0.05)  # into the counting, or past it: what must hold is the same
+    process.send_signal(signal.SIGTERM)
+    assert 130 == end(process)[0]
+    assert 4_000_000 * 64 == (place.path / "rest").stat().st_size + 64 * len(place.done())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_heeded_on_uvloop(place: Place, number: signal.Signals) -> None:
+    """uvloop has its own way with signals; the first one must stop the run there too."""
+    pytest.importorskip("uvloop")
+    process = place.start("append", place.lines(5_000), "--uvloop", "--rate", "200", "--remaining", "rest")
+    wait_until(lambda: len(place.done()) >= 5)
+    process.send_signal(number)
+    assert 130 == end(process)[0]
+    assert [str(line) for line in range(1, 5_001)] == place.done() + place.text("rest").split()
+
+
+def test_an_error_of_our_own_loses_no_line(place: Place) -> None:
+    """Even a bug in the middle of the run leaves the rest behind."""
+    (place.path / "broken.py").write_text(
+        "from ratelimited_executor.cli import bulk_run\n"
+        "original = bulk_run.BulkRun._take\n"
+        "def take(self, number, raw):\n"
+        "    if number == 500: raise RuntimeError('a bug')\n"
+        "    original(self, number, raw)\n"
+        "bulk_run.BulkRun._take = take\n"
+        f"from {place.module} import append\n"
+    )
+    place.module = "broken"
+    status, said = end(place.start("append", place.lines(1_000), "--rate", "1000", "--remaining", "rest"))
+    assert (1, True) == (status, "RuntimeError: a bug" in said)
+    assert [str(line) for line in range(1, 1_001)] == place.done() + place.text("rest").split()

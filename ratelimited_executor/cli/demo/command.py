@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 from rich.console import Console
@@ -20,6 +20,10 @@ from ratelimited_executor.cli.demo.view import LiveView, PlainView, SilentView, 
 from ratelimited_executor.cli.exits import ExitStatus
 
 __all__ = ["demonstrate"]
+
+# Calls, all due at once, and how many of them go out in a second.
+WARM_UP_COUNT: Final = 50
+WARM_UP_RATE: Final = 200
 
 
 async def demonstrate(*, seconds: float, rate: int, is_quiet: bool, console: Console | None = None) -> ExitStatus:
@@ -39,6 +43,7 @@ async def demonstrate(*, seconds: float, rate: int, is_quiet: bool, console: Con
     view = _view(console, rate=rate, is_quiet=is_quiet)
     connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
     async with serving() as base_url, aiohttp.ClientSession(connector=connector) as session:
+        await _warm_up(Sender(session, base_url, "warm-up"), load)
         sender = Sender(session, base_url, "executor")
         view.begin(f"RateLimitedExecutor, {rate} a second")
         executor = await _half(sender, load, view, partial(send_by_executor, load, sender, rate=rate))
@@ -58,6 +63,12 @@ def _view(console: Console, *, rate: int, is_quiet: bool) -> View:
     if is_quiet:
         return SilentView()
     return LiveView(console, rate=rate) if console.is_terminal else PlainView(console)
+
+
+async def _warm_up(sender: Sender, load: Sequence[Delivery]) -> None:
+    """Deliver a few calls that nobody counts: connections are opened and code is loaded before the first second."""
+    await sender.begin()
+    await send_by_executor(load[:WARM_UP_COUNT], sender, rate=WARM_UP_RATE)
 
 
 async def _half(

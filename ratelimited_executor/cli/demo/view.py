@@ -135,6 +135,6 @@ class LiveView:
             drawn = Text(bar(seconds[second], scale=self._rate, block=block), style=style)
             table.add_row(f"second {second:2}", f"{seconds[second]:5}", drawn)
         backlog = sum(waiting.values())
-        waits = "   ".join(f"priority {priority}: {count:4}" for priority, count in waiting.items())
-        foot = f"due and waiting: {backlog:4} ({backlog / self._rate:.1f} s of work)   {waits}"
+        waits = ", ".join(f"{priority}: {count:,}" for priority, count in waiting.items())
+        foot = f"due and waiting: {backlog:5,} ({backlog / self._rate:.1f} s)   by priority: {waits}"
         return Group(Text(self._title, style="bold"), table, Text(foot))

@@ -1,0 +1,53 @@
+"""The how-to of the command line: every command in it runs, and every option is in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from ratelimited_executor.cli.commands import cli
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ (.*)$", TEXT, re.MULTILINE)
+
+
+@pytest.mark.real_time  # the page's own rates and times, about 8 s in all; only exit statuses are asserted
+def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
+    """In their order, in one directory, with the page's own targets: as a reader would."""
+    jobs = re.search(r"^```python\n(# jobs\.py\n.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert jobs is not None
+    (tmp_path / "jobs.py").write_text(jobs[1])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for command in COMMANDS:
+        ended = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        # The demo's verdict is about this machine's timing; that it ran is what counts here.
+        assert ended.returncode in ((0, 1) if " demo " in command else (0,)), (command, ended.stderr)
+    assert len(COMMANDS) >= 10
+
+
+def test_every_option_is_on_the_page() -> None:
+    """A new option needs its words."""
+    options = {
+        option
+        for command in cli.commands.values()
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+    assert set() == {option for option in options if f"`{option}" not in TEXT and f" {option} " not in TEXT}
