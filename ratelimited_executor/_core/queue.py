@@ -107,7 +107,7 @@ class TaskQueue:
         self.order: Order = default_order
         if order is not default_order:
             self.set_order(order)
-        self._begin_interval(now)
+        self._begin_interval(now, late_count=0)
         self.end = self.spread.end
 
     # Adding. The asyncio face adds to the columns of ``on_time`` itself.
@@ -146,11 +146,12 @@ class TaskQueue:
             wall: epoch seconds by the wall clock, which may have stepped.
         """
         number = self.ticks.number_at(now)
+        late_count = 0 if self._dense else self.spread.opened_count
         self.on_time.open_until(number)
         self.spread.open_until(number)
         self.end = self.spread.end
         if now >= self.interval_end:
-            self._begin_interval(now)
+            self._begin_interval(now, late_count)
             if self.wall.is_pending:
                 self._read_wall(now, wall)
         self._later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
@@ -316,11 +317,11 @@ class TaskQueue:
 
     # Helpers.
 
-    def _begin_interval(self, now: float) -> None:
+    def _begin_interval(self, now: float, late_count: int) -> None:
         number = self.timeline.number_at(now)
         self.interval_end = self.timeline.start_of(number + 1)
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
-        self.plan.begin(self.timeline.start_of(number), self.interval_end)
+        self.plan.begin(self.timeline.start_of(number), self.interval_end, late_count=late_count)
 
     def _calendar_for(self, record: Record, *, on_time: bool) -> Calendar:
         """Return the calendar that a record belongs to, and note its deadline."""

@@ -22,17 +22,26 @@ class SpreadPlan:
         end: loop time at which the interval ends.
     """
 
-    __slots__ = ("_slack", "end", "next_at")
+    __slots__ = ("_late_count", "_slack", "end", "next_at")
 
     def __init__(self, *, slack: float) -> None:
         self._slack = slack
+        self._late_count = 0
         self.next_at = 0.0
         self.end = 0.0
 
-    def begin(self, start: float, end: float) -> None:
-        """Plan a new interval from its start."""
+    def begin(self, start: float, end: float, *, late_count: int) -> None:
+        """Plan a new interval from its start.
+
+        Args:
+            start: loop time.
+            end: loop time.
+            late_count: how many tasks of the interval before had their instant and were not started, because a timer
+                woke late: so many start at once. Spread anew, they would be moved past their interval's end.
+        """
         self.next_at = start
         self.end = end
+        self._late_count = late_count
 
     def started(self, *, due: float, now: float, left: int) -> None:
         """Note a start, and plan the next.
@@ -42,6 +51,9 @@ class SpreadPlan:
             now: when it started.
             left: how many tasks of the plan are still to start.
         """
+        if self._late_count:
+            self._late_count -= 1
+            return
         last = max(self.next_at, due)
         if now - last > self._slack:
             last = now

@@ -8,6 +8,7 @@ place). Cutting short cancels what waits, cancels the coroutines that run, and w
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -116,7 +117,7 @@ class Closing:
                 self._close()
 
     async def _drain(self, engine: Engine, timeout: float | None) -> None:
-        if timeout is None:
+        if timeout is None and not self._is_cut:
             self._announce(engine)
         try:
             async with asyncio.timeout(timeout):
@@ -147,9 +148,9 @@ class Closing:
         for task in running:
             task.cancel()
         if count or running:
-            LOGGER.warning(
-                "%s: closed with %d waiting and %d running task(s) cancelled", self.name, count, len(running)
-            )
+            level = logging.INFO if self._is_cut else logging.WARNING  # a cut was asked for, the rest is a surprise
+            message = "%s: closed with %d waiting and %d running task(s) cancelled"
+            LOGGER.log(level, message, self.name, count, len(running))
 
     async def _wait_for_running(self, engine: Engine) -> None:
         tasks = {*engine.running, *engine.feeders}

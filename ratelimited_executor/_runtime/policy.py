@@ -17,7 +17,8 @@ class Paced:
     In any window [a, b], at most ``rate x (b - a + slack) + 1`` tasks start.
 
     Args:
-        slack: seconds for which a permit may still be used, >= 0: what a late timer catches up with.
+        slack: seconds for which a permit may still be used, >= 0: what a late timer catches up with. A quarter of it,
+            5 ms at most, is kept for the way from the decision to the first line of the task.
     """
 
     slack: float = 0.02
