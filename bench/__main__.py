@@ -41,8 +41,12 @@ def main(arguments: list[str] | None = None) -> list[Result]:
         loop_factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         results = runner.run(run())
-    print(f"{platform.python_implementation()} {sys.version.split()[0]}, {platform.platform()}, {os.cpu_count()} cores,")
-    print(f"load {os.getloadavg()[0]:.2f}, {'uvloop' if chosen.uvloop else 'asyncio'}, {count:,} calls, {rounds} rounds;")
+    print(
+        f"{platform.python_implementation()} {sys.version.split()[0]}, {platform.platform()}, {os.cpu_count()} cores,"
+    )
+    print(
+        f"load {os.getloadavg()[0]:.2f}, {'uvloop' if chosen.uvloop else 'asyncio'}, {count:,} calls, {rounds} rounds;"
+    )
     print("medians, in microseconds of CPU a call")
     _print_table([_HEADINGS, *(result.row() for result in results)])
     return results

@@ -65,7 +65,18 @@ class PermitGrid:
         rank: which of them this is, 0 <= rank < peers.
     """
 
-    __slots__ = ("_first", "_last", "_next", "_pieces", "_void_to", "peers", "rank", "rate", "slack_ns", "usable_until_ns")
+    __slots__ = (
+        "_first",
+        "_last",
+        "_next",
+        "_pieces",
+        "_void_to",
+        "peers",
+        "rank",
+        "rate",
+        "slack_ns",
+        "usable_until_ns",
+    )
 
     def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int, peers: int = 1, rank: int = 0) -> None:
         assert slack_ns >= 0, slack_ns
@@ -159,7 +170,9 @@ class PermitGrid:
             return now_ns
         if not self._pieces or self._pieces[-1].step == 0:
             return None
-        number = self._own(max(self._next, self._ceil_phase(now_ns - self.slack_ns), self._pieces[-1].floor(now_ns) + 1))
+        number = self._own(
+            max(self._next, self._ceil_phase(now_ns - self.slack_ns), self._pieces[-1].floor(now_ns) + 1)
+        )
         when = self._time_of(number)
         assert when is not None, number
         return max(when, now_ns)

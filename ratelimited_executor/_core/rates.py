@@ -84,11 +84,15 @@ class Rate:
         if isinstance(value, str):
             return cls.parse(value)
         if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
-            raise TypeError(f"rate must be a Rate, a number of permits a second or a text such as '5/min', got {value!r}")
+            raise TypeError(
+                f"rate must be a Rate, a number of permits a second or a text such as '5/min', got {value!r}"
+            )
         try:
             return cls(value)
         except ValueError as error:
-            raise ValueError(f"rate must be a number of permits a second >= 0 (0 pauses, inf lifts), got {value!r}") from error
+            raise ValueError(
+                f"rate must be a number of permits a second >= 0 (0 pauses, inf lifts), got {value!r}"
+            ) from error
 
     @property
     def permits(self) -> float | Fraction:

@@ -281,7 +281,9 @@ class _Entry:
 
     __slots__ = ("arrival", "key", "position", "rank", "report", "source")
 
-    def __init__(self, key: Any, rank: Rank, arrival: int, source: Source | None, position: Any, report: Report) -> None:
+    def __init__(
+        self, key: Any, rank: Rank, arrival: int, source: Source | None, position: Any, report: Report
+    ) -> None:
         self.key = key
         self.rank = rank
         self.arrival = arrival

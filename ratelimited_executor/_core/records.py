@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor._core.states import TaskState
-
 if TYPE_CHECKING:
     from ratelimited_executor._core.ordering import TaskClass
+    from ratelimited_executor._core.states import TaskState
 
 __all__ = ["Record"]
 

@@ -67,7 +67,9 @@ def callable_of(name: str, value: Any) -> Any:
     if callable(value):
         return value
     if asyncio.iscoroutine(value):
-        message = f"{name} must be a callable, got the coroutine {value!r}: pass the function and its arguments, uncalled"
+        message = (
+            f"{name} must be a callable, got the coroutine {value!r}: pass the function and its arguments, uncalled"
+        )
         value.close()
         raise TypeError(message)
     raise TypeError(f"{name} must be a callable, got {value!r}")

@@ -23,7 +23,6 @@ from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
-from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.exceptions import TaskExpiredError
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.timeline import Timeline
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor._runtime.manager import Runner
+    from ratelimited_executor._runtime.runner import Runner
     from ratelimited_executor.abc import Peers
 
 __all__ = ["HOLD", "Engine"]
@@ -335,7 +334,9 @@ class Engine:
                 thread = with_timeout(thread, options.run_timeout, record.name)
             self._run_task(record, thread, contextvars.Context())
         else:
-            self._launch(record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout)
+            self._launch(
+                record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout
+            )
 
     def _start_call(self, bucket: Bucket, position: int) -> None:
         call, args = bucket.calls[position], bucket.args[position]

@@ -41,7 +41,16 @@ class TaskHandle(Record, Generic[T_co]):
     # _call: the callable; once the task has ended, its name. _outcome: the arguments; once ended, result or exception.
     # _context: the variables it was scheduled with; _callbacks: what to call at the end, or the guard of an exception
     # that nobody has seen. _place: where it waits, then the asyncio task that runs it.
-    __slots__ = ("__weakref__", "_asyncio_future_blocking", "_call", "_callbacks", "_context", "_engine", "_outcome", "_started")
+    __slots__ = (
+        "__weakref__",
+        "_asyncio_future_blocking",
+        "_call",
+        "_callbacks",
+        "_context",
+        "_engine",
+        "_outcome",
+        "_started",
+    )
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
 
 from ratelimited_executor.exceptions import RunTimeoutError
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextvars import Context
 
-    import anyio
 
 __all__ = ["run_in_thread", "with_timeout"]
 

@@ -1,135 +1,27 @@
-"""Many executors on one timeline, and the interval runner that wakes for all of them.
-
-The runner keeps one timer in the event loop, set for the earliest executor that wants to be run. An idle executor wants
-nothing, so that an idle process is never woken.
-"""
+"""Many executors on one timeline, which start and end together."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import math
-from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ratelimited_executor._core.timeline import NS, Timeline
 from ratelimited_executor._runtime.arguments import seconds_of
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
-from ratelimited_executor._runtime.log import RateLimitedWarnings
+from ratelimited_executor._runtime.runner import Runner
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError
 from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor.abc import Clock, Peers
 
-__all__ = ["ExecutorManager", "Runner"]
+__all__ = ["ExecutorManager"]
 
 INTERVAL_SECONDS_MIN: Final = 0.01
 INTERVAL_SECONDS_MAX: Final = 3600.0
-_SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
-_BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
-_COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
-_TIMER_SECONDS_MAX: Final = 86_400.0
-
-
-class Runner:
-    """Runs every engine at the time it asked for, in slices.
-
-    Args:
-        loop: the event loop that everything runs on.
-        clock: where the time is read; its monotonic scale is that of the loop's timers.
-        interval: seconds in one interval.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, interval: float) -> None:
-        self.loop = loop
-        self.clock = clock
-        self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
-        self.warnings = RateLimitedWarnings(clock.monotonic)
-        self.context = Context()  # what our own callbacks run in: nobody's variables
-        self._heap: list[tuple[float, int, Engine]] = []  # (when, id, engine); stale unless engine.armed is when
-        self._compact_count = _COMPACT_COUNT
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._timer_at = math.inf
-        self._is_running = False
-
-    def arm(self, engine: Engine, when: float) -> None:
-        """Run an engine at loop time ``when``, or earlier if it was armed so."""
-        if when >= engine.armed:
-            return
-        engine.armed = when
-        heapq.heappush(self._heap, (when, id(engine), engine))
-        if not self._is_running and when < self._timer_at:
-            self._set_timer(when)
-
-    def disarm(self, engine: Engine) -> None:
-        """Forget an engine that has closed."""
-        engine.armed = math.inf
-        self._heap = [entry for entry in self._heap if entry[2] is not engine]
-        heapq.heapify(self._heap)
-        if not self._heap:
-            self._set_timer(math.inf)
-
-    def _on_timer(self) -> None:
-        now = self.clock.monotonic()
-        if now - self._timer_at > _BLOCKED_SECONDS and self._timer_at > 0:
-            self.warnings.warn("blocked", "the event loop was blocked for %.1f s", now - self._timer_at)
-        self._timer = None
-        self._timer_at = math.inf
-        self._is_running = True
-        try:
-            self._run(now)
-        finally:
-            self._is_running = False
-            self._set_timer(self._next())
-
-    def _run(self, now: float) -> None:
-        stop = now + _SLICE_SECONDS
-        again: list[tuple[Engine, float]] = []
-        try:
-            while self._next() <= now < stop:
-                engine = heapq.heappop(self._heap)[2]
-                engine.armed = -math.inf  # what it arms while it runs is in the answer that it returns
-                wake = -math.inf  # should it leave by an exception, it is run again
-                try:
-                    wake = engine.run(stop)
-                finally:
-                    again.append((engine, wake))
-                now = self.clock.monotonic()
-        finally:
-            for engine, wake in again:
-                engine.armed = math.inf
-                self.arm(engine, wake)
-
-    def _next(self) -> float:
-        """Return when the next engine wants to be run; infinity if none does."""
-        heap = self._heap
-        while heap and heap[0][2].armed != heap[0][0]:
-            heapq.heappop(heap)
-        if len(heap) > self._compact_count:
-            self._heap = heap = [entry for entry in heap if entry[2].armed == entry[0]]
-            heapq.heapify(heap)
-            self._compact_count = max(_COMPACT_COUNT, 2 * len(heap))
-        return heap[0][0] if heap else math.inf
-
-    def _set_timer(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = when
-        if when == math.inf:
-            return
-        now = self.clock.monotonic()
-        if when <= now:
-            self._timer = self.loop.call_soon(self._on_timer, context=self.context)
-        else:
-            # At most a day ahead: no event loop was made for timers beyond.
-            self._timer = self.loop.call_at(min(when, now + _TIMER_SECONDS_MAX), self._on_timer, context=self.context)
 
 
 class ExecutorManager:

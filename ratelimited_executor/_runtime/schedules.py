@@ -68,7 +68,9 @@ def cron(expression: str, zone: tzinfo | None, missed: MissedTick, wall: Callabl
     try:
         times_after(last)
     except CronSimError as error:
-        raise ValueError(f"expression must be a cron expression such as '*/5 * * * *', got {expression!r}: {error}") from error
+        raise ValueError(
+            f"expression must be a cron expression such as '*/5 * * * *', got {expression!r}: {error}"
+        ) from error
 
     def next_due(ended: float | None, now: float) -> tuple[float, float | None] | None:
         nonlocal last

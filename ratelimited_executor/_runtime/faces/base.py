@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
-    from ratelimited_executor._runtime.manager import Runner
     from ratelimited_executor._runtime.repeating import RepeatingHandle
+    from ratelimited_executor._runtime.runner import Runner
 
 __all__ = ["ExecutorBase"]
 

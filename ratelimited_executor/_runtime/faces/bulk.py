@@ -14,7 +14,7 @@ from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._core.timeline import FAR_SECONDS, NS
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, number_of, wall_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, wall_of
 from ratelimited_executor._runtime.batches import BatchHandle, feed
 from ratelimited_executor._runtime.faces.tasks import TaskFace, check_context, make_options
 
@@ -393,9 +393,7 @@ class _Plan:
             engine.wake_for(source.first)
 
     def _source(self, batch: BatchHandle[Any], count: int, **times: Any) -> BatchSource:
-        return BatchSource(
-            count, **times, rank=self._rank, name=batch.name, owner=batch, deadline_after=self._expires
-        )
+        return BatchSource(count, **times, rank=self._rank, name=batch.name, owner=batch, deadline_after=self._expires)
 
 
 def _offsets(delays: Iterable[float], count: int) -> array[float]:

@@ -53,7 +53,9 @@ class LimiterFace(ExecutorBase):
             TypeError: if ``fn`` is no async function: a plain one cannot wait.
         """
         if not inspect.iscoroutinefunction(fn):
-            raise TypeError(f"limited() decorates async functions, got {fn!r}: schedule() runs plain ones under the rate")
+            raise TypeError(
+                f"limited() decorates async functions, got {fn!r}: schedule() runs plain ones under the rate"
+            )
         name = getattr(fn, "__qualname__", "limited")
 
         @functools.wraps(fn)

@@ -151,7 +151,9 @@ class TaskFace(ExecutorBase):
         self, fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, **options: Unpack[ScheduleOptions]
     ) -> concurrent.futures.Future[T]: ...
     @overload
-    def schedule_threadsafe(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[ScheduleOptions]) -> concurrent.futures.Future[T]: ...
+    def schedule_threadsafe(
+        self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[ScheduleOptions]
+    ) -> concurrent.futures.Future[T]: ...
     def schedule_threadsafe(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
         self, fn: Callable[..., Any], *args: Any, **options: Unpack[ScheduleOptions]
     ) -> concurrent.futures.Future[Any]:
