@@ -1,0 +1,285 @@
+"""The documentation runs, names everything there is, and leads nowhere that is not there.
+
+Every Python block of README and docs runs as it stands, in virtual time: ``asyncio.run`` is the test kit's
+``run_virtual``. A ``text`` block right after it is what it prints. A ``pyi`` block of the reference is compared with the
+code: parameters, their kinds and their defaults.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import dataclasses
+import enum
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import ratelimited_executor
+from ratelimited_executor import testing
+from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.testing import run_virtual
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+REFERENCE = [page for page in PAGES if page.parent.name == "reference"]
+TESTED_ELSEWHERE = {"test-your-code.md"}  # tests/testing/test_howto.py, which runs its tests as tests
+BLOCK = re.compile(
+    r"^```(?P<language>\w+)\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
+
+
+def blocks(language: str, pages: list[Path]) -> Iterator[Any]:
+    """Every block of a language, with the page and the line it begins at; a text block after it as its output."""
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            if match["language"] == language:
+                line = text.count("\n", 0, match.start("code"))
+                yield pytest.param(
+                    page, line, match["code"], match["output"], id=f"{page.relative_to(ROOT)}:{line + 1}"
+                )
+
+
+@pytest.mark.parametrize(
+    ("page", "line", "code", "output"),
+    [*blocks("python", [page for page in PAGES if page.name not in TESTED_ELSEWHERE])],
+)
+def test_python_block_runs_and_prints_what_it_says(
+    page: Path,
+    line: int,
+    code: str,
+    output: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A block is a program of its own; its assertions are its own."""
+    monkeypatch.setattr(asyncio, "run", run_virtual)
+
+    exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "__main__"})
+
+    printed = capsys.readouterr().out
+    if output is not None:
+        assert printed == output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file, and every fragment a heading of it."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, fragment = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists() or (fragment and fragment not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments of a page's headings, as code forges derive them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_listed_in_the_index() -> None:
+    """docs/README.md leads to every page."""
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index.read_text())}
+
+    assert [page for page in PAGES if "docs" in page.parts and page != index and page not in listed] == []
+
+
+# The reference.
+
+
+def reference_text() -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in REFERENCE)
+
+
+@pytest.mark.parametrize("name", ratelimited_executor.__all__)
+def test_public_name_is_in_the_reference(name: str) -> None:
+    """Between backticks or in a stub."""
+    assert re.search(rf"\b{name}\b", reference_text())
+
+
+@pytest.mark.parametrize("name", testing.__all__)
+def test_name_of_the_test_kit_is_in_the_docs(name: str) -> None:
+    """In the how-to on testing, or in the reference."""
+    howto = (ROOT / "docs" / "howto" / "test-your-code.md").read_text(encoding="utf-8")
+    assert re.search(rf"\b{name}\b", reference_text() + howto)
+
+
+def public_members(owner: type) -> set[str]:
+    return {name for name in dir(owner) if not name.startswith("_")}
+
+
+def stubs() -> dict[str, dict[str, ast.AST]]:
+    """What the stubs say: class -> member -> its definition; functions at the top under ''."""
+    found: dict[str, dict[str, ast.AST]] = {"": {}}
+    for param in blocks("pyi", REFERENCE):
+        page, line, code, _ = param.values
+        for node in ast.parse(code, filename=f"{page}:{line}").body:
+            if isinstance(node, ast.ClassDef):
+                members = found.setdefault(node.name, {})
+                for statement in node.body:
+                    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                        members[statement.name] = statement
+                    elif isinstance(statement, ast.AnnAssign | ast.Assign):
+                        target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
+                        assert isinstance(target, ast.Name)
+                        members[target.id] = statement
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found[""][node.name] = node
+    return found
+
+
+STUBS = stubs()
+FOR_THE_ENGINE = {"BatchHandle": {"add_part", "complete", "item_ended", "take", "wait_for_change"}}
+CLASSES = [
+    name
+    for name in ratelimited_executor.__all__
+    if isinstance(getattr(ratelimited_executor, name), type)
+    and not issubclass(getattr(ratelimited_executor, name), BaseException)
+]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
+    """Public methods, properties, fields and enum members."""
+    owner = getattr(ratelimited_executor, name)
+    expected = public_members(owner)
+    if dataclasses.is_dataclass(owner):
+        expected |= {field.name for field in dataclasses.fields(owner)}
+    if issubclass(owner, enum.Enum):
+        expected = {member.name for member in owner}
+    if issubclass(owner, tuple):
+        expected -= {"count", "index"}
+    expected -= FOR_THE_ENGINE.get(name, set())
+    inherited = public_members(owner.__mro__[1]) if name == "FuturesFace" else set()
+
+    stub = {member for member in STUBS[name] if not member.startswith("_")}
+
+    assert expected - inherited <= stub
+    assert stub <= expected | inherited
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (owner, name)
+        for owner, members in STUBS.items()
+        for name, node in members.items()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ],
+)
+def test_signature_in_a_stub_is_that_of_the_code(owner: str, name: str) -> None:
+    """Names, kinds and defaults of the parameters; properties are marked as such."""
+    module = ratelimited_executor if owner == "" else getattr(ratelimited_executor, owner)
+    node = STUBS[owner][name]
+    actual = inspect.getattr_static(module, name)
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+    assert (isinstance(actual, property), isinstance(actual, classmethod)) == (
+        "property" in decorators,
+        "classmethod" in decorators,
+    )
+    if isinstance(actual, property):
+        assert (actual.fset is not None) == (f"{name}.setter" in stub_setters(owner, name))
+        return
+    if name.startswith("__") and name != "__init__":
+        return
+
+    stub = [argument for argument in parameters_of(node) if argument[0] not in ("self", "cls")]
+    signature = inspect.signature(getattr(module, name))
+    code = [
+        (parameter.name, parameter.kind, shown(parameter.default))
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "refused")  # the latter only words a TypeError
+    ]
+
+    assert stub == code
+
+
+def stub_setters(owner: str, name: str) -> set[str]:
+    """Properties that may be set are marked by a comment beside them."""
+    pattern = rf"def {name}\(self\)[^\n]*\.\.\.  # may be set"
+    return {f"{name}.setter"} if re.search(pattern, reference_text()) else set()
+
+
+def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, Any, str | None]]:
+    arguments = node.args
+    kinds = inspect.Parameter
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
+    for argument, default in zip(positional, defaults, strict=True):
+        kind = kinds.POSITIONAL_ONLY if argument in arguments.posonlyargs else kinds.POSITIONAL_OR_KEYWORD
+        yield argument.arg, kind, None if default is None else ast.unparse(default)
+    if arguments.vararg is not None:
+        yield arguments.vararg.arg, kinds.VAR_POSITIONAL, None
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield argument.arg, kinds.KEYWORD_ONLY, None if default is None else ast.unparse(default)
+    if arguments.kwarg is not None:
+        yield arguments.kwarg.arg, kinds.VAR_KEYWORD, None
+
+
+def shown(default: object) -> str | None:
+    """A default as a stub writes it."""
+    if default is inspect.Parameter.empty:
+        return None
+    if isinstance(default, enum.Enum):
+        return f"{type(default).__name__}.{default.name}"
+    if callable(default):
+        return str(default.__name__)
+    return "inf" if default == float("inf") else repr(default)
+
+
+def test_every_error_stands_in_the_tree() -> None:
+    """With its parents, as the code has them."""
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    for name in ratelimited_executor.__all__:
+        error = getattr(ratelimited_executor, name)
+        if isinstance(error, type) and issubclass(error, BaseException):
+            line = next(line for line in text.splitlines() if re.search(rf"[─^ ]*\b{name}\b", line))
+            for base in error.__bases__:
+                if base.__module__ == "builtins" and base is not Exception:
+                    assert base.__name__ in line, line
+
+
+# The command line.
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    yield "ratelimited-executor", cli
+    for name, command in cli.commands.items():
+        yield f"ratelimited-executor {name}", command
+
+
+@pytest.mark.parametrize(("usage", "command"), [*commands()], ids=lambda value: value if isinstance(value, str) else "")
+def test_command_is_in_the_docs_with_every_option(usage: str, command: click.Command) -> None:
+    """On the page about the command line, or on any other."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    options = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
+
+    assert usage in text
+    assert [name for name in options if name != "--version" and not re.search(rf"{name}\b", text)] == []
+
+
+# Style.
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "docs" in page.parts], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_prose_has_one_sentence_per_line(page: Path) -> None:
+    """Outside code, tables and lists no line holds the end of one sentence and the start of another."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    lines = [line for line in text.splitlines() if not re.match(r"\s*(\||[-*] |\d+\. )", line)]
+    assert [line for line in lines if re.search(r"[a-z`)][.!?] [A-Z]", line)] == []
