@@ -9,27 +9,26 @@ is the order of the input.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.cli.decoding import BadLineError, Decoder
-from ratelimited_executor.cli.due_times import DueTimes
-from ratelimited_executor.cli.inputs import LineSource
+from ratelimited_executor.cli.calls import Settings, TakenLine, call_target
+from ratelimited_executor.cli.decoding import BadLineError
 from ratelimited_executor.cli.ledger import Ledger
 from ratelimited_executor.cli.lookahead import Gate, OrderWatch
 from ratelimited_executor.cli.results import ResultsWriter, describe_error, result_row
 from ratelimited_executor.cli.stopping import Stop, StopReason
 
 if TYPE_CHECKING:
-    from ratelimited_executor import RateLimitedExecutor, TaskHandle, TaskView
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
 
-__all__ = ["BulkRun", "Settings", "TargetExitError"]
+    from ratelimited_executor import RateLimitedExecutor, TaskHandle, TaskView
+    from ratelimited_executor.cli.inputs import LineSource
+
+__all__ = ["BulkRun"]
 
 _NAME: Final = "line "  # of a task: followed by the line's number, seen in warnings, read by the order
 # Lines handed over between two looks at the event loop; about 2 ms of work.
@@ -40,49 +39,6 @@ STREAM_FILL_S: Final = 1.0
 ABANDON_AFTER_S: Final = 1.0
 # A stream that is silent for so long is taken to have no more to give back at a stop.
 REST_QUIET_S: Final = 1.0
-
-
-class TargetExitError(Exception):
-    """The target tried to end the process (``sys.exit``, ``KeyboardInterrupt``); only its line fails."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How lines are turned into calls.
-
-    Attributes:
-        target: called with one argument for each line.
-        decoder: what a line means.
-        due_times: when it is due.
-        is_ordered: whether lines carry due times or priorities, so that the look-ahead is filled before the start.
-        is_timed: whether lines carry due times.
-        expires: seconds after the due time from which a line is not started any more; None is never.
-        in_threads: run the target in worker threads.
-    """
-
-    target: Callable[[Any], Any]
-    decoder: Decoder
-    due_times: DueTimes
-    is_ordered: bool = False
-    is_timed: bool = False
-    expires: float | None = None
-    in_threads: bool = False
-
-
-class _Line:
-    """A line that was taken and has no final state yet."""
-
-    __slots__ = ("behind", "due", "handle", "is_started", "is_withdrawn", "number", "priority", "raw")
-
-    def __init__(self, number: int, raw: bytes, *, due: float, behind: float, priority: int) -> None:
-        self.number = number
-        self.raw = raw
-        self.due = due  # epoch seconds
-        self.behind = behind  # seconds by which it was overdue when it was taken, >= 0
-        self.priority = priority
-        self.handle: TaskHandle[Any] | None = None
-        self.is_started = False
-        self.is_withdrawn = False
 
 
 class BulkRun:
@@ -96,6 +52,11 @@ class BulkRun:
         stop: how the run is told to end early.
         files: reads the source; not the loop's own threads, which the target may keep busy.
         results: where rows go; None keeps none.
+
+    Attributes:
+        ledger: the account of the lines.
+        begin: when the run began, in epoch seconds.
+        fed: set once nothing more will be taken: at the end of the input, or at a line that cannot be used.
     """
 
     def __init__(
@@ -121,14 +82,14 @@ class BulkRun:
         self._epoch = time.time() - self._loop.time()
         self.begin = self.now()
         self._watch = OrderWatch() if settings.is_ordered else None
-        self._waiting: dict[int, _Line] = {}
-        self._running: dict[int, _Line] = {}
-        self._withdrawn: list[_Line] = []
+        self._waiting: dict[int, TakenLine] = {}
+        self._running: dict[int, TakenLine] = {}
+        self._withdrawn: list[TakenLine] = []
         self._unread: list[bytes] = []  # read but not taken when the run stopped
         self._lines_read = 0
         self._latest_due = self.begin
         self._input_failure: tuple[StopReason, Exception] | None = None
-        self._is_fed = False  # nothing more will be taken, though the run was not stopped
+        self.fed = asyncio.Event()
         self._settled = asyncio.Event()  # nothing more will be taken, and nothing is in flight
         stop.on_order = self._on_stop
         if settings.is_timed:
@@ -154,11 +115,6 @@ class BulkRun:
     def latest_due(self) -> float:
         """The latest due time among the lines taken, in epoch seconds."""
         return self._latest_due
-
-    @property
-    def is_fed(self) -> bool:
-        """Whether nothing more will be taken: at the end of the input, or at a line that cannot be used."""
-        return self._is_fed
 
     @property
     def input_failure(self) -> Exception | None:
@@ -240,9 +196,10 @@ class BulkRun:
             self._input_failure = (StopReason.BAD_LINE, error)
         except OSError as error:
             self._input_failure = (StopReason.INPUT_FAILED, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # a bug must not lose the rest; it is raised once that is written
             self._stop.order(StopReason.BUG, error)
-        self._is_fed = not self._stop.is_ordered
+        if not self._stop.is_ordered:
+            self.fed.set()
         self._open()
         self._check_settled()
 
@@ -286,7 +243,7 @@ class BulkRun:
             return
         now = self.now()
         due = self._settings.due_times.due(facts, index=self.ledger.taken, begin=self.begin, now=now)
-        line = _Line(number, raw, due=due, behind=max(0.0, now - due), priority=facts.priority)
+        line = TakenLine(number, raw, due=due, behind=max(0.0, now - due), priority=facts.priority)
         self._latest_due = max(self._latest_due, due)
         if self._watch is not None and self._watch.is_late(priority=line.priority, due=due):
             self.ledger.late(number)
@@ -297,7 +254,7 @@ class BulkRun:
             return
         self._schedule(line, facts.at, expires, now)
 
-    def _schedule(self, line: _Line, at: float | None, expires: float | None, now: float) -> None:
+    def _schedule(self, line: TakenLine, at: float | None, expires: float | None, now: float) -> None:
         self._waiting[line.number] = line  # first: the executor asks for its order at once
         try:
             line.handle = handle = self._executor.schedule(
@@ -319,24 +276,15 @@ class BulkRun:
 
     # -- Calls ---------------------------------------------------------------------------------------------------
 
-    def _call(self, line: _Line) -> object:
+    def _call(self, line: TakenLine) -> object:
         """Call the target for a line; runs at the start instant, on the loop or in a worker thread."""
         if self._settings.in_threads:
             self._loop.call_soon_threadsafe(self._on_start, line)
         else:
             self._on_start(line)
-        try:
-            result = self._settings.target(self._settings.decoder.argument(line.number, line.raw))
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise TargetExitError(describe_error(error)) from error
-        if not inspect.iscoroutine(result):
-            return result
-        if self._settings.in_threads:
-            result.close()
-            raise TypeError("the target returned a coroutine; --threads is for plain functions")
-        return _guarded(result)
+        return call_target(self._settings, line)
 
-    def _on_start(self, line: _Line) -> None:
+    def _on_start(self, line: TakenLine) -> None:
         if line.is_started:
             return
         line.is_started = True
@@ -349,7 +297,7 @@ class BulkRun:
         self._running[line.number] = line
         self._leave(line)
 
-    def _on_done(self, line: _Line, handle: TaskHandle[Any]) -> None:
+    def _on_done(self, line: TakenLine, handle: TaskHandle[Any]) -> None:
         if line.is_withdrawn or line.handle is None:  # given back, or abandoned: counted there
             return
         if handle.started_at is not None:
@@ -364,7 +312,7 @@ class BulkRun:
 
     def _finish(
         self,
-        line: _Line,
+        line: TakenLine,
         state: str,
         lateness: float | None = None,
         *,
@@ -382,12 +330,12 @@ class BulkRun:
             self._results.add(result_row(line.number, state, lateness, result=result, error=error))
         self._check_settled()
 
-    def _leave(self, line: _Line) -> None:
+    def _leave(self, line: TakenLine) -> None:
         if self._waiting.pop(line.number, None) is not None:
             self._gate.leave(len(line.raw))
 
     def _check_settled(self) -> None:
-        if (self._is_fed or self._stop.is_ordered) and self.ledger.in_flight == 0:
+        if (self.fed.is_set() or self._stop.is_ordered) and self.ledger.in_flight == 0:
             self._settled.set()
 
     # -- Stopping ------------------------------------------------------------------------------------------------
@@ -420,11 +368,3 @@ class BulkRun:
             self._leave(line)
             self._finish(line, "cancelled", lateness, error="was still running when the command was stopped")
         return len(stuck)
-
-
-async def _guarded(coroutine: Any) -> object:
-    """Await the target's coroutine; an attempt to end the process fails its own line only."""
-    try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise TargetExitError(describe_error(error)) from error

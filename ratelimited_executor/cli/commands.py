@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ratelimited_executor import Rate
 from ratelimited_executor.cli.durations import parse_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
-from ratelimited_executor.cli.job import RunOptions
+from ratelimited_executor.cli.options import RunOptions
 from ratelimited_executor.cli.run_command import run as run_job
 from ratelimited_executor.cli.targets import load_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 __all__ = ["cli"]
 
@@ -128,7 +130,7 @@ def demo(seconds: float, rate: int, quiet: bool) -> None:
 
     Everything stays on this machine: the server is a process of its own on the loopback address.
     """
-    from ratelimited_executor.cli.demo.command import demonstrate  # aiohttp and plotext load only here
+    from ratelimited_executor.cli.demo.command import demonstrate  # noqa: PLC0415  # aiohttp and plotext load only here
 
     with _errors_as_usage():
         status = asyncio.run(demonstrate(seconds=seconds, rate=rate, is_quiet=quiet))
@@ -152,7 +154,7 @@ def _loop_factory(use_uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop] |
     if not use_uvloop:
         return None
     try:
-        import uvloop
+        import uvloop  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
         raise CommandError("--uvloop needs uvloop: pip install 'ratelimited-executor[uvloop]'") from error
     return uvloop.new_event_loop

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["BadLineError", "Decoder", "Facts", "JsonDecoder", "TextDecoder"]
 
 _BOM: Final = "\ufeff"
+# Epoch seconds of the years 1 to 9999, as ISO 8601 has them. Milliseconds, a common mistake, lie far beyond.
+AT_MIN: Final = -62_135_596_800
+AT_MAX: Final = 253_402_300_800
 # Priorities are compared as floats; beyond this they would not stay apart.
 PRIORITY_MAX: Final = 2**53
 
@@ -130,8 +135,8 @@ def _at(number: int, field: str, value: Mapping[str, object]) -> float:
         reason = f"no field {field!r}" if field not in value else f"field {field!r} is {_kind(found)}"
         raise BadLineError(number, f"{reason}; it must be epoch seconds or an ISO 8601 time with a zone")
     seconds = _epoch_of_text(number, field, found) if isinstance(found, str) else _finite(found)
-    if not math.isfinite(seconds):
-        raise BadLineError(number, f"field {field!r} is out of range")
+    if not AT_MIN <= seconds <= AT_MAX:
+        raise BadLineError(number, f"field {field!r} is out of range; epoch seconds are expected, not milliseconds")
     return seconds
 
 

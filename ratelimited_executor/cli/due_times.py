@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ratelimited_executor.cli.decoding import Facts
+if TYPE_CHECKING:
+    from ratelimited_executor.cli.decoding import Facts
 
 __all__ = ["DueAtField", "DueAtOnce", "DueEvenly", "DueTimes"]
 
@@ -30,7 +31,7 @@ class DueAtOnce:
     def __init__(self, *, is_stream: bool) -> None:
         self._is_stream = is_stream
 
-    def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:
+    def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:  # noqa: ARG002  # the protocol's
         """Return the begin of the run, or the present."""
         return now if self._is_stream else begin
 
@@ -46,7 +47,7 @@ class DueEvenly:
     def __init__(self, *, over: float, count: int) -> None:
         self._gap = over / max(count, 1)
 
-    def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:
+    def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:  # noqa: ARG002  # the protocol's
         """Return the line's place in the time."""
         return begin + index * self._gap
 
@@ -54,7 +55,7 @@ class DueEvenly:
 class DueAtField:
     """Each line says itself."""
 
-    def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:
+    def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:  # noqa: ARG002  # the protocol's
         """Return the due time that the decoder found."""
         assert facts.at is not None, "the decoder refuses lines without a due time"
         return facts.at

@@ -35,9 +35,9 @@ def format_duration(seconds: float) -> str:
     >>> [format_duration(value) for value in (0.00052, 0.25, 42.0, 61.4, 5400)]
     ['0.52 ms', '250 ms', '42 s', '1:01', '1:30:00']
     """
-    if seconds < 1:
+    if seconds < 0.9995:  # from here on it would be written as 1e+03 ms
         return f"{seconds * 1000:.3g} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.3g} s"
     whole = round(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60

@@ -11,12 +11,15 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
 
 from ratelimited_executor.cli.decoding import BadLineError
 from ratelimited_executor.cli.exits import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
 
 __all__ = ["LineSource", "LineSplitter", "count_lines"]
 
@@ -91,7 +94,7 @@ class LineSource:
         self._read_count = 0
         self.at_end = False
 
-    def __enter__(self) -> LineSource:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -113,7 +116,7 @@ class LineSource:
     def is_same_file(self, path: str) -> bool:
         """Whether a path names the very file that is read."""
         try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(path))
+            return os.path.samestat(os.fstat(self._fd), Path(path).stat())
         except OSError:
             return False
 
@@ -164,7 +167,7 @@ def count_lines(path: str, *, skip_blank: bool, is_wanted: Callable[[], bool] = 
         skip_blank: leave out lines of white space, as JSON Lines does.
         is_wanted: asked before each block; once it says no, the count so far is returned.
     """
-    with open(path, "rb", buffering=0) as file:
+    with Path(path).open("rb", buffering=0) as file:
         blocks = iter(lambda: file.read(BLOCK_BYTES) if is_wanted() else b"", b"")
         return _count_used(blocks) if skip_blank else _count_newlines(blocks)
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from rich.console import Console
 
-from ratelimited_executor import Pacing, Rate, RateLimitedExecutor
-from ratelimited_executor.cli.bulk_run import BulkRun, Settings
+from ratelimited_executor import Pacing, RateLimitedExecutor
+from ratelimited_executor.cli.bulk_run import BulkRun
+from ratelimited_executor.cli.calls import Settings
 from ratelimited_executor.cli.decoding import Decoder, JsonDecoder, TextDecoder
 from ratelimited_executor.cli.due_times import DueAtField, DueAtOnce, DueEvenly, DueTimes
 from ratelimited_executor.cli.exits import ExitStatus
@@ -29,44 +27,21 @@ from ratelimited_executor.cli.results import ResultsWriter
 from ratelimited_executor.cli.stopping import Stop, StopReason, signals_stop
 from ratelimited_executor.cli.summary import Summary, print_summary
 
-__all__ = ["Job", "RunOptions"]
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from ratelimited_executor.cli.options import RunOptions
+
+__all__ = ["Job"]
 
 # Lines that wait when nothing is to be ordered: enough for the fastest target, and a short time to withdraw.
 PLAIN_WINDOW_LINES: Final = 10_000
 # How far back the rate that is shown looks.
 RATE_OVER_S: Final = 2.0
-# How often the input is looked at; a short job ends before, and tells the reason only once.
+# A short job ends before, and tells the reason only once.
 BAD_INPUT_TOLD_AFTER_S: Final = 1.0
 # Threads for our own files: one reads, one writes results, one counts or writes what remains.
 FILE_THREADS: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The command line of ``run``, each option valid by itself; times in seconds."""
-
-    target: Callable[[Any], Any]
-    input: str = "-"
-    jsonl: bool = False
-    rate: Rate = Rate(math.inf)
-    over: float | None = None
-    count: int | None = None
-    at_field: str | None = None
-    priority_field: str | None = None
-    window: int = 100_000
-    on_time: bool = False
-    expires: float | None = None
-    concurrency: int = 10_000
-    threads: int | None = None
-    results: str | None = None
-    append: bool = False
-    remaining: str | None = None
-    quiet: bool = False
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether lines say themselves when they are due or how important they are."""
-        return self.at_field is not None or self.priority_field is not None
 
 
 class Job:
@@ -202,9 +177,9 @@ class Job:
 
     async def _tell_of_bad_input(self, run: BulkRun, stop: Stop) -> None:
         """Say at once why the input ended, if the lines before that take long."""
-        while run.input_failure is None:
-            await asyncio.sleep(BAD_INPUT_TOLD_AFTER_S)
-        if not stop.is_ordered:
+        await run.fed.wait()
+        await asyncio.sleep(BAD_INPUT_TOLD_AFTER_S)
+        if run.input_failure is not None and not stop.is_ordered:
             self._say(f"{run.input_failure}; the lines before it are worked off, a signal stops that")
 
     async def _count(self, stop: Stop, *, skip_blank: bool) -> None:
@@ -218,7 +193,7 @@ class Job:
 
     def _snapshot(self, executor: RateLimitedExecutor, run: BulkRun, stop: Stop) -> Snapshot:
         ledger, now = run.ledger, run.now()
-        total = ledger.taken if run.is_fed else None
+        total = ledger.taken if run.fed.is_set() else None
         if total is None and self._total is not None:
             total = max(self._total - ledger.blank, ledger.taken)
         recent = ledger.rate(now=now, over=RATE_OVER_S)

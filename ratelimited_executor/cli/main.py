@@ -18,14 +18,14 @@ _EXTRA_MODULES: Final = frozenset({"aiohttp", "click", "plotext", "rich"})
 def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit; status 2 if the extra ``cli`` is missing."""
     try:
-        from ratelimited_executor.cli.commands import cli
+        from ratelimited_executor.cli.commands import cli  # noqa: PLC0415  # needs the extra, as this function is here to say
 
         cli()
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRA_MODULES:
             raise
-        print(
+        print(  # noqa: T201  # there is no click yet
             f"The command line needs {missing}, which is not installed.\n"
             "Install the extra: pip install 'ratelimited-executor[cli]'",
             file=sys.stderr,

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.cli.inputs import LineSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ratelimited_executor.cli.inputs import LineSource
 
 __all__ = ["open_output", "write_remaining"]
 
@@ -33,7 +37,7 @@ def open_output(option: str, path: str, *, source: LineSource, append: bool = Fa
     if source.is_same_file(path):
         raise CommandError(f"{option} {path!r} is the input itself; name another file")
     try:
-        file = open(path, "ab")  # noqa: SIM115  # closed by the command, which may end in several ways
+        file = Path(path).open("ab")  # noqa: SIM115  # closed by the command, which may end in several ways
     except OSError as error:
         raise CommandError(f"{option} {path!r} cannot be written: {error.strerror}") from error
     if not append and file.seekable() and os.fstat(file.fileno()).st_size:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ratelimited_executor.cli.durations import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
 
 __all__ = ["Bar", "PlainLines", "ProgressView", "Snapshot", "describe", "expected_seconds", "show_progress"]
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
 
 __all__ = ["ResultsWriter", "describe_error", "result_row"]
 
@@ -26,7 +28,7 @@ def describe_error(error: BaseException) -> str:
     """Write an error as ``Type: message``, whatever its ``__str__`` does."""
     try:
         text = str(error)
-    except Exception as broken:
+    except Exception as broken:  # noqa: BLE001  # user code, which may raise anything
         text = f"<unprintable: {type(broken).__name__}>"
     name = type(error).__name__
     return (f"{name}: {text}" if text else name)[:ERROR_CHARS_MAX]
@@ -125,5 +127,5 @@ def _rounded(lateness: float | None) -> float | None:
 def _repr(value: object) -> str:
     try:
         return repr(value)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # user code, which may raise anything
         return f"<unprintable {type(value).__name__}: {type(error).__name__}>"

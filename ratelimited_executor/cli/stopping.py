@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
 __all__ = ["Stop", "StopReason", "signals_stop"]
 
@@ -68,7 +70,7 @@ def signals_stop(stop: Stop) -> Iterator[None]:
     """Direct SIGINT and SIGTERM to a stop order; the former handlers come back at the end."""
     loop = asyncio.get_running_loop()
 
-    def from_handler(number: int, frame: FrameType | None) -> None:
+    def from_handler(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop.on_signal)
 
     # signal.signal and not loop.add_signal_handler: that one forgets the former handler, and Windows has none.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
 from rich.text import Text
 
-from ratelimited_executor import Rate
 from ratelimited_executor.cli.durations import format_duration
 from ratelimited_executor.cli.ledger import FINAL_STATES, Ledger
 from ratelimited_executor.cli.windows import busiest_second, whole_excess, worst_report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ratelimited_executor import Rate
 
 __all__ = ["Summary", "print_summary"]
 
@@ -75,30 +78,32 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
 def _window_rows(summary: Summary) -> list[tuple[str, str]]:
     starts, begin = summary.ledger.starts, summary.ledger.starts[0]
     count, at = busiest_second(starts)
-    rows = [("busiest second", f"{_starts(count)}, from {format_duration(max(0.0, at - begin))} on")]
+    rows = [("busiest second", f"{_many(count, 'start')}, from {format_duration(max(0.0, at - begin))} on")]
     if summary.rate.is_unlimited:
         return rows
     report = worst_report(starts, summary.rate)
     excess = max(report.worst_excess, whole_excess(starts, summary.rate))
     verdict = "the rate was held" if excess <= 0 else f"{excess:.2f} too many"
     width = format_duration(max(0.0, report.end - report.start))
-    rows.append(("worst window", f"{_starts(report.count)} in {width}, {report.allowed:,.1f} allowed: {verdict}"))
+    rows.append(
+        ("worst window", f"{_many(report.count, 'start')} in {width}, {report.allowed:,.1f} allowed: {verdict}")
+    )
     return rows
 
 
-def _starts(count: int) -> str:
-    return f"{count:,} start{'' if count == 1 else 's'}"
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _notes(summary: Summary) -> list[str]:
     ledger = summary.ledger
     notes = [f"line {number}: {error}" for number, error in ledger.errors]
     if ledger.states["failed"] > len(ledger.errors):
-        notes.append(f"... and {ledger.states['failed'] - len(ledger.errors):,} more failed lines")
+        notes.append(f"... and {_many(ledger.states['failed'] - len(ledger.errors), 'more failed line')}")
     if ledger.late_count:
         first = ", ".join(map(str, ledger.late_lines)) + (", ..." if ledger.late_count > len(ledger.late_lines) else "")
         notes.append(
-            f"{ledger.late_count:,} lines out of order by more than the window of {summary.window:,}: line {first}"
+            f"{_many(ledger.late_count, 'line')} out of order by more than the window of {summary.window:,}: line {first}"
         )
     if summary.ending is not None:
         notes.append(f"{summary.ending}; {_left_to_do(summary)}")
@@ -111,5 +116,5 @@ def _left_to_do(summary: Summary) -> str:
     if not summary.not_started:
         return "every line had been started"
     if summary.remaining is None:
-        return f"{summary.not_started:,} lines were not started; --remaining FILE would keep them"
-    return f"{summary.not_started:,} lines that were not started are in {summary.remaining}"
+        return f"not started: {_many(summary.not_started, 'line')}; --remaining FILE would keep them"
+    return f"not started: {_many(summary.not_started, 'line')}, now in {summary.remaining}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import traceback
-from collections.abc import Callable
 from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ratelimited_executor.cli.exits import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["load_target"]
 
@@ -35,7 +38,7 @@ def load_target(text: str) -> Callable[[object], object]:
 
 def _import(module_name: str, text: str) -> object:
     """Import a module with the current directory first on the path; any failure becomes a CommandError."""
-    here = os.getcwd()
+    here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:

@@ -7,11 +7,14 @@ first start to the last, which sees a rate that is too high by a little for long
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor import Rate
 from ratelimited_executor.testing import AuditReport, audit, worst_window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ratelimited_executor import Rate
 
 __all__ = ["busiest_second", "whole_excess", "worst_report"]
 

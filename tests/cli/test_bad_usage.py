@@ -127,14 +127,14 @@ def test_a_bad_line_ends_the_input_there(place: Place, content: str | bytes, arg
     whole = (place.path / name).read_bytes()
     assert (2, 2, [1, 2]) == (result.exit_code, len(place.seen("calls")), [row["line"] for row in place.rows("out")])
     assert b"".join(whole.splitlines(keepends=True)[2:]) == (place.path / "rest").read_bytes()
-    note = f"bad input: {reason}; 2 lines that were not started are in rest"
+    note = f"bad input: {reason}; not started: 2 lines, now in rest"
     assert note == result.stderr.splitlines()[-1]
 
 
 def test_a_bad_line_without_a_file_for_the_rest_says_how_many(place: Place) -> None:
     """Without --remaining the lines that were not started are counted."""
     result = place.run("note", place.write("in", "1\n2\n{\n4\n5\n"), "--jsonl")
-    assert "3 lines were not started; --remaining FILE would keep them" in result.stderr
+    assert "not started: 3 lines; --remaining FILE would keep them" in result.stderr
     assert (2, [1, 2]) == (result.exit_code, place.seen("calls"))
 
 

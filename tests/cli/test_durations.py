@@ -35,7 +35,16 @@ def test_parse_duration_refuses(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 ms"), (0.0123456, "12.3 ms"), (1.5, "1.5 s"), (59.96, "60 s"), (61, "1:01"), (3_661, "1:01:01")],
+    [
+        (0.0, "0 ms"),
+        (0.0123456, "12.3 ms"),
+        (1.5, "1.5 s"),
+        (59.96, "1:00"),
+        (0.9996, "1 s"),
+        (0.9994, "999 ms"),
+        (61, "1:01"),
+        (3_661, "1:01:01"),
+    ],
 )
 def test_format_duration_writes(seconds: float, text: str) -> None:
     """Short durations have three digits, long ones whole seconds."""

@@ -43,7 +43,7 @@ def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.
     status, said = end(process)
     first = place.done()
     rest = place.text("rest").split()
-    assert (130, True) == (status, f"{len(rest):,} lines that were not started are in rest" in said)
+    assert (130, True) == (status, f"not started: {len(rest):,} lines, now in rest" in said)
     assert rest == [str(line) for line in range(len(first) + 1, 20_001)]
     assert sorted(map(int, first)) == sorted(row["line"] for row in place.rows("out"))
     assert (0, "") == (end(place.start("append", "rest", "--remaining", "rest2"))[0], place.text("rest2"))
@@ -124,7 +124,7 @@ def test_without_a_file_for_the_rest_it_is_counted(place: Place) -> None:
     wait_until(lambda: len(place.done()) >= 3)
     process.send_signal(signal.SIGINT)
     status, said = end(process)
-    note = f"interrupted; {5_000 - len(place.done()):,} lines were not started; --remaining FILE would keep them"
+    note = f"interrupted; not started: {5_000 - len(place.done()):,} lines; --remaining FILE would keep them"
     assert (130, note) == (status, said.splitlines()[-1])
 
 

@@ -73,7 +73,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
         "line 4: ValueError: [bold]no[/bold]\n"
         "... and 2 more failed lines\n"
         "7 lines out of order by more than the window of 100: line 0, 1, 2, 3, 4, ...\n"
-        "interrupted; 5,000 lines that were not started are in rest\n"
+        "interrupted; not started: 5,000 lines, now in rest\n"
     )
 
 
@@ -81,7 +81,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
     ("not_started", "remaining", "text"),
     [
         (0, None, "interrupted; every line had been started"),
-        (3, None, "interrupted; 3 lines were not started; --remaining FILE would keep them"),
+        (3, None, "interrupted; not started: 3 lines; --remaining FILE would keep them"),
         (None, None, "interrupted; the rest of the stream was not read; --remaining FILE would keep it"),
     ],
 )

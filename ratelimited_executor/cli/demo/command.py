@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 from rich.console import Console
@@ -18,6 +17,9 @@ from ratelimited_executor.cli.demo.report import print_report, print_verdict
 from ratelimited_executor.cli.demo.server_process import serving
 from ratelimited_executor.cli.demo.view import LiveView, PlainView, SilentView, View
 from ratelimited_executor.cli.exits import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
 
 __all__ = ["demonstrate"]
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor.cli.demo.load import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor.cli.demo.load import Delivery
 
 __all__ = ["CONNECTIONS_MAX", "Sender", "send_by_call_later", "send_by_executor"]
 

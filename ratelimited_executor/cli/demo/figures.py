@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor import Rate
-from ratelimited_executor.cli.demo.load import Delivery
 from ratelimited_executor.testing import audit, worst_window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ratelimited_executor.cli.demo.load import Delivery
 
 __all__ = ["Half", "Verdict", "judge", "mean_delays", "per_bin"]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor.cli.demo.generate import DATA_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Delivery", "due_by_priority", "load_deliveries", "stretch"]
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import plotext  # type: ignore[import-untyped]  # ships no types
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor.cli.demo.figures import Half, Verdict, mean_delays, per_bin
-from ratelimited_executor.cli.demo.load import Delivery
 from ratelimited_executor.cli.demo.view import bar, block_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from ratelimited_executor.cli.demo.load import Delivery
 
 __all__ = ["print_report", "print_verdict"]
 
@@ -94,11 +98,11 @@ def _plot(half: Half, *, end: int) -> str:
     figure.title(f"{half.name}: arrivals per 100 ms, at most {max(counts)}")
     places = [(index + 0.5) * PLOT_BIN_S for index in range(len(counts))]
     signal = figure.signal(places, counts, marker="hd")
-    signal.lines(True)
+    signal.lines(active=True)
     figure.draw(signal)
     figure.ruler("x").lim(0, end)
     figure.ruler("x").ticks(list(range(0, end + 1, max(1, end // 10))))
-    top = max(max(counts), 1)
+    top = max(*counts, 1)
     figure.ruler("y").lim(0, top * 1.1)
     figure.ruler("y").ticks([0, top // 2, top])
     drawn = str(figure.build().string(colorless=True))

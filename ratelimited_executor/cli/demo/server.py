@@ -93,7 +93,8 @@ async def _serve() -> None:
     await runner.setup()
     try:
         await web.TCPSite(runner, LOOPBACK, 0).start()
-        print(json.dumps({"port": runner.addresses[0][1]}), flush=True)
+        sys.stdout.write(json.dumps({"port": runner.addresses[0][1]}) + "\n")
+        sys.stdout.flush()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
     finally:
         await runner.cleanup()

@@ -6,11 +6,13 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor.cli.exits import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 __all__ = ["serving"]
 

@@ -1,0 +1,88 @@
+"""One call of the target for one line: what is called, with what, and what it may not do."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor.cli.results import describe_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor import TaskHandle
+    from ratelimited_executor.cli.decoding import Decoder
+    from ratelimited_executor.cli.due_times import DueTimes
+
+__all__ = ["Settings", "TakenLine", "TargetExitError", "call_target"]
+
+
+class TargetExitError(Exception):
+    """The target tried to end the process (``sys.exit``, ``KeyboardInterrupt``); only its line fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How lines are turned into calls.
+
+    Attributes:
+        target: called with one argument for each line.
+        decoder: what a line means.
+        due_times: when it is due.
+        is_ordered: whether lines carry due times or priorities, so that the look-ahead is filled before the start.
+        is_timed: whether lines carry due times.
+        expires: seconds after the due time from which a line is not started any more; None is never.
+        in_threads: run the target in worker threads.
+    """
+
+    target: Callable[[Any], Any]
+    decoder: Decoder
+    due_times: DueTimes
+    is_ordered: bool = False
+    is_timed: bool = False
+    expires: float | None = None
+    in_threads: bool = False
+
+
+class TakenLine:
+    """A line that was taken and has no final state yet."""
+
+    __slots__ = ("behind", "due", "handle", "is_started", "is_withdrawn", "number", "priority", "raw")
+
+    def __init__(self, number: int, raw: bytes, *, due: float, behind: float, priority: int) -> None:
+        self.number = number
+        self.raw = raw
+        self.due = due  # epoch seconds
+        self.behind = behind  # seconds by which it was overdue when it was taken, >= 0
+        self.priority = priority
+        self.handle: TaskHandle[Any] | None = None
+        self.is_started = False
+        self.is_withdrawn = False
+
+
+def call_target(settings: Settings, line: TakenLine) -> object:
+    """Call the target with a line, on the loop or in a worker thread.
+
+    Raises:
+        TargetExitError: if the target tried to end the process.
+        TypeError: if it returned a coroutine in a worker thread.
+    """
+    try:
+        result = settings.target(settings.decoder.argument(line.number, line.raw))
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise TargetExitError(describe_error(error)) from error
+    if not inspect.iscoroutine(result):
+        return result
+    if settings.in_threads:
+        result.close()
+        raise TypeError("the target returned a coroutine; --threads is for plain functions")
+    return _guarded(result)
+
+
+async def _guarded(coroutine: Any) -> object:
+    """Await the target's coroutine; an attempt to end the process fails its own line only."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise TargetExitError(describe_error(error)) from error

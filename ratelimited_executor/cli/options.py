@@ -1,0 +1,65 @@
+"""The options of ``run`` as values, and which of them exclude each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor import Rate
+from ratelimited_executor.cli.exits import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["RunOptions", "check_options"]
+
+UNLIMITED: Final = Rate(math.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The command line of ``run``, each option valid by itself; times in seconds."""
+
+    target: Callable[[Any], Any]
+    input: str = "-"
+    jsonl: bool = False
+    rate: Rate = UNLIMITED
+    over: float | None = None
+    count: int | None = None
+    at_field: str | None = None
+    priority_field: str | None = None
+    window: int = 100_000
+    on_time: bool = False
+    expires: float | None = None
+    concurrency: int = 10_000
+    threads: int | None = None
+    results: str | None = None
+    append: bool = False
+    remaining: str | None = None
+    quiet: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether lines say themselves when they are due or how important they are."""
+        return self.at_field is not None or self.priority_field is not None
+
+
+def check_options(options: RunOptions) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        CommandError: naming them, and why.
+    """
+    if not options.jsonl:
+        for name, value in (("--at-field", options.at_field), ("--priority-field", options.priority_field)):
+            if value is not None:
+                raise CommandError(f"{name} needs --jsonl: plain lines have no fields")
+    if options.over is not None and options.at_field is not None:
+        raise CommandError("--over and --at-field exclude each other: both say when a line is due")
+    if options.rate.is_zero:
+        raise CommandError("--rate 0 would never start a line")
+    if options.results is not None and options.results != "-" and options.results == options.remaining:
+        raise CommandError("--results and --remaining must be different files")
+    if options.remaining == "-":
+        raise CommandError("--remaining must be a file")
