@@ -125,6 +125,8 @@ class Bucket:
 
     def is_waiting(self, position: int) -> bool:
         """Whether the task at ``position`` still waits here."""
+        if position >= len(self.calls):  # the columns were freed, because all of it had gone
+            return False
         call = self.calls[position]
         return call is not None and (self.args[position] is not RECORD or _waits(call, self))
 
@@ -171,6 +173,7 @@ class Bucket:
             for _ in steps:
                 pass
         else:
+            self._late = []  # from now on, so that what is cancelled before the first step asks for no second move
             chores.append(steps)
 
     def _check(self) -> None:

@@ -1,0 +1,75 @@
+"""What the tests of the core share: small real implementations of what the shell provides."""
+
+from __future__ import annotations
+
+import pytest
+
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.records import Options, Record
+from ratelimited_executor._core.states import TaskState
+
+
+class CoreRecord(Record):
+    """A record without a shell."""
+
+    __slots__ = ("_name",)
+
+    def __init__(
+        self,
+        name: str = "task",
+        *,
+        due: float = 0.0,
+        priority: float = 0,
+        rank: TaskClass = TaskClass.OTHER,
+        expires: float | None = None,
+    ) -> None:
+        self._name = name
+        self._due = due
+        self._class = rank
+        self._place = None
+        self._state = TaskState.WAITING
+        self._options = None
+        if priority or expires is not None:
+            self._options = Options(priority=priority, expires=expires)
+            if expires is not None:
+                self._options.deadline = due + expires
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class CountingCalendar:
+    """Stands for the owner of buckets and ready queues: carries out compactions, and counts what has gone."""
+
+    def __init__(self) -> None:
+        from collections import deque
+
+        self.chores: deque = deque()
+        self.gone = 0
+
+    def note_sparse(self, bucket) -> None:
+        bucket.compact_with(self.chores)
+
+    def note_gone(self, place) -> None:
+        self.gone += 1
+
+    def step(self) -> None:
+        """Do one step of the first chore."""
+        if self.chores and next(self.chores[0], self) is self:
+            self.chores.popleft()
+
+
+@pytest.fixture(scope="session")
+def record_class():
+    """The class of a record without a shell."""
+    return CoreRecord
+
+
+@pytest.fixture(scope="session")
+def calendar_class():
+    """The class of a stand-in for a bucket's owner."""
+    return CountingCalendar

@@ -1,0 +1,151 @@
+"""Columns of tasks: handles stay valid through every compaction, and cancelling frees what is held."""
+
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core import buckets
+from ratelimited_executor._core.buckets import RECORD, Bucket, name_of
+
+OPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.booleans()),
+        st.tuples(st.just("record"), st.just(0)),
+        st.tuples(st.just("cancel"), st.integers(0, 10_000)),
+        st.tuples(st.just("cancel again"), st.integers(0, 10_000)),
+        st.tuples(st.just("clear"), st.integers(0, 10_000)),
+        st.tuples(st.just("chore"), st.just(0)),
+    ),
+    max_size=120,
+)
+
+
+@given(ops=OPS, open_at=st.integers(0, 200))
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("step", [3, 1000])
+def test_handles_find_their_task_through_every_compaction(step, ops, open_at, record_class, calendar_class):
+    """Whatever is added, cancelled and compacted, at once or in steps, each place names its own task."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "STEP", step)
+        patch.setattr(buckets, "_SPARE_COUNT", 1)
+        calendar = calendar_class()
+        bucket = Bucket(calendar)
+        waiting: dict[int, tuple] = {}  # place -> what lies there, in order of arrival
+        records: dict[int, object] = {}
+        gone: list[int] = []
+        for index, (action, value) in enumerate(ops):
+            if index == open_at:
+                bucket.opened = True
+            if action == "add":
+                place = bucket.add(float(index), f"call {index}", (index,), f"context {index}" if value else None)
+                waiting[place] = (float(index), f"call {index}", (index,), f"context {index}" if value else None)
+            elif action == "record":
+                record = record_class(due=float(index))
+                bucket.add_record(record)
+                place = bucket.shift + len(bucket.calls) - 1
+                records[place] = record
+                waiting[place] = (float(index), record, RECORD, None)
+            elif action == "cancel" and waiting:
+                place = list(waiting)[value % len(waiting)]
+                del waiting[place]
+                gone.append(place)
+                if place in records:
+                    records[place]._place = None
+                    bucket.cancel_record()
+                else:
+                    assert bucket.cancel(place), index
+            elif action == "cancel again" and gone:
+                place = gone[value % len(gone)]
+                assert place in records or not bucket.cancel(place), index
+            elif action == "clear" and bucket.opened and waiting:
+                at = value % len(waiting)
+                place = list(waiting)[at]
+                if place not in records:
+                    bucket.clear(list(bucket.positions())[at])
+                    del waiting[place]
+                    gone.append(place)
+            elif action == "chore":
+                calendar.step()
+            held = [
+                (
+                    bucket.due_of(at),
+                    bucket.calls[at],
+                    bucket.args[at],
+                    None if bucket.contexts is None else bucket.contexts[at],
+                )
+                for at in bucket.positions()
+            ]
+            assert list(waiting.values()) == held, index
+            assert len(waiting) == bucket.live, index
+            assert len(bucket.calls) == len(bucket.args) == len(bucket.dues), index
+
+
+def test_cancelling_frees_what_the_task_held_at_once(calendar_class):
+    """Callable, arguments and context leave the columns with the cancel, not with the compaction."""
+    bucket = Bucket(calendar_class())
+    place = bucket.add(1.0, print, ("argument",), "context")
+    assert bucket.cancel(place)
+    assert ([None], [None], [None]) == (bucket.calls, bucket.args, bucket.contexts)
+    assert not bucket.cancel(place)
+
+
+def test_columns_shrink_when_most_of_a_small_bucket_is_cancelled(calendar_class):
+    """Of 1,000 places with 900 cancelled, at most twice the survivors and a few are left, at once."""
+    bucket = Bucket(calendar_class())
+    places = [bucket.add(float(index), index, ()) for index in range(1000)]
+    for place in places[100:]:
+        bucket.cancel(place)
+    assert len(bucket.calls) <= 2 * 100 + 65
+    assert [*range(100)] == [bucket.calls[at] for at in bucket.positions()]
+
+
+def test_one_compaction_at_a_time_is_put_off(calendar_class):
+    """However many are cancelled before a chore runs, one chore is enough."""
+    calendar = calendar_class()
+    bucket = Bucket(calendar)
+    count = 3 * buckets.STEP
+    places = [bucket.add(float(index), index, ()) for index in range(count)]
+    for place in places[100:]:
+        bucket.cancel(place)
+    assert 1 == len(calendar.chores)
+    while calendar.chores:
+        calendar.step()
+    assert 100 == len(bucket.calls) == bucket.live
+    assert bucket.cancel(places[50])
+    assert not bucket.cancel(places[150])
+    assert 99 == bucket.live
+
+
+def test_a_discarded_bucket_answers_all_handles(calendar_class):
+    """After its columns were freed, an old handle cancels nothing, and nothing waits at any old position."""
+    bucket = Bucket(calendar_class())
+    place = bucket.add(1.0, print, ())
+    bucket.clear(0)
+    bucket.discard()
+    assert not bucket.cancel(place)
+    assert not bucket.is_waiting(0)
+    assert [] == list(bucket.positions())
+
+
+def test_opened_bucket_is_not_compacted(calendar_class):
+    """Positions of a bucket whose time has come do not move."""
+    calendar = calendar_class()
+    bucket = Bucket(calendar)
+    bucket.opened = True
+    places = [bucket.add(float(index), index, ()) for index in range(1000)]
+    for place in places[1:]:
+        bucket.cancel(place)
+    assert 1000 == len(bucket.calls)
+
+
+def test_names_are_those_of_the_function():
+    """A callable is named by its qualified name, a partial by its function, an object by its type."""
+
+    class Caller:
+        def __call__(self) -> None: ...
+
+    assert "test_names_are_those_of_the_function" == name_of(test_names_are_those_of_the_function)
+    assert "sorted" == name_of(partial(sorted, []))
+    assert name_of(Caller()).endswith("Caller")

@@ -1,0 +1,120 @@
+"""Rates as exact ratios: what is read, what is refused, how they compare."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.rates import Rate
+
+
+@pytest.mark.parametrize(
+    ("text", "per_second"),
+    [
+        ("100/s", Fraction(100)),
+        ("5/min", Fraction(1, 12)),
+        ("5/m", Fraction(1, 12)),
+        ("1000/15min", Fraction(1000, 900)),
+        ("0.5/s", Fraction(1, 2)),
+        ("0.1/s", Fraction(1, 10)),
+        ("1_000/hour", Fraction(1000, 3600)),
+        ("1/day", Fraction(1, 86400)),
+        ("3/2.5s", Fraction(6, 5)),
+        (" 7 / 2 seconds ", Fraction(7, 2)),
+        ("10/100ms", Fraction(100)),
+        ("0/s", Fraction(0)),
+        ("inf/s", None),
+        ("100/S", Fraction(100)),
+    ],
+)
+def test_text_is_read_exactly(text, per_second):
+    """Every spelling stands for one exact ratio."""
+    assert per_second == Rate.parse(text).per_second == Rate.of(text).per_second
+
+
+@pytest.mark.parametrize(
+    "text", ["", "100", "/s", "100/", "100/x", "-1/s", "1e3/s", "nan/s", "1/0s", "5 per minute", "1//s", "inf", "1/s/s"]
+)
+def test_other_text_is_refused(text):
+    """What does not look like a rate raises ValueError."""
+    with pytest.raises(ValueError):
+        Rate.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "per_second"),
+    [
+        (100, 100),
+        (0.1, Fraction(1, 10)),
+        (Fraction(1, 3), Fraction(1, 3)),
+        (Decimal("0.25"), Fraction(1, 4)),
+        (0, 0),
+        (math.inf, None),
+        (Decimal("inf"), None),
+        (Rate(5, per=60), Fraction(1, 12)),
+    ],
+)
+def test_numbers_are_taken_at_their_decimal_value(value, per_second):
+    """A float means what its writer wrote, and an infinite number lifts the limit."""
+    assert per_second == Rate.of(value).per_second
+
+
+@pytest.mark.parametrize("value", [math.nan, -1, -0.5, -math.inf, Decimal("nan"), Fraction(-1, 2)])
+def test_numbers_out_of_range_are_refused_by_name(value):
+    """NaN and negative rates raise ValueError that names the parameter and the remedy."""
+    with pytest.raises(ValueError, match="rate must be .*0 pauses, inf lifts"):
+        Rate.of(value)
+
+
+@pytest.mark.parametrize("value", [None, True, object(), [1], b"1/s", 1j])
+def test_other_types_are_refused_by_name(value):
+    """What is no number raises TypeError that names the parameter."""
+    with pytest.raises(TypeError, match="rate must be a Rate"):
+        Rate.of(value)
+
+
+@pytest.mark.parametrize("per", [0, -1, math.inf, math.nan])
+def test_window_must_be_finite_and_positive(per):
+    """``per`` is a finite number of seconds."""
+    with pytest.raises(ValueError, match="per must be"):
+        Rate(1, per=per)
+
+
+@pytest.mark.parametrize(("permits", "per"), [("1", 1), (1, "1"), (True, 1), (None, 1), (1, None)])
+def test_arguments_must_be_numbers(permits, per):
+    """Texts and booleans are no numbers here."""
+    with pytest.raises(TypeError, match=r"(permits|per) must be a number"):
+        Rate(permits, per=per)
+
+
+@given(st.fractions(min_value=0, max_value=10**6), st.fractions(min_value=Fraction(1, 1000), max_value=10**6))
+def test_ratio_is_exact(permits, per):
+    """Permits over seconds, without rounding; equal arguments make equal rates with equal hashes."""
+    rate = Rate(permits, per=per)
+    assert permits / per == rate.per_second
+    assert rate == Rate(permits, per=per)
+    assert hash(rate) == hash(Rate(permits, per=per))
+    assert (permits, per) == (rate.permits, rate.per)
+    assert (permits == 0) is rate.is_zero
+    assert not rate.is_unlimited
+
+
+def test_windows_of_different_length_are_different_rates():
+    """One a second and sixty a minute are the same speed, and not the same promise."""
+    assert Rate(1) != Rate(60, per=60)
+    assert float(Rate(1)) == float(Rate(60, per=60))
+    assert Rate(1) != 1
+
+
+def test_text_forms():
+    """The representation can be pasted back; the text is short."""
+    assert "Rate(5, per=60)" == repr(Rate(5, per=60))
+    assert "Rate(0.1)" == repr(Rate(0.1))
+    assert "Rate(inf)" == repr(Rate(math.inf))
+    assert ("5/60s", "100/s", "inf/s") == (str(Rate(5, per=60)), str(Rate(100)), str(Rate(math.inf)))
+    assert math.inf == float(Rate(math.inf)) == Rate(math.inf).permits
+    assert Rate(math.inf).is_unlimited
+    assert not Rate(math.inf).is_zero
