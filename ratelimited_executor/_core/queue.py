@@ -14,11 +14,11 @@ unlimited rate has a permit for everybody: each calendar then goes by its own in
 from __future__ import annotations
 
 import math
-from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.calendar import Calendar
+from ratelimited_executor._core.chores import Chores
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import PermitGrid
@@ -89,7 +89,7 @@ class TaskQueue:
         self.plan = SpreadPlan(slack=slack)
         self.pacing = pacing
         self.early = early
-        self.chores: deque[Iterator[None]] = deque()
+        self.chores = Chores()
         self.on_time = Calendar(self.ticks, now, self.chores)
         self.spread = Calendar(self.ticks, now, self.chores)
         self.expiry = ExpiryIndex(timeline)

@@ -104,6 +104,7 @@ class Engine:
             rank=peers.rank,
             report_order_error=self._report_order_error,
         )
+        self.queue.chores.on_added = self.wake
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.running: dict[asyncio.Task[Any], Any] = {}  # task -> its record, (batch, index), or None
         self.holding: set[TaskHandle[Any]] = set()  # permits that somebody holds
