@@ -67,8 +67,12 @@ class Sender:
 async def send_by_executor(load: Sequence[Delivery], sender: Sender, *, rate: int) -> None:
     """Send each delivery when it is due, under the rate, the most important first."""
     async with RateLimitedExecutor("demo", rate=rate) as executor:
-        for delivery in load:
+        handles = [
             executor.schedule(sender.send, delivery, delay=delivery.due, priority=delivery.priority)
+            for delivery in load
+        ]
+        for handle in handles:
+            await handle
 
 
 async def send_by_call_later(load: Sequence[Delivery], sender: Sender) -> None:
