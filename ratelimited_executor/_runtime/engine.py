@@ -424,26 +424,32 @@ class Engine:
         """Run a coroutine as an asyncio task, to its first suspension at once where the interpreter can."""
         if context is self._scratch:
             self._scratch = contextvars.Context()
-        if self.loop.get_task_factory() is not None:
-            task = self.loop.create_task(coroutine, context=context)
-        elif _EAGER:
-            self._is_inside = True
-            try:
-                task = _EagerTask(coroutine, loop=self.loop, context=context, eager_start=True)
-            except (KeyboardInterrupt, SystemExit) as error:
-                self._is_inside = False
-                self.end(owner, TaskState.FAILED, error)
-                raise
+        try:
+            task = self._make_task(coroutine, context)
+        except BaseException as error:  # a coroutine that exits at its first step, or a task factory that refuses
             self._is_inside = False
-            if task.done():
-                self._end_task(owner, task)
-                return
-        else:
-            task = asyncio.Task(coroutine, loop=self.loop, context=context)
+            coroutine.close()
+            self.end(owner, TaskState.FAILED, error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            return
+        self._is_inside = False
+        if task.done():
+            self._end_task(owner, task)
+            return
         self.running[task] = owner
         if owner is not None and type(owner) is not tuple:
             owner._place = task
         task.add_done_callback(self._task_done, context=self.runner.context)
+
+    def _make_task(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> asyncio.Task[Any]:
+        if self.loop.get_task_factory() is not None:
+            return self.loop.create_task(coroutine, context=context)
+        if not _EAGER:
+            return asyncio.Task(coroutine, loop=self.loop, context=context)
+        self._is_inside = True
+        task: asyncio.Task[Any] = _EagerTask(coroutine, loop=self.loop, context=context, eager_start=True)
+        return task
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         owner = self.running.pop(task)
