@@ -135,13 +135,22 @@ class TaskHandle(Record, Generic[T_co]):
         if state is TaskState.DONE:
             return None
         if state is TaskState.CANCELLED:
-            raise asyncio.CancelledError(*(() if self._outcome is None else (self._outcome,)))
+            raise self._make_cancelled_error()
         if state not in FINAL_STATES:
             raise asyncio.InvalidStateError(f"{self.name} is {state.value}")
         if self._callbacks is not None:
             self._callbacks.seen = True
         error: BaseException = self._outcome
         return error
+
+    @property
+    def _cancel_message(self) -> Any:
+        """The argument of :meth:`cancel`; ``asyncio.gather`` reads it."""
+        return self._outcome if self._state is TaskState.CANCELLED else None
+
+    def _make_cancelled_error(self) -> asyncio.CancelledError:
+        """Make what a cancelled task raises; ``asyncio.gather`` calls it."""
+        return asyncio.CancelledError(*(() if self._cancel_message is None else (self._cancel_message,)))
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop of the executor."""
