@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["GRACE_SECONDS", "Closing", "close_all"]
 
 GRACE_SECONDS: Final = 5.0
-_LONG_DRAIN_SECONDS: Final = 5.0  # a drain that will take longer is announced, with the remedy
+_LONG_DRAIN_SECONDS: Final = 60.0  # a drain that will take longer is announced, with the remedy
 
 
 class Closing:

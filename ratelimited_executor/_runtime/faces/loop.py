@@ -41,21 +41,22 @@ class LoopFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine = self._engine if _running_loop() is self._open_loop is not None else self._admit()
+        engine = self._engine
+        if engine is None or _running_loop() is not self._open_loop:
+            engine = self._admit()
         try:
-            when = engine.monotonic() + delay  # type: ignore[union-attr]  # an open loop has an engine
+            when = engine.monotonic() + delay
         except (TypeError, OverflowError):
             when = math.nan
         if not -math.inf < when < math.inf:
             number_of("delay", delay)
-        return _place(engine, when, callback, args, context)  # type: ignore[arg-type]
+        return _place(engine, when, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
         """Call ``callback(*args)`` at the loop time ``when``, as ``loop.call_at`` does; the past is due now."""
-        engine = self._engine if _running_loop() is self._open_loop is not None else self._admit()
-        return _place(engine, number_of("when", when), callback, args, context)  # type: ignore[arg-type]
+        return _place(self._admit(), number_of("when", when), callback, args, context)
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -91,8 +92,20 @@ class LoopFace(ExecutorBase):
 def _place(
     engine: Engine, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Any
 ) -> CallHandle:
-    callable_of("callback", callback)
+    if not callable(callback):
+        callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
     kept: Any = engine.capture() if context is None else (check_context(context),)
+    calendar = engine.queue.on_time
+    if kept is None and when >= calendar.end:
+        # Most calls end here: a bucket that is there, in which no task has context variables. What follows is
+        # Bucket.add, without the call: 0.9 in place of 1.3 microseconds for the whole method.
+        bucket = calendar.bucket_at(when)
+        if bucket is not None and bucket.contexts is None:
+            bucket.dues.append(when)
+            bucket.calls.append(callback)
+            bucket.args.append(args)
+            engine.accepted_count += 1
+            return CallHandle(bucket, bucket.shift + len(bucket.calls) - 1, when)
     bucket, place = engine.queue.on_time.add_call(when, callback, args, kept)
     engine.accepted_count += 1
     if when < engine.armed:
