@@ -48,6 +48,7 @@ class Runner:
         self._compact_count = _COMPACT_COUNT
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._timer_at = math.inf
+        self._call_at = math.inf  # when the loop was to call us: _timer_at, unless that had passed
         self._is_running = False
 
     def arm(self, engine: Engine, when: float) -> None:
@@ -69,8 +70,8 @@ class Runner:
 
     def _on_timer(self) -> None:
         now = self.clock.monotonic()
-        if now - self._timer_at > _BLOCKED_SECONDS and self._timer_at > 0:
-            self.warnings.warn("blocked", "the event loop was blocked for %.1f s", now - self._timer_at)
+        if now - self._call_at > _BLOCKED_SECONDS:
+            self.warnings.warn("blocked", "the event loop was blocked for %.1f s", now - self._call_at)
         self._timer = None
         self._timer_at = math.inf
         self._is_running = True
@@ -117,6 +118,7 @@ class Runner:
         if when == math.inf:
             return
         now = self.clock.monotonic()
+        self._call_at = max(when, now)
         if when <= now:
             self._timer = self.loop.call_soon(self._on_timer, context=self.context)
         else:

@@ -1,0 +1,42 @@
+"""A blocked event loop is reported, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.testing import VirtualEventLoop
+
+
+def blocked(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+
+
+async def test_a_callback_that_blocks_the_loop_is_reported(
+    virtual_loop: VirtualEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By how late the timer was."""
+    async with RateLimitedExecutor("work") as executor:
+        executor.call_later(1, str)
+        virtual_loop.call_later(0.5, virtual_loop.block_for, 3)
+        await asyncio.sleep(5)
+
+    assert ["the event loop was blocked for 2.5 s"] == blocked(caplog)
+
+
+async def test_a_call_due_in_the_past_is_no_blocked_loop(
+    virtual_loop: VirtualEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither is a task that waited for the end of a pause."""
+    async with RateLimitedExecutor("work") as executor:
+        await asyncio.sleep(10)
+        executor.call_at(virtual_loop.time() - 5, str)
+        executor.pause()
+        executor.schedule(str, delay=1)
+        await asyncio.sleep(10)
+        executor.resume()
+        await asyncio.sleep(1)
+
+    assert [] == blocked(caplog)
