@@ -44,6 +44,7 @@ class RepeatingHandle:
         on_error: OnError,
         max_runs: int | None,
         may_overlap: bool,
+        on_time: bool,
         on_end: Callable[[RepeatingHandle], None],
     ) -> None:
         self.name = name
@@ -56,6 +57,7 @@ class RepeatingHandle:
         self._on_error = on_error
         self._max_runs = max_runs
         self._may_overlap = may_overlap
+        self._on_time = on_time  # never spread: it is due more than once an interval, and would miss ticks
         self._on_end = on_end
         self._run_count = 0  # runs that have started
         self._open: set[TaskHandle[Any]] = set()  # occurrences that wait or run
@@ -140,7 +142,7 @@ class RepeatingHandle:
             assert options is not None
             engine.add_wall(handle, wall_due)
         else:
-            engine.add(handle)
+            engine.add(handle, on_time=self._on_time)
 
     def _start(self) -> Any:
         self._run_count += 1
