@@ -185,7 +185,7 @@ class PermitGrid:
         if piece.step == 0:
             return 0
         usable = self.usable(now_ns)
-        first = self._own(max(self._next, piece.floor(now_ns) + 1))
+        first = self._own(max(self._next_once_taken(), piece.floor(now_ns) + 1))
         return usable + max(0, (piece.ceil(end_ns) - 1 - first) // self.peers + 1)
 
     def time_after(self, now_ns: int, count: int) -> int | None:
@@ -195,8 +195,12 @@ class PermitGrid:
             return now_ns
         if self._pieces[-1].step == 0:
             return None
-        first = self._own(max(self._next, self._pieces[-1].floor(now_ns) + 1))
+        first = self._own(max(self._next_once_taken(), self._pieces[-1].floor(now_ns) + 1))
         return self._time_of(first + (count - usable - 1) * self.peers)
+
+    def _next_once_taken(self) -> int:
+        """Return below which number all permits are taken or void, once the first that is usable is taken."""
+        return self._next if self._void_to is None else self._void_to
 
     def _own(self, number: int) -> int:
         """Return the first own permit at or after ``number``."""

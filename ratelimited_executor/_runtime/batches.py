@@ -92,7 +92,7 @@ class BatchHandle(Generic[T]):
         self.name = name
         self.context = context
         self._engine = engine
-        self._parts: dict[BatchSource, Sequence[Any]] = {}  # what waits, and its items by position
+        self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
         self._drawn_count = 0  # how many tasks have been accepted
         self._is_complete = False  # whether no more will be
         self._counts = dict.fromkeys(FINAL_STATES, 0)
@@ -188,8 +188,8 @@ class BatchHandle(Generic[T]):
 
     # For the engine.
 
-    def add_part(self, source: BatchSource, items: Sequence[Any]) -> None:
-        """Take in tasks that have been accepted."""
+    def add_part(self, source: BatchSource, items: Items) -> None:
+        """Take in tasks that have been accepted; ``items`` holds theirs by their index in the whole batch."""
         self._parts[source] = items
         self._drawn_count += source.count
 
@@ -201,7 +201,7 @@ class BatchHandle(Generic[T]):
 
     def take(self, source: BatchSource, position: int) -> tuple[Any]:
         """Return the arguments of a task that starts, and free them here."""
-        item = self._parts[source][position]
+        item = self._parts[source][source.base + position]
         if not source.live:
             del self._parts[source]
         return (item,)

@@ -14,16 +14,18 @@ import contextlib
 import contextvars
 import functools
 import os
-import selectors
 import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    import selectors
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+
     from ratelimited_executor.testing.virtual import VirtualEventLoop
 
 __all__ = ["Hold", "Outstanding", "describe_tasks"]
@@ -149,7 +151,7 @@ def _running_in(worker: threading.Thread) -> str:
     frame = sys._current_frames().get(worker.ident or 0)
     place = "unknown code"
     if frame is not None:
-        place = f"{frame.f_code.co_qualname} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
+        place = f"{frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
     while frame is not None:
         if frame.f_code is type(worker).run.__code__:
             function = frame.f_locals.get("func")
@@ -207,5 +209,5 @@ def _describe_task(task: asyncio.Task[Any]) -> str:
     coroutine: Any = task.get_coro()
     name = getattr(coroutine, "__qualname__", repr(coroutine))
     stack = task.get_stack(limit=1)
-    where = f" at {os.path.basename(stack[-1].f_code.co_filename)}:{stack[-1].f_lineno}" if stack else ""
+    where = f" at {Path(stack[-1].f_code.co_filename).name}:{stack[-1].f_lineno}" if stack else ""
     return f"{task.get_name()}: {name}{where}"

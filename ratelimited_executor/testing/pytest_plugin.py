@@ -14,12 +14,13 @@ This module is imported in every run of pytest, so it imports nothing but pytest
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+
     from ratelimited_executor.testing.auditing import AuditReport
     from ratelimited_executor.testing.clock import VirtualClock
     from ratelimited_executor.testing.running import VirtualLoopFactory
@@ -115,7 +116,7 @@ def virtual_clock(virtual_loop: VirtualEventLoop) -> VirtualClock:
 @pytest.fixture
 def audit() -> Callable[..., AuditReport]:
     """Return :func:`ratelimited_executor.testing.audit`: check the times of starts against a rate."""
-    from ratelimited_executor.testing.auditing import audit as function
+    from ratelimited_executor.testing.auditing import audit as function  # noqa: PLC0415  # the plugin must load fast
 
     return function
 
@@ -171,7 +172,7 @@ def _backend_for(item: pytest.Item) -> tuple[str, dict[str, VirtualLoopFactory]]
 
 
 def _new_factory(item: pytest.Item) -> VirtualLoopFactory:
-    from ratelimited_executor.testing.running import VirtualLoopFactory
+    from ratelimited_executor.testing.running import VirtualLoopFactory  # noqa: PLC0415  # the plugin must load fast
 
     try:
         return VirtualLoopFactory(**_settings(item))
@@ -183,7 +184,7 @@ def _factory_in_use(request: pytest.FixtureRequest) -> VirtualLoopFactory:
     """Return the factory of the loop that an async test runs on."""
     if request.node.get_closest_marker("asyncio") is not None:
         return _backend_for(request.node)[1]["loop_factory"]
-    from ratelimited_executor.testing.running import VirtualLoopFactory
+    from ratelimited_executor.testing.running import VirtualLoopFactory  # noqa: PLC0415  # the plugin must load fast
 
     if "anyio_backend" in request.fixturenames:
         backend = request.getfixturevalue("anyio_backend")

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import functools
 import math
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 from ratelimited_executor.testing.errors import VirtualTimeError
 from ratelimited_executor.testing.virtual import DEFAULT_PATIENCE, RealIOPolicy, VirtualEventLoop, check_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 __all__ = ["VirtualLoopFactory", "run_virtual"]
 

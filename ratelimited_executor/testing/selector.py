@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import selectors
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.testing.errors import DeadlockError, RealIOError, TimeLimitError
 from ratelimited_executor.testing.outstanding import Outstanding, describe_tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from _typeshed import FileDescriptorLike
 
     from ratelimited_executor.testing.clock import VirtualClock

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import math
 import random
 import shlex
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
 from ratelimited_executor.testing.outstanding import Hold, Outstanding
 from ratelimited_executor.testing.selector import VirtualSelector
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections import deque
+    from collections.abc import Callable, Coroutine, Generator
 
 __all__ = ["RealIOPolicy", "VirtualEventLoop"]
 
@@ -72,7 +74,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         self.limit: Final = float(limit)
         self.patience: Final = float(patience)
         self.clock: Final = VirtualClock(start_wall=start_wall)
-        self.random: Final = random.Random(seed)
+        self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self._task_count = 0
         self._outstanding = Outstanding(self)
         selector = VirtualSelector()

@@ -337,7 +337,7 @@ class _Plan:
         due = max(self.due_of(index, count), engine.now()) if self._wall_due is None else self._first
         source = self._source(batch, 1, first=due, gap=0.0)
         source.base = index
-        self._place(engine, batch, source, (item,))
+        self._place(engine, batch, source, {index: item})
 
     def accept(self, engine: Engine, batch: BatchHandle[Any], items: Sequence[Any], start: int, stop: int) -> None:
         """Accept the items of a sequence; those due in the running interval apart from the others."""
@@ -381,7 +381,7 @@ class _Plan:
                 engine.queue.batch_calendar(joined=is_joined).add_scattered(source)
         engine.wake_for(min(dues, default=math.inf))
 
-    def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Sequence[Any]) -> None:
+    def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
         engine.accepted_count += source.count
         batch.add_part(source, items)
         is_joined = source.first < engine.queue.interval_end
