@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from ratelimited_executor._core.states import FINAL_STATES, TaskState
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._runtime.engine import Engine
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchHandle", "BatchSummary", "Outcome"]
 
 T = TypeVar("T")
+Items: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by their index in the batch
 _LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
 
 
