@@ -81,7 +81,7 @@ class TaskQueue:
         early: bool,
         peers: int,
         rank: int,
-        report_order_error: Callable[[Exception], None],
+        report_order_error: Callable[[BaseException], None],
     ) -> None:
         self.timeline = timeline
         self.ticks = _ticks_of(timeline)

@@ -299,12 +299,12 @@ class _Entry:
                 return True
             if other.key[0] < self.key[0]:
                 return False
-        except Exception as error:  # noqa: BLE001  # a comparison is user code: nothing of it may lose a task
+        except BaseException as error:  # noqa: BLE001  # a comparison is user code: nothing of it may lose a task
             self.report(error)
         return self.arrival < other.arrival
 
 
-Report: TypeAlias = "Callable[[Exception], None]"
+Report: TypeAlias = "Callable[[BaseException], None]"
 
 
 class ReadyHeap:
@@ -409,7 +409,7 @@ class ReadyHeap:
         )
         try:
             key: Any = (self._order(view),)
-        except Exception as error:  # noqa: BLE001  # an order is user code: its task goes last, and nothing is lost
+        except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last, and nothing is lost
             self._report(error)
             key = None
         heapq.heappush(self._heap, _Entry(key, rank, self._arrival, source, position, self._report))

@@ -115,6 +115,7 @@ class Engine:
             (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED), 0
         )
         self.on_progress: Callable[[], None] | None = None  # told whenever a task has ended, while somebody drains
+        self._is_changed = False  # whether a task has changed a setting, so that what was decided no longer holds
         self._is_inside = False  # whether a plain function runs at this moment
         self._last_context: weakref.ref[contextvars.Context] | None = None
         self._scratch = contextvars.Context()
@@ -154,7 +155,8 @@ class Engine:
             self.runner.arm(self, due)
 
     def wake(self) -> None:
-        """Ask the runner to look at the queue in this turn of the loop."""
+        """Ask the runner to look at the queue in this turn of the loop, because a setting has changed."""
+        self._is_changed = True
         self.runner.arm(self, -math.inf)
 
     def capture(self) -> contextvars.Context | None:
@@ -256,9 +258,11 @@ class Engine:
         1.1 in place of 4 microseconds a task.
         """
         bucket: Bucket = run.source  # type: ignore[assignment]  # checked by the caller
+        calls = bucket.calls
         count = 0
+        self._is_changed = False
         for position in run.take_each():
-            call = bucket.calls[position]
+            call = calls[position]
             if call is None:
                 continue
             calendar.opened_count -= 1
@@ -283,7 +287,7 @@ class Engine:
                 self._note_hold(call, after - now)
             now = after
             count += 1
-            if now >= stop or count >= _START_COUNT_MAX:
+            if now >= stop or count >= _START_COUNT_MAX or self._is_changed:
                 break
         return now if now < self.queue.end else self.now()
 
@@ -563,7 +567,10 @@ class Engine:
         if self.on_progress is not None:
             self.on_progress()
 
-    def _report_order_error(self, error: Exception) -> None:
+    def _report_order_error(self, error: BaseException) -> None:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            self.loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
+            return
         self.runner.warnings.warn("order", "%s: the order raised %r; the task goes last", self.name, error)
 
     def _tell_handler(self, message: str, error: BaseException) -> None:
@@ -572,6 +579,10 @@ class Engine:
 
 _PAUSE: Final = Rate(0)
 _EagerTask: Final[Any] = asyncio.Task  # untyped: its eager_start is not known to type checkers for 3.11
+
+
+def _leave(error: BaseException) -> None:
+    raise error
 
 
 async def _await(awaitable: Any) -> Any:

@@ -9,7 +9,7 @@ import concurrent.futures
 import contextvars
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FuturesFace"]
 
 T = TypeVar("T")
+_CANCELLED: Final = "CANCELLED"  # as concurrent.futures calls a future that is cancelled while nobody was told
 
 
 class _Future(concurrent.futures.Future[T]):
@@ -52,6 +53,11 @@ class _Future(concurrent.futures.Future[T]):
         if cancelled and self.on_cancel is not None:
             self.on_cancel()
         return cancelled
+
+    def notify_cancel(self) -> None:
+        """Tell ``concurrent.futures.wait`` of a cancellation that no worker thread has told it of."""
+        if self._state == _CANCELLED:
+            self.set_running_or_notify_cancel()
 
     def _check(self, method: str) -> None:
         if not self.done() and threading.get_ident() == self._loop_thread:
@@ -130,6 +136,7 @@ class FuturesFace(concurrent.futures.Executor):
     def _place(self, future: _Future[Any], call: Callable[[], Any]) -> None:
         """Schedule a call; on the loop's thread."""
         if future.cancelled():
+            future.set_running_or_notify_cancel()  # who waits for it learns of its cancellation only so
             return
 
         def run() -> Any:
@@ -152,6 +159,7 @@ class FuturesFace(concurrent.futures.Executor):
 def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
     """Hand the outcome of a task to a future."""
     if future.done():
+        future.notify_cancel()
         if handle.state is TaskState.FAILED:
             handle.exception()  # seen: the future was cancelled
         return

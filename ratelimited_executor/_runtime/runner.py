@@ -82,22 +82,29 @@ class Runner:
             self._set_timer(self._next())
 
     def _run(self, now: float) -> None:
+        """Run each engine whose time has come once; what they ask of each other meanwhile is for the next turn."""
         stop = now + _SLICE_SECONDS
-        again: list[tuple[Engine, float]] = []
+        due: list[Engine] = []
+        while self._next() <= now:
+            due.append(heapq.heappop(self._heap)[2])
+            due[-1].armed = -math.inf  # what it arms until it has run is in the answer that it returns
+        run_count = 0
         try:
-            while self._next() <= now < stop:
-                engine = heapq.heappop(self._heap)[2]
-                engine.armed = -math.inf  # what it arms while it runs is in the answer that it returns
+            for engine in due:
+                if now >= stop:
+                    break
+                run_count += 1
                 wake = -math.inf  # should it leave by an exception, it is run again
                 try:
                     wake = engine.run(stop)
                 finally:
-                    again.append((engine, wake))
+                    engine.armed = math.inf
+                    self.arm(engine, wake)
                 now = self.clock.monotonic()
         finally:
-            for engine, wake in again:
+            for engine in due[run_count:]:
                 engine.armed = math.inf
-                self.arm(engine, wake)
+                self.arm(engine, -math.inf)
 
     def _next(self) -> float:
         """Return when the next engine wants to be run; infinity if none does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
@@ -168,14 +169,17 @@ class TaskFace(ExecutorBase):
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
         def place() -> None:
-            if not future.set_running_or_notify_cancel():
+            if future.cancelled():
+                future.set_running_or_notify_cancel()
                 return
             try:
                 handle: TaskHandle[Any] = self.schedule(fn, *args, **options)
             except Exception as error:  # noqa: BLE001  # it goes to the future, whose owner is in another thread
-                future.set_exception(error)
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
             else:
                 handle.add_done_callback(functools.partial(_copy_outcome, future))
+                future.add_done_callback(functools.partial(_pass_cancel, engine.loop, handle))
 
         engine.loop.call_soon_threadsafe(place)
         return future
@@ -231,11 +235,21 @@ def _refuse(names: dict[str, Any]) -> None:
 
 
 def _copy_outcome(future: concurrent.futures.Future[Any], handle: TaskHandle[Any]) -> None:
+    """Hand the outcome of a task to a future, unless that was cancelled: its task's failure then concerns nobody."""
+    error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
     if handle.cancelled():
-        future.set_exception(concurrent.futures.CancelledError())
+        future.cancel()
+    if not future.set_running_or_notify_cancel():
         return
-    error = handle.exception()
     if error is None:
         future.set_result(handle.result())
     else:
         future.set_exception(error)
+
+
+def _pass_cancel(
+    loop: asyncio.AbstractEventLoop, handle: TaskHandle[Any], future: concurrent.futures.Future[Any]
+) -> None:
+    """Cancel a task whose future was cancelled, in whatever thread."""
+    if future.cancelled() and not handle.done() and not loop.is_closed():
+        loop.call_soon_threadsafe(handle.cancel)
