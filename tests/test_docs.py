@@ -68,6 +68,23 @@ def test_python_block_runs_and_prints_what_it_says(
         assert printed == output
 
 
+def test_example_in_the_readme_does_what_its_comments_say(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each message is sent once, in order of importance, and the call comes in its time."""
+    monkeypatch.setattr(asyncio, "run", run_virtual)
+    (example,) = blocks("python", [ROOT / "README.md"])
+
+    exec(compile(example.values[2], "README.md", "exec"), {})
+
+    assert capsys.readouterr().out.splitlines() == [
+        "sent password reset",
+        "sent hello",
+        "sent world",
+        "half a minute later",
+    ]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file, and every fragment a heading of it."""
