@@ -139,8 +139,8 @@ class Calendar:
     def join(self) -> None:
         """Put the task that was just added to :meth:`joined` in due order."""
         assert self._current is not None
-        bucket: Bucket = self._current.source  # type: ignore[assignment]
-        self._current.order.add(len(bucket.calls) - 1)  # type: ignore[attr-defined]
+        bucket: Bucket = self._current.source  # type: ignore[assignment]  # it is a bucket's stream
+        self._current.order.add(len(bucket.calls) - 1)  # type: ignore[attr-defined]  # so it has an order that grows
         self.opened_count += 1
 
     def add_record(self, record: Record) -> None:
