@@ -1,0 +1,117 @@
+"""The public names: sorted, importable, documented, and the same for the type checker as at run time."""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ratelimited_executor
+
+PACKAGE = Path(ratelimited_executor.__file__).parent
+SOURCE = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
+
+
+def _names_for_the_type_checker() -> dict[str, str]:
+    """Return the names imported under TYPE_CHECKING, and from where."""
+    found: dict[str, str] = {}
+    for node in ast.parse(SOURCE).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for statement in node.body:
+                assert isinstance(statement, ast.ImportFrom), ast.unparse(statement)
+                for alias in statement.names:
+                    if alias.asname is not None:
+                        assert alias.asname == alias.name
+                        found[alias.name] = str(statement.module)
+    return found
+
+
+def test_public_names_are_sorted() -> None:
+    """``__all__`` is sorted, holds no name twice and nothing private."""
+    names = ratelimited_executor.__all__
+
+    assert sorted(set(names)) == names
+    assert [] == [name for name in names if name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", ratelimited_executor.__all__)
+def test_public_name_can_be_imported(name: str) -> None:
+    """Each name resolves, once and for all, to the thing of that name."""
+    value = getattr(ratelimited_executor, name)
+
+    assert value is getattr(ratelimited_executor, name)
+    assert name == value.__name__
+
+
+@pytest.mark.parametrize("name", ratelimited_executor.__all__)
+def test_public_name_is_documented(name: str) -> None:
+    """Each public class and function says what it is, and so does each public method and property."""
+    value = getattr(ratelimited_executor, name)
+    missing = [] if _has_docstring(value) else [name]
+    if inspect.isclass(value):
+        for owner in value.__mro__:
+            if owner.__module__.startswith("ratelimited_executor"):
+                missing += [
+                    f"{owner.__name__}.{key}"
+                    for key, member in vars(owner).items()
+                    if not key.startswith("_")
+                    and (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
+                    and not _has_docstring(member)
+                    and not any(_has_docstring(getattr(base, key, None)) for base in owner.__mro__[1:])
+                ]
+
+    assert [] == missing
+
+
+def _has_docstring(value: Any) -> bool:
+    return bool((getattr(value, "__doc__", None) or "").strip())
+
+
+def test_lazy_names_agree_with_the_type_checker() -> None:
+    """What a type checker sees is what is imported on first use, from the same modules."""
+    lazy = {name: f"ratelimited_executor.{module}" for name, module in ratelimited_executor._MODULE_OF.items()}
+
+    assert _names_for_the_type_checker() == lazy
+    assert sorted(lazy) == ratelimited_executor.__all__
+
+
+@pytest.mark.parametrize("name", ratelimited_executor.__all__)
+def test_public_name_is_in_the_list_of_its_module(name: str) -> None:
+    """The module that a name comes from exports it, too."""
+    module = importlib.import_module(f"ratelimited_executor.{ratelimited_executor._MODULE_OF[name]}")
+
+    assert name in module.__all__
+
+
+def test_members_of_enumerations_are_upper_case() -> None:
+    """Every public enumeration is written as a reader expects."""
+    for name in ratelimited_executor.__all__:
+        value = getattr(ratelimited_executor, name)
+        if inspect.isclass(value) and issubclass(value, Enum):
+            assert all(member.name.isupper() for member in value), name
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    """A misspelt name fails as in any module, and ``dir`` shows all that there is."""
+    with pytest.raises(AttributeError, match="no attribute 'RateLimitedExecuter'"):
+        _ = ratelimited_executor.RateLimitedExecuter  # type: ignore[attr-defined]  # that is the point
+    assert set(ratelimited_executor.__all__) <= set(dir(ratelimited_executor))
+
+
+def test_import_loads_nothing_else() -> None:
+    """``import ratelimited_executor`` alone brings in neither asyncio nor anyio: pytest pays for it in every run."""
+    code = "import sys; import ratelimited_executor; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(PACKAGE.parent)]}; {code}"], capture_output=True, text=True, check=True).stdout.split()
+
+    assert ["ratelimited_executor"] == [name for name in loaded if name.startswith("ratelimited_executor")]
+    assert [] == [name for name in loaded if name in ("asyncio", "anyio", "logging")]
+
+
+def test_package_is_marked_as_typed() -> None:
+    """Type checkers use the annotations only if ``py.typed`` is there."""
+    assert (PACKAGE / "py.typed").is_file()

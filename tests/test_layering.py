@@ -1,0 +1,134 @@
+"""Imports point down only: apps, adapters, shell, contracts, core.
+
+``testing`` stands on the core's values and the contracts alone, except for the executor that a user brings along.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ratelimited_executor
+
+PACKAGE = Path(ratelimited_executor.__file__).parent
+MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+ROOT = "ratelimited_executor"
+
+# Arithmetic, containers and words: nothing that reads a clock, draws a number, logs, waits or touches the world.
+CORE_MAY_USE = {
+    "__future__", "abc", "array", "bisect", "collections", "collections.abc", "dataclasses", "decimal", "enum",
+    "fractions", "functools", "heapq", "itertools", "math", "operator", "re", "typing",
+}  # fmt: skip
+FOR_TYPES_ONLY = {"contextvars"}  # a value that the core only carries
+
+# What a layer may import of the package, as prefixes of module names.
+MAY_IMPORT = {
+    "_core": ["_core", "exceptions"],
+    "exceptions.py": [],
+    "abc.py": ["_core", "exceptions"],
+    "typing.py": ["_core"],
+    "peers": ["_core", "abc", "exceptions"],
+    "_runtime": ["_runtime", "_core", "abc", "exceptions", "typing", "peers.static"],
+    "testing": ["testing", "_core", "abc", "exceptions"],
+    "cli": [""],
+    "__init__.py": [""],
+    "__main__.py": ["cli"],
+}
+
+
+def _imports(module: str, *, at_run_time: bool) -> Iterator[tuple[str, int]]:
+    """Walk the modules that a module imports, and the lines; those under TYPE_CHECKING only if not at run time."""
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    package = [ROOT, *module.split("/")[:-1]]
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            if not at_run_time:
+                pending.extend(node.body)
+            pending.extend(node.orelse)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            yield ".".join([*base, *([node.module] if node.module else [])]), node.lineno
+        else:
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def _own(name: str) -> str | None:
+    """Return a module's name within the package; None if it is of somebody else."""
+    return None if name.split(".")[0] != ROOT else name.removeprefix(ROOT).removeprefix(".")
+
+
+def test_modules_are_found() -> None:
+    """The walk below sees the package, and every part of it has a rule."""
+    assert len(MODULES) > 40
+    assert {module.split("/")[0] for module in MODULES} <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("_core/")])
+def test_core_imports_only_value_tools(module: str) -> None:
+    """The core reads no clock, draws no number, logs nothing and never waits."""
+    at_run_time = {name for name, _ in _imports(module, at_run_time=True) if _own(name) is None}
+    for_types = {name for name, _ in _imports(module, at_run_time=False) if _own(name) is None}
+
+    assert set() == at_run_time - CORE_MAY_USE
+    assert set() == for_types - CORE_MAY_USE - FOR_TYPES_ONLY
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down_only(module: str) -> None:
+    """A layer knows what lies below it, and nothing of what lies above; for the type checker, too."""
+    allowed = MAY_IMPORT[module.split("/")[0]]
+    wrong = [
+        f"{module}:{line} imports {name}"
+        for name, line in _imports(module, at_run_time=False)
+        if (own := _own(name)) is not None
+        and not any(prefix == "" or own == prefix or own.startswith(f"{prefix}.") for prefix in allowed)
+    ]
+
+    assert [] == wrong
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(("cli/", "testing/"))])
+def test_library_needs_only_anyio(module: str) -> None:
+    """Outside the command line and the test kit, an import at module level is the standard library, anyio or our own."""
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    inside = {id(node) for function in ast.walk(tree) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in ast.walk(function)}
+    lines = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in inside}
+    wrong = {
+        name
+        for name, line in _imports(module, at_run_time=True)
+        if line in lines and name.split(".")[0] not in {*sys.stdlib_module_names, "anyio", ROOT}
+    }
+
+    assert set() == wrong
+
+
+def test_one_module_reads_the_time() -> None:
+    """Only ``_runtime/clock.py`` imports ``time`` or ``datetime.now``; all others are handed a clock."""
+    readers = {
+        module
+        for module in MODULES
+        if module.startswith(("_core/", "_runtime/", "peers/"))
+        for name, _ in _imports(module, at_run_time=False)
+        if name == "time"
+    }
+
+    assert {"_runtime/clock.py"} == readers
+
+
+def test_shell_draws_no_random_numbers() -> None:
+    """Nothing of the executor depends on chance, so that a run in virtual time can be repeated."""
+    wrong = {
+        module
+        for module in MODULES
+        if not module.startswith(("cli/", "testing/"))
+        for name, _ in _imports(module, at_run_time=False)
+        if name in ("random", "secrets", "uuid")
+    }
+
+    assert set() == wrong
