@@ -88,10 +88,12 @@ class BatchHandle(Generic[T]):
         name: str,
         keep_results: bool,
         context: contextvars.Context | None,
+        own_context: bool,
     ) -> None:
         self.call = call
         self.name = name
         self.context = context
+        self.own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
         self._engine = engine
         self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
         self._drawn_count = 0  # how many tasks have been accepted

@@ -367,7 +367,7 @@ class Engine:
             return False
         self.queue.spend(calendar, due, now)
         self.started_count += 1
-        self._launch(owner, handle.call, args, handle.context)
+        self._launch(owner, handle.call, args, handle.context, own=handle.own_context)
         return True
 
     def _launch(

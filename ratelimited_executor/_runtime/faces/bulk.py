@@ -7,6 +7,8 @@ import math
 from array import array
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.batches import BatchSource
@@ -152,7 +154,7 @@ class BulkFace(TaskFace):
         ordered: bool = ...,
         priority: float = ...,
     ) -> AsyncIterator[T]: ...
-    async def map(
+    def map(
         self,
         fn: Callable[[Any], Any],
         items: Iterable[Any] | AsyncIterable[Any],
@@ -169,35 +171,60 @@ class BulkFace(TaskFace):
             limit: how many calls wait, run or have results that were not taken yet, at most.
             ordered: whether results come in the order of the items, or as they end.
             priority: a larger one is more important.
+
+        Raises:
+            TypeError: if ``fn`` is not callable, or ``items`` cannot be iterated.
+            RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
+        self._admit(0)
         callable_of("fn", fn)
         count_of("limit", limit, least=1)
-        open_handles: deque[TaskHandle[Any]] = deque()
-        source = _async(items)
+        make_options(priority=priority)
+        if not isinstance(items, (Iterable, AsyncIterable)):
+            raise TypeError(f"items must be an iterable or async iterable, got {items!r}")
+        return self._map(partial(self.submit, fn, priority=priority), items, limit=limit, ordered=ordered)
+
+    async def _map(
+        self,
+        submit: Callable[[Any], TaskHandle[Any]],
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        limit: int,
+        ordered: bool,
+    ) -> AsyncIterator[Any]:
+        """Draw, submit and yield; an async source is awaited beside the calls, so that a slow one delays no result."""
+        handles: deque[TaskHandle[Any]] = deque()
+        source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
+        is_async = isinstance(items, AsyncIterable)
+        drawing: asyncio.Future[Any] | None = None
         is_drawn = False
         try:
             while True:
-                while not is_drawn and len(open_handles) < limit:
+                if not is_async:
+                    handles.extend(map(submit, islice(source, limit - len(handles))))
+                elif drawing is None and not is_drawn and len(handles) < limit:
+                    drawing = asyncio.ensure_future(anext(source))
+                awaited: list[Any] = [
+                    *islice(handles, 1 if ordered else None),
+                    *(() if drawing is None else (drawing,)),
+                ]
+                if not awaited:
+                    return
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                if drawing is not None and drawing.done():
+                    drawn, drawing = drawing, None
                     try:
-                        item = await anext(source)
+                        handles.append(submit(drawn.result()))
                     except StopAsyncIteration:
                         is_drawn = True
-                    else:
-                        open_handles.append(self.submit(fn, item, priority=priority))
-                    if not ordered and any(handle.done() for handle in open_handles):
-                        break
-                if not open_handles:
-                    return
-                if ordered:
-                    await asyncio.wait([open_handles[0]])  # type: ignore[type-var]  # a future in all but name
-                    handle = open_handles.popleft()
-                else:
-                    await asyncio.wait(open_handles, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]  # a future in all but name
-                    handle = next(handle for handle in open_handles if handle.done())
-                    open_handles.remove(handle)
-                yield handle.result()
+                handle = next((one for one in islice(handles, 1 if ordered else None) if one.done()), None)
+                if handle is not None:
+                    handles.remove(handle)
+                    yield handle.result()
         finally:
-            for handle in open_handles:
+            if drawing is not None:
+                drawing.cancel()
+            for handle in handles:
                 handle.cancel()
 
     @overload
@@ -277,7 +304,8 @@ class BulkFace(TaskFace):
         self, engine: Engine, fn: Any, name: str | None, *, results: bool, context: contextvars.Context | None
     ) -> BatchHandle[Any]:
         kept = engine.capture() if context is None else context
-        return BatchHandle(engine, fn, name=name or name_of(fn), keep_results=results, context=kept)
+        own = context is not None
+        return BatchHandle(engine, fn, name=name or name_of(fn), keep_results=results, context=kept, own_context=own)
 
     def _feed(
         self, engine: Engine, batch: BatchHandle[Any], items: AsyncIterator[Any], plan: _Plan, count: int | None
