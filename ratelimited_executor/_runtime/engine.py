@@ -303,6 +303,7 @@ class Engine:
             self.queue.spend(calendar, record._due, now)
             name_source: Any = record._call
             self._start_record(record, now)
+            del record, item  # as in _launch
         elif isinstance(source, Bucket):
             self.queue.spend(calendar, source.dues[item], now)
             name_source = source.calls[item]
@@ -342,6 +343,7 @@ class Engine:
             self._launch(
                 record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout
             )
+        del record  # as in _launch
 
     def _start_call(self, bucket: Bucket, position: int) -> None:
         call, args = bucket.calls[position], bucket.args[position]
@@ -394,6 +396,7 @@ class Engine:
         else:
             self._is_inside = False
             self._end_returned(owner, call, result, context, run_timeout)
+        del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
 
     def _end_raised(self, owner: Any, error: BaseException) -> None:
         """End a call that raised; what ends the program is recorded, and goes on its way."""
