@@ -418,6 +418,7 @@ class Engine:
             if run_timeout is not None:
                 coroutine = with_timeout(coroutine, run_timeout, name_of(call))
             self._run_task(owner, coroutine, context)
+            owner = None  # as in _launch
         elif run_timeout is not None:
             self.end(owner, TaskState.FAILED, _run_timeout_error(call))
         elif owner is None and self.on_progress is None:
@@ -443,6 +444,7 @@ class Engine:
         self._is_inside = False
         if task.done():
             self._end_task(owner, task)
+            del owner, task  # as in _launch
             return
         self.running[task] = owner
         if owner is not None and type(owner) is not tuple:
