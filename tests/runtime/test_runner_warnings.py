@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor.testing import VirtualEventLoop
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever level a program that ran in this process before has set."""
+    caplog.set_level(logging.WARNING, logger="ratelimited_executor")
 
 
 def blocked(caplog: pytest.LogCaptureFixture) -> list[str]:
