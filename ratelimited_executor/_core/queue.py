@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.calendar import Calendar
 from ratelimited_executor._core.chores import Chores
+from ratelimited_executor._core.due_order import RUN_COUNT
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import PermitGrid
@@ -104,6 +105,7 @@ class TaskQueue:
         self._usable_until = 0.0  # loop time until which they may be taken
         self._report_order_error = report_order_error
         self._rekeying: list[tuple[Calendar, Ready]] = []  # ready queues in an old order, being emptied
+        self._is_interim = False  # whether a heap keeps the default order, because another came before
         self.order: Order = default_order
         if order is not default_order:
             self.set_order(order)
@@ -161,6 +163,8 @@ class TaskQueue:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
         if self._rekeying:
             self.rekey()
+        elif self._is_interim and self.on_time.ready.head() is None is self.spread.ready.head():
+            self.set_order(default_order)
         steps = self.on_time.pull(now, _PULL_STEPS)
         steps = self.spread.pull(self.interval_end if self.early else now, steps)
         for calendar in (self.on_time, self.spread):
@@ -209,7 +213,7 @@ class TaskQueue:
             self._permit_count -= 1
             self.grid.take()
         if calendar is self.spread:
-            self.plan.started(due=due, now=now, left=calendar.opened_count + self._later_count)
+            self.plan.started(due=-math.inf if self.early else due, now=now, left=calendar.opened_count + self._later_count)
 
     def next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.
@@ -254,13 +258,22 @@ class TaskQueue:
         self._permit_count = 0
 
     def set_order(self, order: Order) -> None:
-        """Start by another order from now on; what is ready is re-keyed once, in slices."""
+        """Start by another order from now on; what is ready is re-keyed once, in slices.
+
+        The queues of the default order must be filled in due order. What another order has mixed up goes through a heap
+        once more, until nothing is ready.
+        """
+        calendars = (self.on_time, self.spread)
+        is_mixed = bool(self._rekeying) or any(
+            isinstance(calendar.ready, ReadyHeap) and calendar.ready.head() is not None for calendar in calendars
+        )
         self.order = order
-        for calendar in (self.on_time, self.spread):
+        self._is_interim = order is default_order and is_mixed
+        for calendar in calendars:
             self._rekeying.append((calendar, calendar.ready))
-            if order is default_order:
+            if order is default_order and not is_mixed:
                 calendar.ready = ReadyQueues(calendar)
-                calendar.take_count_max = 4096
+                calendar.take_count_max = RUN_COUNT
             else:
                 calendar.ready = ReadyHeap(
                     calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error

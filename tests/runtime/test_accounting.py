@@ -287,9 +287,15 @@ class Accounting(RuleBasedStateMachine):
     def look(self, at):
         """Ask for explanation and backlog, which must change nothing."""
         handle = self.handles[at % len(self.handles)]
-        before = self.executor.statistics()
-        self.do(lambda: (self.executor.explain(handle), self.executor.backlog_seconds(), repr(handle)))
-        assert before.accepted == self.executor.statistics().accepted
+
+        def ask():
+            before = self.executor.statistics()
+            self.executor.explain(handle), self.executor.backlog_seconds(), repr(handle)
+            assert (before.accepted, before.waiting) == (
+                self.executor.statistics().accepted, self.executor.statistics().waiting,
+            )
+
+        self.do(ask)
 
     @invariant()
     def closes(self):

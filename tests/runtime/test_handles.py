@@ -349,6 +349,7 @@ async def test_a_call_may_cancel_itself(virtual_clock, account):
         box = []
 
         async def suicidal():
+            await asyncio.sleep(0)
             box[0].cancel()
             await asyncio.sleep(10)
 
