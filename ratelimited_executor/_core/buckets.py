@@ -201,9 +201,12 @@ class Bucket:
 
 
 def name_of(call: Any) -> str:
-    """Return the qualified name of a callable, of the one inside a partial, or its type's."""
-    call = getattr(call, "func", call)
-    return getattr(call, "__qualname__", None) or type(call).__qualname__
+    """Return the qualified name of a callable, of the one inside a partial, or its type's; never fails."""
+    try:
+        name = getattr(getattr(call, "func", call), "__qualname__", None)
+    except Exception:  # noqa: BLE001  # a proxy may raise anything for an attribute, and a name is not worth a task
+        name = None
+    return name if isinstance(name, str) else type(call).__qualname__
 
 
 def _waits(record: Record, bucket: Bucket) -> bool:
