@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from contextvars import Context
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.timeline import NS, Timeline
@@ -44,7 +45,8 @@ class Runner:
         self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
-        self._heap: list[tuple[float, int, Engine]] = []  # (when, id, engine); stale unless engine.armed is when
+        self._heap: list[tuple[float, int, Engine]] = []  # (when, number, engine); stale unless engine.armed is when
+        self._numbers = count()  # of entries of the heap: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._timer_at = math.inf
@@ -56,7 +58,7 @@ class Runner:
         if when >= engine.armed:
             return
         engine.armed = when
-        heapq.heappush(self._heap, (when, id(engine), engine))
+        heapq.heappush(self._heap, (when, next(self._numbers), engine))
         if not self._is_running and when < self._timer_at:
             self._set_timer(when)
 
