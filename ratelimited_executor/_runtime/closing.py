@@ -8,6 +8,7 @@ place). Cutting short cancels what waits, cancels the coroutines that run, and w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -69,8 +70,8 @@ class Closing:
             return
         self.is_begun = True
         engine = self.engine
-        if engine is None:
-            self._close()
+        if engine is None or engine.loop.is_closed():
+            self._close()  # nothing has begun, or nothing will ever go on
             return
         self._on_begin()
         engine.on_progress = self._progress.set
@@ -95,15 +96,19 @@ class Closing:
         """
         if self._task is None or self.is_closed:
             return
-        if self.engine is not None and asyncio.current_task() in self.engine.running:
+        await self.refuse_own_task()
+        await _wait_for([self])
+
+    async def refuse_own_task(self) -> None:
+        """Raise in a task of the executor itself, or where a permit of it is held."""
+        engine = self.engine
+        if engine is None:
+            return
+        if engine.is_inside:
+            await asyncio.sleep(0)  # a task that was started eagerly is known as running once it has suspended
+        current = asyncio.current_task()
+        if current in engine.running or current in engine.holding.values():
             raise RuntimeError(f"a task of {self.name} cannot wait for the executor's end: it would wait for itself")
-        try:
-            await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            self.cut()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([self._task])
-            raise
 
     async def _run(self, engine: Engine, timeout: float | None) -> None:
         try:
@@ -174,16 +179,29 @@ async def close_all(closings: Sequence[Closing]) -> None:
     """Close several executors side by side; to be cancelled here cuts all of them short."""
     for closing in closings:
         closing.begin()
+    for closing in closings:
+        await closing.refuse_own_task()
+    await _wait_for(closings)
+
+
+async def _wait_for(closings: Sequence[Closing]) -> None:
+    """Wait until all are closed; when cancelled, cut all short, and raise once they are closed."""
+    tasks = [closing._task for closing in closings if closing._task is not None]
+    if not tasks:
+        return
     try:
-        for closing in closings:
-            await closing.wait()
+        await asyncio.wait(tasks)
     except asyncio.CancelledError:
         for closing in closings:
             closing.cut()
         with anyio.CancelScope(shield=True):
-            for closing in closings:
-                await closing.wait()
+            while not all(task.done() for task in tasks):  # within GRACE_SECONDS, however often we are cancelled
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait(tasks)
         raise
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 def _is_idle(engine: Engine) -> bool:

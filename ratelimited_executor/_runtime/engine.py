@@ -107,7 +107,7 @@ class Engine:
         self.queue.chores.on_added = self.wake
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.running: dict[asyncio.Task[Any], Any] = {}  # task -> its record, (batch, index), or None
-        self.holding: set[TaskHandle[Any]] = set()  # permits that somebody holds
+        self.holding: dict[TaskHandle[Any], asyncio.Task[Any] | None] = {}  # permits that somebody holds, and who
         self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
         self.accepted_count = 0
         self.started_count = 0
@@ -325,9 +325,9 @@ class Engine:
         record._outcome = record._context = None
         self.started_count += 1
         if call is HOLD:
-            self.holding.add(record)
-            if not args[0].done():
-                args[0].set_result(None)
+            granted, self.holding[record] = args
+            if not granted.done():
+                granted.set_result(None)
             return
         own = options is not None and options.own_context
         if options is not None and options.in_thread:
@@ -476,7 +476,7 @@ class Engine:
 
     def release(self, record: TaskHandle[Any], state: TaskState, outcome: Any) -> None:
         """End a permit that somebody held."""
-        self.holding.discard(record)
+        self.holding.pop(record, None)
         self.end(record, state, outcome)
         if self.max_concurrency is not None:
             self.wake()
@@ -530,6 +530,12 @@ class Engine:
         self.rate = rate
         self._apply_rate()
 
+    def set_max_concurrency(self, count: int | None) -> None:
+        """Put a limit in force for what starts from now on."""
+        self.max_concurrency = count
+        self.wake()
+        self._progress()
+
     def set_paused(self, *, is_paused: bool) -> None:
         """Stop starting, or go on."""
         self.is_paused = is_paused
@@ -546,6 +552,11 @@ class Engine:
         """Count the tasks that wait: O(1)."""
         cancelled_calls = self.queue.on_time.cancelled_count + self.queue.spread.cancelled_count
         return self.accepted_count - sum(self.ended_counts.values()) - cancelled_calls - self.running_count()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a plain function, or the first step of a coroutine, runs at this moment."""
+        return self._is_inside
 
     def running_count(self) -> int:
         """Count the tasks that run."""

@@ -50,7 +50,13 @@ class Permit:
         if options is not None and options.expires is not None:
             options.deadline = now + options.expires
         record: TaskHandle[Any] = TaskHandle(
-            engine, HOLD, (granted,), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
+            engine,
+            HOLD,
+            (granted, asyncio.current_task()),
+            due=now,
+            rank=TaskClass.IMMEDIATE,
+            context=None,
+            options=options,
         )
         self._record = record
         record.add_done_callback(lambda handle: _fail(granted, handle))

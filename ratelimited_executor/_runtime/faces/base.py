@@ -220,8 +220,7 @@ class ExecutorBase:
     def max_concurrency(self, count: int | None) -> None:
         self._max_concurrency = None if count is None else count_of("max_concurrency", count)
         if self._engine is not None:
-            self._engine.max_concurrency = self._max_concurrency
-            self._engine.wake()
+            self._engine.set_max_concurrency(self._max_concurrency)
 
     @property
     def is_paused(self) -> bool:

@@ -1,0 +1,1015 @@
+"""Closing: drained at due times or cut short, in bounded time, with everything accounted for and everybody told."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, ExecutorStoppedError, RateLimitedExecutor, TaskState
+
+DONE, CANCELLED = TaskState.DONE, TaskState.CANCELLED
+GRACE = 5.0  # seconds for which a coroutine that swallows its cancellation is waited for
+
+
+@pytest.fixture(autouse=True)
+def quiet_log(caplog):
+    """Collect what the library logs, from information upwards."""
+    caplog.set_level(logging.INFO, "ratelimited_executor")
+
+
+def warnings(caplog) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+
+
+async def sleep_for(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+async def swallow(seconds: float) -> str:
+    """Sleep, whatever anybody says."""
+    end = asyncio.get_running_loop().time() + seconds
+    while (left := end - asyncio.get_running_loop().time()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            pass
+    return "unmoved"
+
+
+def stamp(log: list) -> None:
+    log.append(asyncio.get_running_loop().time())
+
+
+# Left normally.
+
+
+async def test_leaving_runs_everything_at_its_due_time(virtual_clock, caplog, account):
+    """What was accepted runs when it would have run, and the block ends with the last of it."""
+    calls, tasks, items = [], [], []
+    async with RateLimitedExecutor("x") as executor:
+        for seconds in (2, 7.5, 30):
+            executor.call_later(seconds, stamp, calls)
+        handles = [executor.schedule(stamp, tasks, delay=seconds) for seconds in (0, 4, 12)]
+        batch = executor.schedule_many(lambda _: stamp(items), range(3), over=9)
+        executor.execute(stamp, tasks)
+    assert [2, 7.5, 30] == calls
+    assert all(due <= at < due + 1 for due, at in zip((0, 0, 4, 12), tasks, strict=True)), tasks
+    assert all(due <= at < due + 1 for due, at in zip((0, 3, 6), items, strict=True)), items
+    assert [DONE] * 3 == [handle.state for handle in handles]
+    assert batch.summary.done == 3
+    assert 30 == virtual_clock.monotonic()
+    assert [] == warnings(caplog)
+    account(executor)
+
+
+async def test_leaving_keeps_the_rate(virtual_clock, audit):
+    """A drain is no reason to start faster."""
+    log = []
+    async with RateLimitedExecutor("x", rate=10) as executor:
+        for _ in range(95):
+            executor.submit(stamp, log)
+    assert 95 == len(log)
+    assert audit(log, 10).ok
+    assert log[-1] == pytest.approx(9.4, abs=0.1)
+
+
+async def test_leaving_waits_for_what_runs(virtual_clock):
+    """A coroutine that runs is drained like one that waits."""
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.submit(sleep_for, 40)
+        await asyncio.sleep(1)
+    assert ("slept", 40) == (handle.result(), virtual_clock.monotonic())
+
+
+async def test_leaving_waits_for_a_held_permit(virtual_clock):
+    """The body of a permit is a running task."""
+    log = []
+
+    async def body(executor):
+        async with executor.permit():
+            await asyncio.sleep(10)
+            log.append("left")
+
+    async with RateLimitedExecutor("x") as executor:
+        task = asyncio.create_task(body(executor))
+        await asyncio.sleep(1)
+    assert (["left"], 10) == (log, virtual_clock.monotonic())
+    await task
+
+
+async def test_leaving_an_idle_executor_takes_no_time(virtual_clock, caplog):
+    """With nothing to drain there is nothing to wait for, and nothing to say."""
+    async with RateLimitedExecutor("x", rate=0):
+        pass
+    assert 0 == virtual_clock.monotonic()
+    assert [] == caplog.messages
+
+
+async def test_leaving_stops_repeating_tasks(virtual_clock, caplog):
+    """A repeating task does not hold the shutdown: it is cancelled, and its run in progress finishes."""
+    log = []
+
+    async def run():
+        await asyncio.sleep(0.4)
+        log.append(asyncio.get_running_loop().time())
+
+    async with RateLimitedExecutor("x") as executor:
+        every = executor.schedule_at_fixed_rate(run, period=10)
+        await asyncio.sleep(20.1)
+    assert [0.4, 10.4, 20.4] == pytest.approx(log)
+    assert every.cancelled()
+    assert 20.4 == pytest.approx(virtual_clock.monotonic())
+    assert [] == warnings(caplog)
+    with pytest.raises(asyncio.CancelledError):
+        await every
+
+
+@pytest.mark.parametrize("kind", ["fixed rate", "fixed delay", "cron"])
+async def test_leaving_does_not_wait_for_a_repetition(virtual_clock, kind):
+    """Every kind of repetition ends when closing begins, with no task left."""
+    async with RateLimitedExecutor("x") as executor:
+        if kind == "fixed rate":
+            every = executor.schedule_at_fixed_rate(int, period=60, initial_delay=60)
+        elif kind == "fixed delay":
+            every = executor.schedule_with_fixed_delay(int, delay=60, initial_delay=60)
+        else:
+            every = executor.schedule_cron("0 0 1 1 *", int)
+        await asyncio.sleep(1)
+    assert every.cancelled()
+    assert 1 == virtual_clock.monotonic()
+    assert 1 == executor.statistics().cancelled
+
+
+async def test_aclose_equals_leaving_normally(virtual_clock):
+    """By hand it is the same."""
+    log = []
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.call_later(3, stamp, log)
+    await executor.aclose()
+    assert ([3], True) == (log, executor.is_terminated)
+
+
+async def test_long_drain_is_announced(virtual_clock, caplog):
+    """A drain that will take long says so at once, with the remedy."""
+    async with RateLimitedExecutor("mail") as executor:
+        executor.call_later(3600, int)
+        asyncio.get_running_loop().call_later(1, lambda: seen.extend(warnings(caplog)))
+        seen = []
+    assert 1 == len(seen)
+    assert "mail" in seen[0]
+    assert "3600 s" in seen[0]
+    assert "drain_timeout" in seen[0]
+    assert 3600 == virtual_clock.monotonic()
+
+
+# The limit of the drain.
+
+
+async def test_drain_timeout_cancels_the_rest_with_one_warning_that_counts_it(virtual_clock, caplog, account):
+    """What is due within the limit runs, the rest is cancelled; one warning says how many."""
+    log = []
+    async with RateLimitedExecutor("mail", drain_timeout=5) as executor:
+        executor.call_later(4, stamp, log)
+        late = [executor.schedule(stamp, log, delay=3600) for _ in range(3)]
+        executor.call_later(3600, stamp, log)
+        batch = executor.schedule_many(stamp, [log] * 4, delay=3600)
+        long = executor.schedule(sleep_for, 3600, delay=1)
+    assert [4] == log
+    assert [CANCELLED] * 3 == [handle.state for handle in late]
+    assert CANCELLED is long.state
+    assert 4 == (await batch).cancelled
+    assert 5 == virtual_clock.monotonic()
+    assert ["mail: closed with 8 waiting and 1 running task(s) cancelled"] == warnings(caplog)
+    account(executor)
+    assert 9 == executor.statistics().cancelled
+
+
+async def test_drain_timeout_that_is_not_needed_is_not_waited_for(virtual_clock, caplog):
+    """A drain ends with its last task."""
+    async with RateLimitedExecutor("x", drain_timeout=100) as executor:
+        executor.call_later(4, int)
+    assert 4 == virtual_clock.monotonic()
+    assert [] == caplog.messages
+
+
+async def test_drain_timeout_of_zero_cancels_at_once(virtual_clock, caplog):
+    """No time means no time, also for what is due now."""
+    async with RateLimitedExecutor("x", drain_timeout=0) as executor:
+        handles = [executor.submit(sleep_for, 9), executor.schedule(int, delay=9)]
+        await asyncio.sleep(1)
+    assert [CANCELLED] * 2 == [handle.state for handle in handles]
+    assert 1 == virtual_clock.monotonic()
+    assert 1 == len(warnings(caplog))
+
+
+def _rate_0(executor):
+    executor.rate = 0
+
+
+def _paused(executor):
+    executor.pause()
+
+
+def _no_place(executor):
+    executor.max_concurrency = 0
+
+
+@pytest.mark.parametrize("halt", [_rate_0, _paused, _no_place])
+@pytest.mark.parametrize("when", ["before leaving", "while draining"])
+async def test_drain_that_cannot_progress_cancels_with_one_warning(virtual_clock, caplog, account, halt, when):
+    """Nothing can start any more, so that waiting is in vain, however long the limit."""
+    async with RateLimitedExecutor("mail", drain_timeout=1000) as executor:
+        handle = executor.schedule(int, delay=2)
+        call = executor.call_later(30, int)
+        batch = executor.schedule_many(int, [1, 2], over=60)
+        waiter = asyncio.create_task(executor.acquire(priority=-1))
+        await asyncio.sleep(1.5)
+        if when == "before leaving":
+            halt(executor)
+        else:
+            asyncio.get_running_loop().call_later(0.25, halt, executor)
+    assert [0.25 * (when == "while draining") + 1.5] == [virtual_clock.monotonic()]
+    assert CANCELLED is handle.state
+    assert (1, 1) == ((await batch).done, batch.summary.cancelled)
+    assert not call.cancelled()
+    assert ["mail: closed with 3 waiting and 0 running task(s) cancelled"] == warnings(caplog)
+    await waiter
+    account(executor)
+
+
+async def test_halted_drain_waits_for_what_runs(virtual_clock):
+    """Who runs may still finish; who waits is cancelled then."""
+    async with RateLimitedExecutor("x") as executor:
+        running, waiting = executor.submit(sleep_for, 10), executor.schedule(int, delay=2)
+        await asyncio.sleep(1)
+        executor.pause()
+    assert (DONE, CANCELLED, 10) == (running.state, waiting.state, virtual_clock.monotonic())
+
+
+async def test_running_task_may_resume_a_halted_drain(virtual_clock):
+    """While somebody runs, the halt may be lifted."""
+    async with RateLimitedExecutor("x") as executor:
+
+        async def resume():
+            await asyncio.sleep(5)
+            executor.resume()
+
+        executor.submit(resume)
+        waiting = executor.schedule(int, delay=2)
+        await asyncio.sleep(1)
+        executor.pause()
+    assert DONE is waiting.state
+
+
+async def test_task_that_waits_for_a_place_is_drained(virtual_clock):
+    """A full ``max_concurrency`` is no halt."""
+    async with RateLimitedExecutor("x", max_concurrency=1) as executor:
+        handles = [executor.submit(sleep_for, 3) for _ in range(4)]
+    assert [DONE] * 4 == [handle.state for handle in handles]
+    assert 12 == virtual_clock.monotonic()
+
+
+async def test_expiry_goes_on_while_draining(virtual_clock):
+    """A deadline that passes in a drain ends its task as expired."""
+    async with RateLimitedExecutor("x", rate=1, max_concurrency=1) as executor:
+        executor.submit(sleep_for, 20)
+        handle = executor.submit(int, expires=5)
+        await asyncio.sleep(1)
+    assert TaskState.EXPIRED is handle.state
+    assert 20 == virtual_clock.monotonic()
+
+
+# Left by an exception, cancelled.
+
+
+async def test_left_by_an_exception_everything_is_cancelled(virtual_clock, caplog, account):
+    """Waiting tasks are cancelled, running coroutines cancelled and awaited; the exception goes on."""
+    log = []
+
+    async def work():
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(1)
+            log.append("cleaned up")
+
+    with pytest.raises(ZeroDivisionError):
+        async with RateLimitedExecutor("x", drain_timeout=1000) as executor:
+            running, waiting = executor.submit(work), executor.schedule(int, delay=9)
+            executor.call_later(9, log.append, "never")
+            batch = executor.schedule_many(log.append, ["never"] * 3, over=9)
+            await asyncio.sleep(0.5)
+            raise ZeroDivisionError
+    assert ["never", "cleaned up"] == log  # the first item of the batch was due at once
+    assert (CANCELLED, CANCELLED) == (running.state, waiting.state)
+    assert (1, 2) == ((await batch).done, batch.summary.cancelled)
+    assert 1.5 == virtual_clock.monotonic()
+    assert [] == warnings(caplog)
+    account(executor)
+
+
+async def test_cancelled_while_draining_everything_is_cancelled_and_awaited(virtual_clock, account):
+    """Whoever drains may be cancelled: the drain is cut short, and the cancellation goes on."""
+    log, made = [], []
+
+    async def work():
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(1)
+            log.append("cleaned up")
+
+    async def main():
+        async with RateLimitedExecutor("x") as executor:
+            made.extend((executor, executor.submit(work), executor.schedule(int, delay=90)))
+
+    task = asyncio.create_task(main())
+    await asyncio.sleep(3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    executor, running, waiting = made
+    assert (["cleaned up"], 4) == (log, virtual_clock.monotonic())
+    assert (CANCELLED, CANCELLED, True) == (running.state, waiting.state, executor.is_terminated)
+    account(executor)
+
+
+async def test_cancelled_twice_while_draining_everything_is_still_awaited(virtual_clock):
+    """Impatience leaves nothing behind."""
+
+    async def work():
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(2)
+            log.append("cleaned up")
+
+    async def main():
+        async with RateLimitedExecutor("x") as executor:
+            executor.submit(work)
+
+    log = []
+    task = asyncio.create_task(main())
+    for _ in range(3):
+        await asyncio.sleep(0.5)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ["cleaned up"] == log
+
+
+async def test_timeout_around_the_block_bounds_the_drain(virtual_clock):
+    """``asyncio.timeout`` around the block is its time limit."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(7), RateLimitedExecutor("x") as executor:
+            handle = executor.schedule(int, delay=3600)
+    assert (CANCELLED, 7) == (handle.state, virtual_clock.monotonic())
+
+
+async def test_coroutine_that_swallows_its_cancellation_is_waited_for_in_bounds(virtual_clock, caplog):
+    """Five seconds, one warning that names it; it goes on by itself, and is accounted for at its end."""
+    async with RateLimitedExecutor("mail", drain_timeout=2) as executor:
+        handle = executor.submit(swallow, 60, name="stubborn")
+        await asyncio.sleep(1)
+    assert 1 + 2 + GRACE == virtual_clock.monotonic()
+    assert executor.is_terminated
+    text = warnings(caplog)
+    assert ["mail: closed with 0 waiting and 1 running task(s) cancelled"] == text[:1]
+    assert 2 == len(text)
+    assert "1 task(s) went on after their cancellation" in text[1]
+    assert "unmoved" == await handle
+    assert 1 == executor.statistics().done
+
+
+async def test_thread_does_not_hold_the_shutdown(virtual_clock):
+    """A thread cannot be stopped: its task is cancelled, and the thread left alone."""
+    import threading
+
+    release = threading.Event()
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    handle = executor.submit(release.wait, 10, in_thread=True)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await executor.shutdown(cancel_pending=True)
+    assert CANCELLED is handle.state
+    assert 0 == virtual_clock.monotonic()
+    release.set()
+    await asyncio.sleep(0)
+
+
+# shutdown, await_termination.
+
+
+async def test_shutdown_refuses_at_once_and_drains(virtual_clock):
+    """It begins without being awaited; awaiting its answer waits for the end."""
+    log = []
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.call_later(3, stamp, log)
+    ending = executor.shutdown()
+    assert (True, False) == (executor.is_shutdown, executor.is_terminated)
+    with pytest.raises(ExecutorStoppedError):
+        executor.submit(int)
+    await ending
+    assert (True, [3]) == (executor.is_terminated, log)
+
+
+async def test_shutdown_goes_on_unawaited(virtual_clock):
+    """Nobody need await it, and nothing complains if nobody does."""
+    log = []
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.call_later(3, stamp, log)
+    executor.shutdown()
+    await asyncio.sleep(3.5)
+    assert (True, [3]) == (executor.is_terminated, log)
+
+
+async def test_shutdown_without_wait_is_awaited_at_once(virtual_clock):
+    """``wait=False`` gives something that does not wait."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    handle = executor.schedule(int, delay=3)
+    await executor.shutdown(wait=False)
+    assert (0, False) == (virtual_clock.monotonic(), executor.is_terminated)
+    assert await executor.await_termination()
+    assert DONE is handle.state
+
+
+async def test_shutdown_with_cancel_pending_cancels_what_waits_and_runs(virtual_clock, caplog):
+    """It is told once, as an information: it was asked for."""
+    executor = RateLimitedExecutor("mail")
+    await executor.start()
+    handles = [executor.submit(sleep_for, 9), executor.schedule(int, delay=9)]
+    await asyncio.sleep(1)
+    await executor.shutdown(cancel_pending=True)
+    assert [CANCELLED] * 2 == [handle.state for handle in handles]
+    assert 1 == virtual_clock.monotonic()
+    assert ["mail: closed with 1 waiting and 1 running task(s) cancelled"] == caplog.messages
+    assert [] == warnings(caplog)
+
+
+@pytest.mark.parametrize("own", [None, 1, 100])
+async def test_shutdown_timeout_stands_in_place_of_the_drain_timeout(virtual_clock, own):
+    """Whichever is longer, that of the call counts."""
+    executor = RateLimitedExecutor("x", drain_timeout=own)
+    await executor.start()
+    handle = executor.schedule(int, delay=3600)
+    await executor.shutdown(timeout=7)
+    assert (CANCELLED, 7) == (handle.state, virtual_clock.monotonic())
+
+
+async def test_second_shutdown_may_only_shorten_the_first(virtual_clock):
+    """The earlier of two limits ends the drain."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.schedule(int, delay=3600)
+    first = executor.shutdown(timeout=20)
+    await asyncio.sleep(1)
+    await executor.shutdown(timeout=4)
+    assert 5 == virtual_clock.monotonic()
+    await first
+    await executor.shutdown(timeout=100)
+    await executor.aclose()
+    assert 5 == virtual_clock.monotonic()
+
+
+async def test_later_limit_of_a_second_shutdown_does_not_lengthen_the_first(virtual_clock):
+    """A longer limit is no longer of interest."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.schedule(int, delay=3600)
+    executor.shutdown(timeout=5)
+    await executor.shutdown(timeout=50)
+    assert 5 == virtual_clock.monotonic()
+
+
+async def test_second_shutdown_may_cancel_what_the_first_drains(virtual_clock):
+    """``cancel_pending`` cuts a drain short."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.schedule(int, delay=3600)
+    first = executor.shutdown()
+    await asyncio.sleep(1)
+    await asyncio.gather(executor.shutdown(cancel_pending=True), asyncio.ensure_future(executor.aclose()))
+    await first
+    assert 1 == virtual_clock.monotonic()
+
+
+async def test_closing_from_many_tasks_at_once_ends_all_at_the_same_time(virtual_clock):
+    """Everybody who waits is released by the one end."""
+    ends = []
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.call_later(3, int)
+
+    async def close(way):
+        await way()
+        ends.append(asyncio.get_running_loop().time())
+
+    await asyncio.gather(
+        close(executor.aclose), close(executor.aclose), close(executor.shutdown), close(executor.await_termination)
+    )
+    assert [3.0] * 4 == ends
+
+
+async def test_cancelling_one_of_two_closers_cuts_short_for_both(virtual_clock):
+    """To be cancelled while draining cuts the drain; the other sees its end, not the cancellation."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    handle = executor.schedule(int, delay=3600)
+    first, second = (asyncio.create_task(executor.aclose()) for _ in range(2))
+    await asyncio.sleep(1)
+    first.cancel()
+    await second
+    assert (CANCELLED, 1) == (handle.state, virtual_clock.monotonic())
+    assert first.cancelled() or first.cancelling()
+    await asyncio.wait([first])
+
+
+async def test_await_termination_tells_whether_it_has_come(virtual_clock):
+    """False when the time is over first, and it does not begin to close."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.call_later(10, int)
+    assert not await executor.await_termination(2)
+    assert not executor.is_shutdown
+    executor.shutdown()
+    assert not await executor.await_termination(3)
+    assert 5 == virtual_clock.monotonic()
+    assert await executor.await_termination(100)
+    assert 10 == virtual_clock.monotonic()
+    assert await executor.await_termination(0)
+
+
+async def test_cancelled_await_termination_cuts_nothing_short(virtual_clock):
+    """It only looks on."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    handle = executor.schedule(int, delay=10)
+    executor.shutdown()
+    looker = asyncio.create_task(executor.await_termination())
+    await asyncio.sleep(1)
+    looker.cancel()
+    assert await executor.await_termination()
+    assert DONE is handle.state
+
+
+# Before and after.
+
+
+async def test_start_is_refused_a_second_time(virtual_clock):
+    """Open or closed, an executor starts once."""
+    executor = RateLimitedExecutor("x")
+    async with executor:
+        with pytest.raises(ExecutorStoppedError):
+            await executor.start()
+    with pytest.raises(ExecutorStoppedError):
+        await executor.start()
+    with pytest.raises(ExecutorStoppedError):
+        async with executor:
+            pass
+
+
+async def test_executor_closed_before_its_start_stays_closed(virtual_clock):
+    """Closing what was never open is done at once, and final."""
+    executor = RateLimitedExecutor("x")
+    await executor.aclose()
+    assert (True, True) == (executor.is_shutdown, executor.is_terminated)
+    with pytest.raises(ExecutorStoppedError):
+        await executor.start()
+    with pytest.raises(ExecutorStoppedError):
+        executor.submit(int)
+
+
+async def test_task_may_begin_the_shutdown_but_not_wait_for_it(virtual_clock):
+    """A task that waits for the executor's end would wait for its own."""
+
+    async def close_and_wait(executor):
+        await executor.aclose()
+
+    async def close(executor):
+        executor.shutdown()
+
+    async with RateLimitedExecutor("x") as executor:
+        with pytest.raises(RuntimeError, match="itself"):
+            await executor.submit(close_and_wait, executor)
+        assert executor.is_shutdown
+    assert executor.is_terminated
+    async with RateLimitedExecutor("x") as executor:
+        await executor.submit(close, executor)
+    assert executor.is_terminated
+
+
+@pytest.mark.parametrize("way", ["shutdown", "manager", "async with permit"])
+async def test_waiting_for_ones_own_end_raises_in_other_ways_too(virtual_clock, way):
+    """Awaiting ``shutdown()`` or the manager's end in a task, and ``aclose()`` while a permit is held, never ended."""
+    async with ExecutorManager() as manager:
+        executor = manager.executor("x")
+        if way != "async with permit":
+
+            async def close():
+                await (executor.shutdown() if way == "shutdown" else manager.aclose())
+
+            with pytest.raises(RuntimeError, match="itself"):
+                await executor.submit(close)
+        else:
+            with pytest.raises(RuntimeError, match="itself"):
+                async with executor.permit():
+                    await executor.aclose()
+
+
+async def test_settings_of_a_closed_executor_can_be_set(virtual_clock):
+    """Too late is no error, and wakes nothing."""
+    async with RateLimitedExecutor("x") as executor:
+        pass
+    executor.rate = 5
+    executor.max_concurrency = 3
+    executor.pause()
+    executor.resume()
+    assert 0 == executor.statistics().waiting
+    assert "closed" in repr(executor)
+    await asyncio.sleep(100)
+
+
+# Managers.
+
+
+async def test_leaving_a_manager_closes_all_side_by_side(virtual_clock):
+    """Each drains up to its own limit; the manager ends with the last."""
+    log = []
+    async with ExecutorManager() as manager:
+        for name, seconds in (("a", 2), ("b", None), ("c", 9)):
+            executor = manager.executor(name, drain_timeout=seconds)
+            executor.call_later(1, log.append, name)
+            executor.call_later(6, log.append, name + "6")
+    assert ["a", "b", "c", "b6", "c6"] == log
+    assert 6 == virtual_clock.monotonic()
+    assert {} == manager.executors
+
+
+async def test_leaving_a_manager_by_an_exception_cancels_in_all(virtual_clock):
+    """What one failure ends, it ends everywhere."""
+    with pytest.raises(KeyError):
+        async with ExecutorManager() as manager:
+            handles = [manager.executor(name).submit(sleep_for, 50) for name in "abc"]
+            await asyncio.sleep(1)
+            raise KeyError
+    assert [CANCELLED] * 3 == [handle.state for handle in handles]
+    assert 1 == virtual_clock.monotonic()
+
+
+async def test_manager_cancelled_while_draining_cuts_all_short(virtual_clock):
+    """No executor is left to drain."""
+    handles = []
+
+    async def main():
+        async with ExecutorManager() as manager:
+            handles.extend(manager.executor(name).schedule(int, delay=60) for name in "abc")
+
+    task = asyncio.create_task(main())
+    await asyncio.sleep(2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [CANCELLED] * 3 == [handle.state for handle in handles]
+
+
+async def test_manager_closes_within_one_grace_for_all_who_swallow(virtual_clock):
+    """Side by side means that stubborn tasks of many executors cost the time of one."""
+    with pytest.raises(KeyError):
+        async with ExecutorManager() as manager:
+            for name in "abcd":
+                manager.executor(name).submit(swallow, 60)
+            await asyncio.sleep(1)
+            raise KeyError
+    assert 1 + GRACE == virtual_clock.monotonic()
+    await asyncio.sleep(100)
+
+
+async def test_closed_executor_frees_its_name_and_leaves_the_manager_open(virtual_clock):
+    """Its name may be used again."""
+    async with ExecutorManager() as manager:
+        async with manager.executor("a") as first:
+            first.submit(int)
+        second = manager.executor("a")
+        assert (True, False) == (first.is_terminated, second.is_shutdown)
+        await second.submit(int)
+        assert {"a": second} == manager.executors
+
+
+async def test_manager_is_closed_for_good(virtual_clock):
+    """It neither starts again nor makes executors, and may be closed again."""
+    async with ExecutorManager() as manager:
+        pass
+    with pytest.raises(ExecutorStoppedError):
+        await manager.start()
+    with pytest.raises(ExecutorStoppedError):
+        manager.executor("a")
+    await manager.aclose()
+
+
+# In the middle of other things.
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_drain_draws_the_items_of_a_lazy_batch_to_their_end(virtual_clock, is_async):
+    """Its items were promised with the call, so they are accepted although closing has begun."""
+    log = []
+
+    async def source():
+        for number in range(20):
+            await asyncio.sleep(0.5)
+            yield number
+
+    async with RateLimitedExecutor("x", rate=4) as executor:
+        batch = executor.schedule_many(log.append, source() if is_async else iter(range(20)))
+        await asyncio.sleep(1.1)
+    assert list(range(20)) == log
+    assert 20 == (await batch).done
+
+
+async def test_cut_in_the_middle_of_a_lazy_batch_ends_batch_and_source(virtual_clock, account):
+    """No more items are drawn, those that wait are cancelled, the source is closed, and the batch is done."""
+    log = []
+
+    async def source():
+        try:
+            for number in range(1000):
+                yield number
+                await asyncio.sleep(0.1)
+        finally:
+            log.append("closed")
+
+    executor = RateLimitedExecutor("x", rate=1)
+    await executor.start()
+    batch = executor.schedule_many(int, source())
+    await asyncio.sleep(2.05)
+    await executor.shutdown(cancel_pending=True)
+    summary = await batch
+    assert (21, 3, 18) == (summary.total, summary.done, summary.cancelled)
+    account(executor)
+    await asyncio.sleep(0)
+    assert ["closed"] == log
+
+
+async def test_endless_lazy_batch_ends_with_the_drain_timeout(virtual_clock, account):
+    """A source without end does not hold the shutdown."""
+    import itertools
+
+    async with RateLimitedExecutor("x", rate=100, drain_timeout=3) as executor:
+        batch = executor.schedule_many(int, itertools.count())
+    assert 3 == virtual_clock.monotonic()
+    assert batch.done()
+    assert batch.summary.total == batch.summary.done + batch.summary.cancelled
+    account(executor)
+
+
+async def test_halted_executor_ends_a_lazy_batch(virtual_clock):
+    """A source that is drawn while nothing can start is no progress."""
+    async with RateLimitedExecutor("x", rate=0) as executor:
+        batch = executor.schedule_many(int, iter(range(5000)))
+        await asyncio.sleep(1)
+    assert 1 == virtual_clock.monotonic()
+    assert batch.done()
+    assert 0 == batch.summary.done
+
+
+async def test_drain_lets_map_go_on_with_what_it_has_submitted_only(virtual_clock):
+    """``map`` submits as it goes, and what it would submit after the begin of the end is refused."""
+    got = []
+
+    async def iterate(executor):
+        async for result in executor.map(sleep_for, [1] * 10, limit=2):
+            got.append(result)
+
+    async with RateLimitedExecutor("x") as executor:
+        task = asyncio.create_task(iterate(executor))
+        await asyncio.sleep(2.5)
+    with pytest.raises(ExecutorStoppedError):
+        await task
+    assert ["slept"] * len(got) == got
+    assert executor.statistics().accepted == executor.statistics().done + executor.statistics().cancelled
+
+
+async def test_cut_ends_map_with_the_cancellation_of_its_call(virtual_clock):
+    """Whoever iterates learns of it."""
+
+    async def iterate(executor):
+        async for _ in executor.map(sleep_for, [50] * 10, limit=2):
+            pass
+
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    task = asyncio.create_task(iterate(executor))
+    await asyncio.sleep(1)
+    await executor.shutdown(cancel_pending=True)
+    with pytest.raises((asyncio.CancelledError, ExecutorStoppedError)):
+        await task
+    assert 1 == virtual_clock.monotonic()
+
+
+async def test_permit_waiters_are_drained(virtual_clock):
+    """Who waits for a permit when closing begins gets it in turn."""
+    log = []
+
+    async def wait(executor):
+        await executor.acquire()
+        stamp(log)
+
+    async with RateLimitedExecutor("x", rate=1) as executor:
+        tasks = [asyncio.create_task(wait(executor)) for _ in range(4)]
+        await asyncio.sleep(0.5)
+    assert [0, 1, 2, 3] == pytest.approx(log)
+    await asyncio.gather(*tasks)
+
+
+async def test_cut_cancels_permit_waiters(virtual_clock):
+    """Who waits in vain is told by a cancellation."""
+    executor = RateLimitedExecutor("x", rate=1)
+    await executor.start()
+    tasks = [asyncio.create_task(executor.acquire()) for _ in range(4)]
+    await asyncio.sleep(0.5)
+    await executor.shutdown(cancel_pending=True)
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [None] + [asyncio.CancelledError] * 3 == [None if one is None else type(one) for one in done]
+    assert 0.5 == virtual_clock.monotonic()
+
+
+async def test_cut_waits_for_the_holder_of_a_permit_in_bounds(virtual_clock):
+    """The body of a permit is not ours to cancel; whether it is awaited or not, closing ends and its exit is harmless."""
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+
+    async def hold():
+        async with executor.permit():
+            await asyncio.sleep(60)
+        return "left"
+
+    holder = asyncio.create_task(hold())
+    await asyncio.sleep(1)
+    await executor.shutdown(cancel_pending=True)
+    assert virtual_clock.monotonic() <= 1 + GRACE
+    assert "left" == await holder
+    counts = executor.statistics()
+    assert 0 == counts.running
+    assert 1 == counts.done + counts.cancelled
+
+
+async def test_invoke_all_survives_a_cut(virtual_clock):
+    """Its handles are all done, as promised."""
+    executor = RateLimitedExecutor("x", rate=1)
+    await executor.start()
+    task = asyncio.create_task(executor.invoke_all([int] * 5))
+    await asyncio.sleep(1.5)
+    await executor.shutdown(cancel_pending=True)
+    assert [DONE, DONE, CANCELLED, CANCELLED, CANCELLED] == [handle.state for handle in await task]
+
+
+async def test_task_that_ends_in_a_drain_cannot_schedule_another(virtual_clock):
+    """A chain of tasks ends with closing: the call is refused in the task, which sees it."""
+    async with RateLimitedExecutor("x") as executor:
+
+        async def chain():
+            executor.submit(chain)
+
+        handle = executor.schedule(chain, delay=1)
+    assert isinstance(handle.exception(), ExecutorStoppedError)
+
+
+async def test_call_soon_threadsafe_in_a_drain_is_reported(virtual_clock, handler):
+    """Too late from another thread is no silent loss."""
+    reports = handler()
+    executor = RateLimitedExecutor("x")
+    await executor.start()
+    executor.call_soon_threadsafe(int)
+    executor.shutdown()
+    await asyncio.sleep(0.1)
+    assert [ExecutorStoppedError] == [type(report["exception"]) for report in reports]
+
+
+# The loop ends under us.
+
+
+def run_program(source: str) -> subprocess.CompletedProcess:
+    """Run a program in an interpreter of its own, with every warning shown but those of a slow machine."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "always", "-c", textwrap.dedent(source)],
+        capture_output=True, text=True, timeout=30, check=False,
+    )
+    lines = [line for line in ended.stderr.splitlines() if "held the event loop" not in line and "was blocked" not in line]
+    ended.stderr = "\n".join(lines)
+    return ended
+
+
+@pytest.mark.real_time("an interpreter of its own ends")
+@pytest.mark.parametrize(
+    "use",
+    [
+        "pass",
+        "executor.schedule(int, delay=3600)",
+        "executor.submit(asyncio.sleep, 3600)",
+        "executor.call_later(3600, int); executor.rate = 0",
+        "executor.schedule_at_fixed_rate(int, period=0.01)",
+        "executor.schedule_many(int, iter(range(10**6)), over=1000, count=10**6)",
+        "executor.submit(int, in_thread=True)",
+        "kept.append(asyncio.ensure_future(executor.acquire()))",
+        "kept.append(executor.shutdown())",
+        "face = executor.as_futures_executor(); kept.append(face); face.submit(int)",
+    ],
+)
+def test_program_that_never_closes_ends_in_silence(use):
+    """``asyncio.run`` ends without ``aclose``: no hang, no exception, no warning at the interpreter's exit."""
+    program = f"""
+        import asyncio
+        from ratelimited_executor import RateLimitedExecutor
+
+        kept = []
+
+        async def main():
+            executor = RateLimitedExecutor("x")
+            kept.append(executor)
+            await executor.start()
+            {use}
+            await asyncio.sleep(0.05)
+
+        asyncio.run(main())
+        print("end")
+    """
+    ended = run_program(program)
+    assert (0, "end\n", "") == (ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.mark.real_time("an interpreter of its own ends")
+def test_program_that_ends_in_a_drain_says_what_is_lost():
+    """The drain is cut when ``asyncio.run`` cancels it, and its warning counts what that cost."""
+    program = """
+        import asyncio
+        from ratelimited_executor import RateLimitedExecutor
+
+        async def main():
+            executor = RateLimitedExecutor("x")
+            await executor.start()
+            executor.schedule(int, delay=30)
+            executor.shutdown(wait=False)
+            await asyncio.sleep(0.05)
+
+        asyncio.run(main())
+        print("end")
+    """
+    ended = run_program(program)
+    expected = "x: closed with 1 waiting and 0 running task(s) cancelled"
+    assert (0, "end\n", expected) == (ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.mark.real_time("an interpreter of its own ends")
+def test_handles_outlive_their_loop():
+    """Looking at, cancelling and closing what a closed loop has left behind raises nothing."""
+    program = """
+        import asyncio
+        from ratelimited_executor import RateLimitedExecutor
+
+        async def main():
+            executor = RateLimitedExecutor("x")
+            await executor.start()
+            return (executor, executor.schedule(int, delay=3600), executor.call_later(3600, int),
+                    executor.schedule_many(int, [1, 2], delay=3600), executor.schedule_at_fixed_rate(int, period=9))
+
+        executor, handle, call, batch, every = asyncio.run(main())
+        print(executor.statistics().waiting, executor.is_shutdown)
+        handle.cancel(); call.cancel(); batch.cancel(); executor.shutdown()
+        print(executor.is_terminated)
+        assert all(map(repr, (handle, call, batch, every)))
+        del executor, handle, call, batch, every
+        print("end")
+    """
+    ended = run_program(program)
+    assert (0, "") == (ended.returncode, ended.stderr)
+    assert ended.stdout.endswith("end\n")
+
+
+@pytest.mark.real_time("an interpreter of its own ends")
+def test_keyboard_interrupt_in_the_block_ends_the_program():
+    """``asyncio.run`` cancels the main task, which cuts the executor short."""
+    program = """
+        import asyncio, os, signal
+        from ratelimited_executor import RateLimitedExecutor
+
+        async def main():
+            async with RateLimitedExecutor("x") as executor:
+                executor.schedule(int, delay=3600)
+                executor.call_later(0.1, os.kill, os.getpid(), signal.SIGINT)
+
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    ended = run_program(program)
+    assert (0, "interrupted\n") == (ended.returncode, ended.stdout), ended.stderr
