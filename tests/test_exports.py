@@ -106,7 +106,12 @@ def test_unknown_name_is_an_attribute_error() -> None:
 def test_import_loads_nothing_else() -> None:
     """``import ratelimited_executor`` alone brings in neither asyncio nor anyio: pytest pays for it in every run."""
     code = "import sys; import ratelimited_executor; print(*sorted(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(PACKAGE.parent)]}; {code}"], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(PACKAGE.parent)]}; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
 
     assert ["ratelimited_executor"] == [name for name in loaded if name.startswith("ratelimited_executor")]
     assert [] == [name for name in loaded if name in ("asyncio", "anyio", "logging")]

@@ -97,8 +97,17 @@ def test_imports_point_down_only(module: str) -> None:
 def test_library_needs_only_anyio(module: str) -> None:
     """Outside the command line and the test kit, an import at module level is the standard library, anyio or our own."""
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    inside = {id(node) for function in ast.walk(tree) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in ast.walk(function)}
-    lines = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in inside}
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+    }
+    lines = {
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in inside
+    }
     wrong = {
         name
         for name, line in _imports(module, at_run_time=True)

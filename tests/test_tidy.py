@@ -18,11 +18,24 @@ MODULE_LINES_MAX = 600  # docstrings left out
 FUNCTION_LINES_MAX = 70  # docstrings left out
 
 # An exception to a tool's rule, and what has to follow it: a second comment, or a dash, with a reason of some words.
-EXCEPTION = re.compile(r"#\s*(noqa\b(?!:)|noqa:\s*[A-Z0-9, ]+|type:\s*ignore(\[[\w, -]+\])?|pragma:\s*no cover)(?P<rest>.*)")
+EXCEPTION = re.compile(
+    r"#\s*(noqa\b(?!:)|noqa:\s*[A-Z0-9, ]+|type:\s*ignore(\[[\w, -]+\])?|pragma:\s*no cover)(?P<rest>.*)"
+)
 REASON = re.compile(r"\s*(#|-+|,|;|:)?\s*\w+(\W+\w+)+")
 
 # Where the project is made, and on what; put together so that this file does not hold them.
-FORBIDDEN = re.compile("|".join(["/" + "work/", "/" + "root/", "/" + "home/\\w", "C:" + "\\\\Users", "local" + "host:\\d+/simple", "index" + "-url"]))
+FORBIDDEN = re.compile(
+    "|".join(
+        [
+            "/" + "work/",
+            "/" + "root/",
+            "/" + "home/\\w",
+            "C:" + "\\\\Users",
+            "local" + "host:\\d+/simple",
+            "index" + "-url",
+        ]
+    )
+)
 
 
 def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -33,7 +46,9 @@ def _docstring_lines(tree: ast.AST) -> int:
     """Count the lines of all docstrings below a node."""
     count = 0
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
+            node
+        ):
             text = node.body[0]
             count += (text.end_lineno or text.lineno) - text.lineno + 1
     return count
@@ -73,7 +88,9 @@ def test_public_things_say_what_they_are(path: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.If):
                 visit(child, where)
-            if not isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or child.name.startswith("_"):
+            if not isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or child.name.startswith(
+                "_"
+            ):
                 continue
             is_setter = not isinstance(child, ast.ClassDef) and any(
                 ast.unparse(decorator).endswith((".setter", ".deleter")) for decorator in child.decorator_list
@@ -102,7 +119,10 @@ def test_no_error_is_swallowed(path: str) -> None:
         if caught not in ("Exception", "BaseException"):
             continue
         statements = [ast.unparse(statement) for statement in node.body]
-        if all(text in ("pass", "...", "continue") or re.match(r"(logging|log|logger|LOGGER)\.", text) for text in statements):
+        if all(
+            text in ("pass", "...", "continue") or re.match(r"(logging|log|logger|LOGGER)\.", text)
+            for text in statements
+        ):
             wrong.append(f"{path}:{node.lineno} except {caught}: {'; '.join(statements)}")
 
     assert [] == wrong
@@ -151,8 +171,15 @@ def _files_of_the_project() -> list[Path]:
         listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
         paths = [ROOT / name for name in listing.decode().split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
-        paths = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
-    return [path for path in paths if path.is_file() and path.suffix in (".py", ".md", ".toml", ".yml", ".yaml", ".json", ".jsonl", ".txt", ".cfg", "")]
+        paths = [
+            path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        ]
+    return [
+        path
+        for path in paths
+        if path.is_file()
+        and path.suffix in (".py", ".md", ".toml", ".yml", ".yaml", ".json", ".jsonl", ".txt", ".cfg", "")
+    ]
 
 
 def test_no_path_of_a_machine_is_written_down() -> None:

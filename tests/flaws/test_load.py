@@ -91,7 +91,7 @@ async def test_older_tasks_do_not_run_after_newer_ones(virtual_clock, starts) ->
 
 
 def _calls_while_starting(backlog: int) -> int:
-    """Count the Python functions entered while an executor at 10/s works for 20 s on a backlog."""
+    """Count the Python functions entered while an executor at 10/s works for 10 s on a backlog."""
     count = 0
 
     def note(frame: object, event: str, argument: object) -> None:
@@ -106,7 +106,7 @@ def _calls_while_starting(backlog: int) -> int:
                 executor.call_soon(int)
             await asyncio.sleep(1)
             sys.setprofile(note)
-            await asyncio.sleep(20)
+            await asyncio.sleep(10)
             sys.setprofile(None)
 
     run_virtual(main())
@@ -115,7 +115,7 @@ def _calls_while_starting(backlog: int) -> int:
 
 def test_long_overflow_does_not_cost_anything_per_tick() -> None:
     """F31: each tick sorted the whole backlog under a lock: 500,000 tasks took 37 % of a core to start none."""
-    short, long = _calls_while_starting(1_000), _calls_while_starting(100_000)
+    short, long = _calls_while_starting(500), _calls_while_starting(5_000)
 
     assert long <= short * 1.5
 
@@ -196,15 +196,15 @@ def test_idle_executor_does_not_wake_the_loop() -> None:
 
     async def main() -> None:
         async with ExecutorManager(interval=0.01) as manager:
-            executors = [manager.executor(str(number), rate=number) for number in range(50)]
+            executors = [manager.executor(str(number), rate=number) for number in range(5)]
             for executor in executors[1:]:
                 await executor.submit(int)
-                executor.schedule(int, delay=100).cancel()
+                executor.schedule(int, delay=5).cancel()
             await asyncio.sleep(10)
             await asyncio.Event().wait()
 
     with pytest.raises(DeadlockError):
-        run_virtual(main())
+        run_virtual(main(), limit=15)
 
 
 async def test_closed_executor_does_not_stay_with_the_manager(virtual_clock) -> None:
@@ -222,7 +222,9 @@ async def test_start_does_not_take_a_timer_each(virtual_clock, monkeypatch) -> N
     loop = asyncio.get_running_loop()
     timers: list[float] = []
     call_at, call_soon = loop.call_at, loop.call_soon
-    monkeypatch.setattr(loop, "call_at", lambda when, *args, **options: (timers.append(when), call_at(when, *args, **options))[1])
+    monkeypatch.setattr(
+        loop, "call_at", lambda when, *args, **options: (timers.append(when), call_at(when, *args, **options))[1]
+    )
     monkeypatch.setattr(loop, "call_soon", lambda *args, **options: (timers.append(0), call_soon(*args, **options))[1])
     async with RateLimitedExecutor("one", pacing=Pacing.ON_TIME) as executor:
         for _ in range(20_000):

@@ -63,7 +63,8 @@ async def test_slow_tasks_do_not_turn_the_rate_into_bursts(virtual_clock, starts
 
 
 @pytest.mark.parametrize(
-    "rate", [Rate(5001), Rate(1_000_003), Rate(17, per=Fraction(1, 100)), Rate(1, per=3), Rate(0.1), Rate(7, per=86_400)]
+    "rate",
+    [Rate(5001), Rate(1_000_003), Rate(17, per=Fraction(1, 100)), Rate(1, per=3), Rate(0.1), Rate(7, per=86_400)],
 )
 def test_permits_far_from_the_epoch_are_not_miscounted(rate) -> None:
     """F28: doubles on absolute interval numbers passed 2**53, and gave an interval a slot too many or too few."""
@@ -74,6 +75,11 @@ def test_permits_far_from_the_epoch_are_not_miscounted(rate) -> None:
         ratio = rate.per_second
         owned = -(-(begin + span) * ratio // NS) - -(-begin * ratio // NS)
         assert abs(grid.count_until(begin, begin + span) - owned) <= 1
+        # Each permit comes up in its own nanosecond, and not a moment before.
+        for count in (1, 2, 1000):
+            when = grid.time_after(begin, count + 1)
+            piece = grid._pieces[-1]
+            assert piece.floor(when) == piece.floor(when - 1) + 1 == -(-when * ratio // NS) - (when * ratio % NS != 0)
 
 
 def test_permits_of_adjacent_intervals_are_not_shared_or_dropped() -> None:
@@ -103,15 +109,17 @@ async def test_submission_does_not_pass_by_the_order(virtual_clock, starts) -> N
     """F29: what was submitted into a running interval took its remaining slots, whatever the sorter said."""
     async with RateLimitedExecutor("one", rate=10) as executor:
         for number in range(15):
-            executor.schedule(starts, f"important {number}", delay=0.5, priority=5)
-        await asyncio.sleep(1.02)
+            executor.schedule(starts, f"important {number}", delay=1 + number / 1000, priority=5)
+        await asyncio.sleep(1.32)
         for number in range(5):
-            executor.submit(starts, f"urgent {number}", priority=9)
             executor.submit(starts, f"trifle {number}", priority=-1)
+            executor.submit(starts, f"urgent {number}", priority=9)
         await asyncio.sleep(5)
 
     kinds = [name.split()[0] for name in starts.names]
     first_urgent = kinds.index("urgent")
+    assert first_urgent in (3, 4, 5)
+    assert ["important"] * first_urgent == kinds[:first_urgent]
     assert ["urgent"] * 5 == kinds[first_urgent : first_urgent + 5]
     assert ["trifle"] * 5 == kinds[-5:]
 

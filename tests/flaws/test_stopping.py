@@ -116,6 +116,7 @@ async def test_termination_is_not_reported_while_a_task_waits_or_runs(virtual_cl
         log.append("ended")
 
     executor.schedule(work, delay=2.5)
+    executor.schedule(int, delay=5.5)  # ends while the other runs
     executor.shutdown()
     seen: list[tuple[bool, list[str]]] = []
     while not executor.is_terminated:

@@ -71,7 +71,9 @@ def tasks(executor: RateLimitedExecutor) -> None:
     assert_type(executor.submit(lambda: 5), TaskHandle[int])
     assert_type(executor.submit(lambda: fetch("url", 2)), TaskHandle[bytes])
     assert_type(executor.schedule(asyncio.sleep, 1.0, "result"), TaskHandle[str])
-    assert_type(executor.schedule(length, "x", at=datetime.now(UTC), context=contextvars.copy_context()), TaskHandle[int])
+    assert_type(
+        executor.schedule(length, "x", at=datetime.now(UTC), context=contextvars.copy_context()), TaskHandle[int]
+    )
     assert_type(executor.execute(length, "x"), None)
     assert_type(executor.schedule_threadsafe(fetch, "url", 3), concurrent.futures.Future[bytes])
     assert_type(executor.schedule_threadsafe(length, "x"), concurrent.futures.Future[int])

@@ -14,7 +14,17 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Run mypy once."""
     config = tmp_path_factory.mktemp("mypy") / "mypy.ini"
     config.write_text("[mypy]\nstrict = True\nwarn_unused_ignores = True\n", encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(API.parents[2] / ".mypy_cache" / "api"), "--no-error-summary", str(API)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(config),
+        "--cache-dir",
+        str(API.parents[2] / ".mypy_cache" / "api"),
+        "--no-error-summary",
+        str(API),
+    ]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=API.parents[2])
     return run.stdout + run.stderr
 
