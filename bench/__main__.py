@@ -23,8 +23,6 @@ def main(arguments: list[str] | None = None) -> list[Result]:
     parser.add_argument("--uvloop", action="store_true", help="on uvloop in place of asyncio's own loop")
     chosen = parser.parse_args(arguments)
     count, rounds, scale = (2_000, 1, 0.02) if chosen.quick else (chosen.count, chosen.rounds, 1.0)
-    logging.getLogger("ratelimited_executor").setLevel(logging.ERROR)  # scheduling a million calls blocks the loop
-
     async def run() -> list[Result]:
         return [
             await compare("delays 0 to 10 s", count=count, spread=10 * scale, rounds=rounds),
@@ -39,8 +37,14 @@ def main(arguments: list[str] | None = None) -> list[Result]:
         import uvloop  # noqa: PLC0415  # an extra, imported on use
 
         loop_factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        results = runner.run(run())
+    logger = logging.getLogger("ratelimited_executor")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # scheduling a million calls at once blocks the loop, and is worth a warning each time
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            results = runner.run(run())
+    finally:
+        logger.setLevel(level)
     print(
         f"{platform.python_implementation()} {sys.version.split()[0]}, {platform.platform()}, {os.cpu_count()} cores,"
     )

@@ -15,6 +15,7 @@ the same nanosecond or a later one. So a timer that is set for an instant finds 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Final
 
 __all__ = ["FAR_SECONDS", "NS", "Timeline"]
@@ -37,7 +38,8 @@ class Timeline:
     def __init__(self, *, monotonic: float, wall: float, interval_ns: int) -> None:
         assert interval_ns > 0, interval_ns
         self.interval_ns = interval_ns
-        self.offset_ns = math.floor(wall * NS) - math.floor(monotonic * NS)
+        # Exactly: the float product of epoch seconds is good to 256 ns only.
+        self.offset_ns = math.floor(Fraction(wall) * NS) - math.floor(Fraction(monotonic) * NS)
         self.epoch_offset = self.offset_ns / NS
 
     @property
