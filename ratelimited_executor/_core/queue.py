@@ -114,10 +114,9 @@ class TaskQueue:
 
     # Adding. The asyncio face adds to the columns of ``on_time`` itself.
 
-    def add_record(self, record: Record, *, on_time: bool = False) -> None:
+    def add_record(self, record: Record) -> None:
         """Place a record by its due time."""
-        joined = record._due < self.interval_end
-        self._calendar_for(record, on_time=on_time or joined).add_record(record)
+        self._calendar_for(record, joined=record._due < self.interval_end).add_record(record)
 
     def add_immediate(self, record: Record) -> None:
         """Make a record ready at once."""
@@ -336,14 +335,15 @@ class TaskQueue:
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
         self.plan.begin(self.timeline.start_of(number), self.interval_end, late_count=late_count)
 
-    def _calendar_for(self, record: Record, *, on_time: bool) -> Calendar:
+    def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:
         """Return the calendar that a record belongs to, and note its deadline."""
         options = record._options
+        is_on_time = joined or self.pacing is Pacing.ON_TIME or (options is not None and options.on_time)
         if options is not None and options.deadline is not None:
             self.expiry.add(record)
             number = self.timeline.number_at(record._due)
-            on_time = on_time or options.deadline < self.timeline.start_of(number + 1)
-        return self.on_time if on_time or self.pacing is Pacing.ON_TIME else self.spread
+            is_on_time = is_on_time or options.deadline < self.timeline.start_of(number + 1)
+        return self.on_time if is_on_time else self.spread
 
     def _read_wall(self, now: float, wall: float) -> None:
         """Take up what is due in this interval by the wall clock; what the clock has stepped over is due now."""
@@ -353,7 +353,7 @@ class TaskQueue:
             options = record._options
             if options is not None and options.expires is not None:
                 options.deadline = record._due + options.expires
-            self._calendar_for(record, on_time=False).add_record(record)
+            self._calendar_for(record, joined=False).add_record(record)
 
         def batch_due(source: BatchSource, wall_due: float) -> None:
             source.first = now + max(0.0, wall_due - wall)

@@ -56,11 +56,12 @@ class Options:
         in_thread: whether it runs in a worker thread.
         own_context: whether its context was given by the caller, to be used itself and not a copy.
         name: what the caller calls it.
+        on_time: whether it is never spread.
         wall: epoch seconds at which it is due by the wall clock; None if its due time is on the timeline.
     """
 
     __slots__ = (
-        "deadline", "expires", "expiry_index", "in_thread", "name", "own_context", "priority", "run_timeout", "wall",
+        "deadline", "expires", "expiry_index", "in_thread", "name", "on_time", "own_context", "priority", "run_timeout", "wall",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,7 @@ class Options:
         in_thread: bool = False,
         own_context: bool = False,
         name: str | None = None,
+        on_time: bool = False,
         wall: float | None = None,
     ) -> None:
         self.priority = priority
@@ -82,4 +84,5 @@ class Options:
         self.in_thread = in_thread
         self.own_context = own_context
         self.name = name
+        self.on_time = on_time
         self.wall = wall

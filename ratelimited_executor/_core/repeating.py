@@ -10,7 +10,7 @@ import math
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["MissedTick", "OnError", "Tick", "next_tick"]
+__all__ = ["LastRun", "MissedTick", "OnError", "Tick", "newest_tick", "next_tick"]
 
 
 class MissedTick(Enum):
@@ -46,6 +46,18 @@ class Tick(NamedTuple):
     due: float
 
 
+class LastRun(NamedTuple):
+    """The run before, in loop time; with overlap it counts as ended when it starts."""
+
+    started: float
+    ended: float
+
+
+def newest_tick(first: float, period: float, now: float) -> int:
+    """Return the number of the newest tick that is due; below 0 before the first."""
+    return math.floor((now - first) / period)
+
+
 def next_tick(first: float, period: float, last: int, now: float, missed: MissedTick) -> Tick:
     """Return the tick that follows the one numbered ``last`` in a series with a fixed rate.
 
@@ -65,7 +77,7 @@ def next_tick(first: float, period: float, last: int, now: float, missed: Missed
     """
     number = last + 1
     if missed is not MissedTick.BURST:
-        newest = math.floor((now - first) / period)  # the newest tick that is due
+        newest = newest_tick(first, period, now)
         if missed is MissedTick.COALESCE:
             number = max(number, newest)
         elif newest >= number:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor.exceptions import WrongLoopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["GRACE_SECONDS", "Closing", "close_all"]
+__all__ = ["GRACE_SECONDS", "Closing", "check_loop", "close_all"]
 
 GRACE_SECONDS: Final = 5.0
 _LONG_DRAIN_SECONDS: Final = 60.0  # a drain that will take longer is announced, with the remedy
@@ -48,6 +49,7 @@ class Closing:
         self._on_begin = on_begin
         self._on_closed = on_closed
         self._is_cut = False
+        self._limits: list[asyncio.TimerHandle] = []  # of those who asked for the end again
         self._progress = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -62,14 +64,18 @@ class Closing:
         Args:
             timeout: seconds for which accepted tasks may go on; the executor's ``drain_timeout`` if None.
         """
+        if self.is_closed:
+            return
+        engine = self.engine
+        if engine is not None:
+            check_loop(self.name, engine.loop)
         if timeout is None:
             timeout = self.drain_timeout
         if self.is_begun:
-            if timeout is not None and self._task is not None:
-                self._task.get_loop().call_later(timeout, self.cut)
+            if timeout is not None and engine is not None:
+                self._limits.append(engine.loop.call_later(timeout, self.cut))
             return
         self.is_begun = True
-        engine = self.engine
         if engine is None or engine.loop.is_closed():
             self._close()  # nothing has begun, or nothing will ever go on
             return
@@ -169,6 +175,8 @@ class Closing:
 
     def _close(self) -> None:
         self.closed.set()
+        for limit in self._limits:
+            limit.cancel()
         if self.engine is not None:
             self.engine.on_progress = None
             self.engine.runner.disarm(self.engine)
@@ -202,6 +210,16 @@ async def _wait_for(closings: Sequence[Closing]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.result()
+
+
+def check_loop(name: str, loop: asyncio.AbstractEventLoop) -> None:
+    """Refuse what only the executor's own event loop may do, while that is open.
+
+    Raises:
+        WrongLoopError: from another thread or event loop.
+    """
+    if asyncio._get_running_loop() is not loop and not loop.is_closed():
+        raise WrongLoopError(name)
 
 
 def _is_idle(engine: Engine) -> bool:

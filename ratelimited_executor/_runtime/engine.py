@@ -122,10 +122,10 @@ class Engine:
 
     # Adding.
 
-    def add(self, record: TaskHandle[Any], *, on_time: bool = False) -> None:
+    def add(self, record: TaskHandle[Any]) -> None:
         """Accept a record due at a time of its own."""
         self.accepted_count += 1
-        self.queue.add_record(record, on_time=on_time)
+        self.queue.add_record(record)
         self.wake_for(record._due)
 
     def add_immediate(self, record: TaskHandle[Any]) -> None:

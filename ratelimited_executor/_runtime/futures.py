@@ -15,7 +15,7 @@ import anyio
 
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.arguments import count_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of
 from ratelimited_executor._runtime.launch import run_in_thread
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
@@ -95,8 +95,7 @@ class FuturesFace(concurrent.futures.Executor):
             TypeError: if ``fn`` is not callable.
             ExecutorStoppedError: after ``shutdown``, or when the executor is closed.
         """
-        if not callable(fn):
-            raise TypeError(f"fn must be a callable, got {fn!r}")
+        callable_of("fn", fn)
         future: _Future[T] = _Future(self._loop_thread)
         with self._lock:
             if self._is_shut_down or self._loop.is_closed():

@@ -46,6 +46,12 @@ class ExecutorManager:
             raise ValueError(
                 f"interval must be from {INTERVAL_SECONDS_MIN} to {INTERVAL_SECONDS_MAX:.0f} seconds, got {interval!r}"
             )
+        if clock is not None and not (
+            callable(getattr(clock, "monotonic", None)) and callable(getattr(clock, "wall", None))
+        ):
+            raise TypeError(f"clock must have methods monotonic() and wall(), got {clock!r}")
+        if peers is not None and not isinstance(getattr(peers, "rank", None), int):
+            raise TypeError(f"peers must have a count and a rank, such as StaticPeers(2, 0), got {peers!r}")
         self._clock = clock
         self._peers: Peers = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, RateLimitedExecutor] = {}

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.repeating import OnError
+from ratelimited_executor._core.repeating import LastRun, OnError
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.handles import TaskHandle
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.records import Options
     from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.schedules import NextDue
 
 __all__ = ["RepeatingHandle"]
 
@@ -37,14 +38,13 @@ class RepeatingHandle:
         call: Callable[..., Any],
         args: tuple[Any, ...],
         *,
-        next_due: Callable[[float | None, float], tuple[float, float | None] | None],
-        make_options: Callable[[], Options | None],
+        next_due: NextDue,
+        make_options: Callable[[], Options],
         context: contextvars.Context | None,
         name: str,
         on_error: OnError,
         max_runs: int | None,
         may_overlap: bool,
-        on_time: bool,
         on_end: Callable[[RepeatingHandle], None],
     ) -> None:
         self.name = name
@@ -57,7 +57,6 @@ class RepeatingHandle:
         self._on_error = on_error
         self._max_runs = max_runs
         self._may_overlap = may_overlap
-        self._on_time = on_time  # never spread: it is due more than once an interval, and would miss ticks
         self._on_end = on_end
         self._run_count = 0  # runs that have started
         self._open: set[TaskHandle[Any]] = set()  # occurrences that wait or run
@@ -115,22 +114,18 @@ class RepeatingHandle:
 
     # Placing.
 
-    def _place(self, ended: float | None) -> None:
-        """Place the next occurrence, if there is one.
-
-        Args:
-            ended: loop time at which the run before ended (or started, with overlap); None for the first.
-        """
+    def _place(self, run: LastRun | None) -> None:
+        """Place the occurrence after ``run``, if there is one."""
         engine = self._engine
         now = engine.now()
-        following = None if self._run_count == self._max_runs else self._next_due(ended, now)
+        following = None if self._run_count == self._max_runs else self._next_due(run, now)
         if following is None:
             self._is_over = True
             self._finish()
             return
         due, wall_due = following
         options = self._make_options()
-        if options is not None and options.expires is not None:
+        if options.expires is not None:
             options.deadline = due + options.expires
         handle: TaskHandle[Any] = TaskHandle(
             engine, self._start, (), due=due, rank=TaskClass.REPEATING, context=self._context, options=options
@@ -139,16 +134,16 @@ class RepeatingHandle:
         self._open.add(handle)
         self._waiting = handle
         if wall_due is not None and due >= engine.queue.interval_end:
-            assert options is not None
             engine.add_wall(handle, wall_due)
         else:
-            engine.add(handle, on_time=self._on_time)
+            engine.add(handle)
 
     def _start(self) -> Any:
         self._run_count += 1
         self._waiting = None
         if self._may_overlap and not self._is_over:
-            self._place(self._engine.monotonic())
+            now = self._engine.monotonic()
+            self._place(LastRun(now, now))
         return self._call(*self._args)
 
     def _ended(self, handle: TaskHandle[Any]) -> None:
@@ -163,7 +158,8 @@ class RepeatingHandle:
         if self._is_over:
             self._finish()
         elif not self._may_overlap or was_waiting:
-            self._place(self._engine.monotonic())
+            now = self._engine.monotonic()
+            self._place(LastRun(now if handle._started is None else handle._started, now))
 
     def _failed(self, error: BaseException | None) -> None:
         assert error is not None

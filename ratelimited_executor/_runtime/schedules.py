@@ -1,4 +1,4 @@
-"""When the occurrences of a repeating task are due, as functions from the end of the last run to the next due time.
+"""When the occurrences of a repeating task are due, as functions from the last run to the next due time.
 
 Each returns ``(due, wall_due)``: loop time, and epoch seconds if the task follows the wall clock; None at the end.
 """
@@ -8,25 +8,27 @@ from __future__ import annotations
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ratelimited_executor._core.repeating import MissedTick, next_tick
+from ratelimited_executor._core.repeating import LastRun, MissedTick, newest_tick, next_tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["NextDue", "cron", "fixed_delay", "fixed_rate"]
 
-NextDue: TypeAlias = "Callable[[float | None, float], tuple[float, float | None] | None]"
+NextDue: TypeAlias = "Callable[[LastRun | None, float], tuple[float, float | None] | None]"
 
 
 def fixed_rate(first: float, period: float, missed: MissedTick) -> NextDue:
     """Keep the phase of ``first``, in loop time; what was missed is a policy."""
     last = -1
 
-    def next_due(ended: float | None, now: float) -> tuple[float, float | None]:
+    def next_due(run: LastRun | None, now: float) -> tuple[float, float | None]:
         nonlocal last
-        if ended is None:
+        if run is None:
             last, due = 0, first
         else:
+            if missed is MissedTick.COALESCE:  # a run that started late stands for all that were due by then
+                last = max(last, newest_tick(first, period, run.started))
             last, due = next_tick(first, period, last, now, missed)
         return due, None
 
@@ -36,8 +38,8 @@ def fixed_rate(first: float, period: float, missed: MissedTick) -> NextDue:
 def fixed_delay(first: float, delay: float) -> NextDue:
     """Count from the end of the last run."""
 
-    def next_due(ended: float | None, now: float) -> tuple[float, float | None]:  # noqa: ARG001  # a common shape
-        return (first if ended is None else ended + delay), None
+    def next_due(run: LastRun | None, now: float) -> tuple[float, float | None]:  # noqa: ARG001  # a common shape
+        return (first if run is None else run.ended + delay), None
 
     return next_due
 
@@ -72,14 +74,16 @@ def cron(expression: str, zone: tzinfo | None, missed: MissedTick, wall: Callabl
             f"expression must be a cron expression such as '*/5 * * * *', got {expression!r}: {error}"
         ) from error
 
-    def next_due(ended: float | None, now: float) -> tuple[float, float | None] | None:
+    def next_due(run: LastRun | None, now: float) -> tuple[float, float | None] | None:
         nonlocal last
         wall_now = wall()
+        if run is not None and missed is MissedTick.COALESCE:  # as with a fixed rate
+            last = max(last, datetime.fromtimestamp(wall_now - (now - run.started), zone))
         times = times_after(last)
         chosen = next(times, None)
         if chosen is None:
             return None
-        if ended is not None and missed is not MissedTick.BURST and chosen.timestamp() <= wall_now:
+        if run is not None and missed is not MissedTick.BURST and chosen.timestamp() <= wall_now:
             if missed is MissedTick.COALESCE:
                 last = datetime.fromtimestamp(wall_now, zone)
                 return now, wall_now

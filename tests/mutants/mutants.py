@@ -213,9 +213,9 @@ MUTANTS = (
     ),
     Mutant(
         "F39: frequent runs are spread over the interval",
-        "_runtime/repeating.py",
-        "engine.add(handle, on_time=self._on_time)",
-        "engine.add(handle)",
+        "_runtime/faces/repeating.py",
+        "made.on_time = on_time",
+        "made.on_time = False",
         (_flaw("repeating", "period_is_not_bound_by_the_interval"),),
     ),
     Mutant(

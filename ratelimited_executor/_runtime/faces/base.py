@@ -12,7 +12,7 @@ from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime import insight
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
-from ratelimited_executor._runtime.closing import Closing
+from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.manager import ExecutorManager
 from ratelimited_executor._runtime.policy import Paced, WhenFull
@@ -64,6 +64,8 @@ class ExecutorBase:
             raise TypeError(f"policy must be a Paced, got {policy!r}")
         if not isinstance(when_full, WhenFull):
             raise TypeError(f"when_full must be a WhenFull, got {when_full!r}")
+        if manager is not None and not isinstance(manager, ExecutorManager):
+            raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
         self._name = name
         self._rate = Rate.of(rate)
         self._pacing = _pacing_of(pacing)
@@ -183,6 +185,7 @@ class ExecutorBase:
 
     @rate.setter
     def rate(self, rate: RateLike) -> None:
+        self._check_place()
         self._rate = Rate.of(rate)
         if self._engine is not None:
             self._engine.set_rate(self._rate)
@@ -194,6 +197,7 @@ class ExecutorBase:
 
     @pacing.setter
     def pacing(self, pacing: Pacing) -> None:
+        self._check_place()
         self._pacing = _pacing_of(pacing)
         if self._engine is not None:
             self._engine.queue.pacing = self._pacing
@@ -206,6 +210,7 @@ class ExecutorBase:
 
     @order.setter
     def order(self, order: Order) -> None:
+        self._check_place()
         self._order = callable_of("order", order)
         if self._engine is not None:
             self._engine.queue.set_order(self._order)
@@ -218,6 +223,7 @@ class ExecutorBase:
 
     @max_concurrency.setter
     def max_concurrency(self, count: int | None) -> None:
+        self._check_place()
         self._max_concurrency = None if count is None else count_of("max_concurrency", count)
         if self._engine is not None:
             self._engine.set_max_concurrency(self._max_concurrency)
@@ -236,6 +242,7 @@ class ExecutorBase:
         self._set_paused(is_paused=False)
 
     def _set_paused(self, *, is_paused: bool) -> None:
+        self._check_place()
         self._is_paused = is_paused
         if self._engine is not None:
             self._engine.set_paused(is_paused=is_paused)
@@ -257,6 +264,7 @@ class ExecutorBase:
             ValueError: if the task is not of this executor.
         """
         engine = self._started()
+        self._check_place()
         if getattr(handle, "_engine", None) is not engine:
             raise ValueError(f"handle must be a task of {self._name}, got {handle!r}")
         return insight.explain(engine, handle)
@@ -293,6 +301,11 @@ class ExecutorBase:
             if waiting + count > self._max_pending:
                 raise BacklogFullError(self._name, waiting=waiting, asked=count, max_pending=self._max_pending)
         return engine
+
+    def _check_place(self) -> None:
+        """Refuse to change an open executor from another thread or event loop."""
+        if self._engine is not None and not self._closing.is_closed:
+            check_loop(self._name, self._engine.loop)
 
     def _started(self) -> Engine:
         if self._engine is None:

@@ -296,7 +296,16 @@ class BulkFace(TaskFace):
         raise BaseExceptionGroup(f"all {len(handles)} calls failed", errors)
 
     def _submit_all(self, calls: Iterable[Callable[[], Any]]) -> list[TaskHandle[Any]]:
-        functions = [callable_of("calls", call) for call in calls]
+        if not isinstance(calls, Iterable):
+            raise TypeError(f"calls must be an iterable of functions, got {calls!r}")
+        functions = list(calls)
+        try:
+            for function in functions:
+                callable_of("calls", function)
+        except TypeError:
+            for function in filter(asyncio.iscoroutine, functions):
+                function.close()  # the others would complain that nobody awaits them
+            raise
         self._admit(len(functions))
         return [self.submit(function) for function in functions]
 
@@ -431,6 +440,8 @@ def _offsets(delays: Iterable[float], count: int) -> array[float]:
         offsets = array("d", delays)
     except TypeError as error:
         raise TypeError(f"delays must be numbers of seconds: {error}") from error
+    except OverflowError as error:
+        raise ValueError(f"delays must be finite numbers of seconds: {error}") from error
     if len(offsets) != count:
         raise ValueError(f"delays must be as many as the items, {count}, got {len(offsets)}")
     if offsets and (min(offsets) < 0 or not math.isfinite(sum(offsets))):

@@ -46,10 +46,11 @@ class LoopFace(ExecutorBase):
             engine = self._admit()
         try:
             when = engine.monotonic() + delay
+            is_finite = -math.inf < when < math.inf
         except (TypeError, OverflowError):
-            when = math.nan
-        if not -math.inf < when < math.inf:
-            number_of("delay", delay)
+            is_finite = False
+        if not is_finite:
+            when = engine.monotonic() + number_of("delay", delay)
         return _place(engine, when, callback, args, context)
 
     def call_at(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.records import Options
 from ratelimited_executor._core.repeating import MissedTick, OnError
 from ratelimited_executor._runtime import schedules
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, seconds_of
@@ -14,7 +16,7 @@ from ratelimited_executor._runtime.repeating import RepeatingHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta, tzinfo
+    from datetime import timedelta
 
     from ratelimited_executor._runtime.engine import Engine
 
@@ -147,6 +149,8 @@ class RepeatingFace(ExecutorBase):
         engine = self._admit()
         if not isinstance(expression, str):
             raise TypeError(f"expression must be a str such as '*/5 * * * *', got {expression!r}")
+        if tz is not None and not isinstance(tz, tzinfo):
+            raise TypeError(f"tz must be a tzinfo such as zoneinfo.ZoneInfo('Europe/London'), got {tz!r}")
         return self._repeat(
             engine,
             fn,
@@ -184,18 +188,25 @@ class RepeatingFace(ExecutorBase):
         if max_runs is not None:
             count_of("max_runs", max_runs, least=1)
         make_options(**options)  # bad arguments raise here, not at the second run
+        # Spread by up to an interval, a task that repeats about as often would come too late for its next tick.
+        on_time = gap < 2 * self.manager.interval
+
+        def options_of_a_run() -> Options:
+            made = make_options(**options) or Options()
+            made.on_time = on_time
+            return made
+
         handle = RepeatingHandle(
             engine,
             fn,
             args,
             next_due=next_due,
-            make_options=lambda: make_options(**options),
+            make_options=options_of_a_run,
             context=engine.capture(),
             name=options["name"],
             on_error=on_error,
             max_runs=max_runs,
             may_overlap=bool(may_overlap),
-            on_time=gap < self.manager.interval,
             on_end=self._repeating.discard,
         )
         if not handle.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
 
@@ -15,7 +16,6 @@ from ratelimited_executor._runtime.futures import FuturesFace
 from ratelimited_executor._runtime.handles import TaskHandle
 
 if TYPE_CHECKING:
-    import contextvars
     from collections.abc import Awaitable, Callable
     from datetime import datetime, timedelta
 
@@ -218,7 +218,7 @@ def make_options(
 
 def check_context(context: Any) -> Any:
     """Return a context, or None."""
-    if context is not None and not callable(getattr(context, "run", None)):
+    if context is not None and not isinstance(context, contextvars.Context):
         raise TypeError(f"context must be a contextvars.Context, got {context!r}")
     return context
 
