@@ -303,8 +303,9 @@ class BulkFace(TaskFace):
             for function in functions:
                 callable_of("calls", function)
         except TypeError:
-            for function in filter(asyncio.iscoroutine, functions):
-                function.close()  # the others would complain that nobody awaits them
+            coroutines: list[Any] = [function for function in functions if asyncio.iscoroutine(function)]
+            for coroutine in coroutines:
+                coroutine.close()  # it would complain that nobody awaits it
             raise
         self._admit(len(functions))
         return [self.submit(function) for function in functions]
