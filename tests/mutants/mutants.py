@@ -106,7 +106,7 @@ MUTANTS = (
     Mutant(
         "F5: intervals begin with the manager",
         "_core/timeline.py",
-        "self.offset_ns = math.floor(wall * NS) - math.floor(monotonic * NS)",
+        "self.offset_ns = math.floor(Fraction(wall) * NS) - math.floor(Fraction(monotonic) * NS)",
         "self.offset_ns = 0 - math.floor(monotonic * NS)",
         (_flaw("intervals", "starting_in_mid_interval_does_not_shift_the_intervals"),),
     ),
@@ -200,8 +200,8 @@ MUTANTS = (
     Mutant(
         "F14: a fixed delay of nothing",
         "_runtime/schedules.py",
-        "else ended + delay), None",
-        "else ended), None",
+        "else run.ended + delay), None",
+        "else run.ended), None",
         (_flaw("repeating", "fixed_delay_is_not_skipped_at_the_end_of_a_run"),),
     ),
     Mutant(
