@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["WallWheel"]
 
 _READ_COUNT: Final = 1000  # tasks handed over at a stretch: about a millisecond
+_SPARE_COUNT: Final = 64  # keys of buckets that have gone, which never matter
 
 
 class WallWheel:
@@ -34,13 +35,14 @@ class WallWheel:
         chores: where work that may wait is put.
     """
 
-    __slots__ = ("_batches", "_buckets", "_chores", "_numbers", "_reading", "_width")
+    __slots__ = ("_batches", "_buckets", "_chores", "_number_of", "_numbers", "_reading", "_width")
 
     def __init__(self, width: float, chores: deque[Iterator[None]]) -> None:
         self._width = width
         self._chores = chores
         self._buckets: dict[int, Bucket] = {}
-        self._numbers: list[int] = []  # a heap of the keys
+        self._numbers: list[int] = []  # a heap of the keys, and of some that have gone
+        self._number_of: dict[Bucket, int] = {}
         self._reading: list[Bucket] = []  # buckets that are being handed over
         self._batches: list[tuple[float, BatchSource]] = []
 
@@ -55,6 +57,7 @@ class WallWheel:
         bucket = self._buckets.get(number)
         if bucket is None:
             bucket = self._buckets[number] = Bucket(self)
+            self._number_of[bucket] = number
             heapq.heappush(self._numbers, number)
         record._due = wall_due
         bucket.add_record(record)
@@ -73,7 +76,10 @@ class WallWheel:
                 batch_due(source, wall_due)
         self._batches = [entry for entry in self._batches if entry[0] >= horizon]
         while self._numbers and self._numbers[0] * self._width < horizon:
-            bucket = self._buckets.pop(heapq.heappop(self._numbers))
+            bucket = self._buckets.pop(heapq.heappop(self._numbers), None)
+            if bucket is None:
+                continue
+            del self._number_of[bucket]
             bucket.opened = True
             self._reading.append(bucket)
             self._chores.append(self._hand_over(bucket, horizon, record_due))
@@ -103,11 +109,18 @@ class WallWheel:
         """Forget everything; the caller has walked it before."""
         self._buckets.clear()
         self._numbers.clear()
+        self._number_of.clear()
         self._reading.clear()
         self._batches.clear()
 
     def note_gone(self, place: Place) -> None:
-        """Do nothing: what waits here is counted by its buckets."""
+        """Forget a bucket whose last task was cancelled, so that an idle wheel need not be read."""
+        bucket: Bucket = place  # type: ignore[assignment]  # records lie in nothing else here
+        if bucket.live or bucket not in self._number_of:
+            return
+        del self._buckets[self._number_of.pop(bucket)]
+        if len(self._numbers) > 2 * len(self._buckets) + _SPARE_COUNT:
+            self._numbers = sorted(self._buckets)
 
     def note_sparse(self, bucket: Bucket) -> None:
         """Move a bucket's survivors together: at once if they are few, else as a chore."""

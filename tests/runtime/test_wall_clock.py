@@ -1,0 +1,225 @@
+"""``at=`` follows the wall clock: under every step, before and within the interval, on every face that takes it."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, TaskState
+
+STEPS = [-3600, -61, -1.5, -0.3, 0.3, 1.5, 61, 3600]
+
+
+def stamp(log: list) -> None:
+    """Write down the time by both clocks."""
+    loop = asyncio.get_running_loop()
+    log.append((loop.time(), loop.clock.wall()))
+
+
+@pytest.mark.parametrize("face", ["schedule", "datetime", "schedule_many", "schedule_threadsafe"])
+@pytest.mark.parametrize("offset", [0.2, 1.7, 100, 7200])
+async def test_task_starts_when_the_wall_clock_shows_its_time(virtual_clock, face, offset):
+    """Without a step that is after so many seconds, never earlier and at most an interval later."""
+    log = []
+    async with RateLimitedExecutor("x") as executor:
+        await asyncio.sleep(0.4)
+        virtual_clock.step_wall(round(virtual_clock.wall(), 3) - virtual_clock.wall())
+        at = virtual_clock.wall() + offset
+        if face == "schedule":
+            handle = executor.schedule(stamp, log, at=at)
+            assert at == handle.due
+        elif face == "datetime":
+            zone = timezone(timedelta(hours=-7))
+            executor.schedule(stamp, log, at=datetime.fromtimestamp(at, zone))
+        elif face == "schedule_many":
+            executor.schedule_many(lambda _: stamp(log), [1], at=at)
+        else:
+            executor.schedule_threadsafe(stamp, log, at=at)
+            await asyncio.sleep(0)
+    ((_, wall),) = log
+    assert -1e-6 <= wall - at < 1 + 1e-6  # a datetime has whole microseconds
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("ahead", [5, 10.5, 5000])
+async def test_task_of_a_later_interval_follows_a_step(virtual_clock, step, ahead):
+    """It starts when the stepped clock shows its time, or at once if that was stepped over; within an interval."""
+    log = []
+    async with RateLimitedExecutor("x") as executor:
+        at = virtual_clock.wall() + ahead
+        handle = executor.schedule(stamp, log, at=at)
+        batch = executor.schedule_many(lambda _: stamp(log), [1, 2], at=at)
+        await asyncio.sleep(2.25)
+        virtual_clock.step_wall(step)
+        due = max(2.25, virtual_clock.monotonic() + at - virtual_clock.wall())
+    await batch
+    assert 3 == len(log)
+    for time, wall in log:
+        assert wall >= at - 1e-6
+        assert due - 1e-6 <= time < due + 2 + 1e-6, (due, log)
+    assert handle.lateness >= 0
+    assert at == handle.due
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_step_within_the_interval_of_a_task_moves_it_no_more(virtual_clock, step):
+    """The clock is read once an interval: what this interval has taken up starts in it."""
+    log = []
+    async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
+        executor.schedule(stamp, log, at=virtual_clock.wall() + 5.75)
+        await asyncio.sleep(5.25)
+        virtual_clock.step_wall(step)
+    assert [5.75] == pytest.approx([time for time, _ in log])
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_steps_there_and_back_lose_and_double_nothing(virtual_clock, account, step):
+    """Whatever the clock does in between, every task starts once, and not before its time was shown."""
+    log = {}
+    async with RateLimitedExecutor("x", drain_timeout=20_000) as executor:
+        base = virtual_clock.wall()
+        shown, early = [base], []
+
+        def run(number, at):
+            if max(*shown, virtual_clock.wall()) + 1 < at:  # what an interval has taken up starts in it
+                early.append((number, at))
+            log[number] = log.get(number, 0) + 1
+
+        for number in range(200):
+            executor.schedule(run, number, base + number * 0.37, at=base + number * 0.37)
+        for _ in range(6):
+            await asyncio.sleep(3.3)
+            shown.append(virtual_clock.wall())
+            for part in (step, -step / 2, -step / 2):
+                virtual_clock.step_wall(part)
+                shown.append(virtual_clock.wall())
+                await asyncio.sleep(0.6)
+                shown.append(virtual_clock.wall())
+                account(executor)
+    assert dict.fromkeys(range(200), 1) == log
+    assert [] == early
+    account(executor)
+
+
+async def test_what_was_stepped_over_keeps_rate_and_order(virtual_clock, audit):
+    """A step over a thousand due times is no reason to start them faster, nor to mix them up."""
+    log = []
+    async with RateLimitedExecutor("x", rate=50) as executor:
+        base = virtual_clock.wall()
+        for number in range(300):
+            executor.schedule(lambda n=number: (order.append(n), stamp(log)), at=base + 600 + number)
+        order = []
+        await asyncio.sleep(1.5)
+        virtual_clock.step_wall(3600)
+    assert audit([time for time, _ in log], 50).ok
+    assert 300 == len(log)
+    assert log[-1][0] == pytest.approx(2 + 299 / 50, abs=0.1)
+    assert sorted(order) == list(range(300))
+
+
+@pytest.mark.parametrize("at", [0, -1e9, -1e300, "now", "epoch"])
+async def test_time_that_has_passed_is_due_now(virtual_clock, at):
+    """The past is due now, as asyncio does it."""
+    log = []
+    async with RateLimitedExecutor("x") as executor:
+        await asyncio.sleep(0.3)
+        moment = {"now": virtual_clock.wall(), "epoch": datetime(1970, 1, 1, tzinfo=UTC)}.get(at, at)
+        await executor.schedule(stamp, log, at=moment)
+        assert 1 == (await executor.schedule_many(lambda _: stamp(log), [1], at=moment)).done
+    assert [0.3, 0.3] == [time for time, _ in log]
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+async def test_deadline_of_a_wall_task_moves_with_it(virtual_clock, step):
+    """``expires`` counts from the due time, when the clock shows it."""
+    log = []
+    async with RateLimitedExecutor("x") as executor:
+        at = virtual_clock.wall() + 4000
+        kept = executor.schedule(stamp, log, at=at, expires=5)
+        await asyncio.sleep(2.5)
+        virtual_clock.step_wall(step)
+    assert TaskState.DONE is kept.state
+
+
+async def test_wall_task_expires_while_paused(virtual_clock):
+    """Its deadline is kept within an interval although nothing starts."""
+    async with RateLimitedExecutor("x", drain_timeout=0) as executor:
+        executor.pause()
+        handle = executor.schedule(int, at=virtual_clock.wall() + 10, expires=3)
+        await asyncio.sleep(12.9)
+        assert TaskState.WAITING is handle.state
+        await asyncio.sleep(1.2)
+        assert TaskState.EXPIRED is handle.state
+
+
+@pytest.mark.parametrize("when", ["lying", "due", "started"])
+async def test_wall_task_can_be_cancelled(virtual_clock, account, when):
+    """At any time, with no trace left."""
+    async with RateLimitedExecutor("x", drain_timeout=0) as executor:
+        if when == "due":
+            executor.pause()
+        at = virtual_clock.wall() + 5
+        handle = executor.schedule(asyncio.sleep, 100, at=at)
+        batch = executor.schedule_many(asyncio.sleep, [100, 100], at=at)
+        await asyncio.sleep(1 if when == "lying" else 7)
+        assert handle.cancel()
+        assert (0 if when == "started" else 2) == batch.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        account(executor)
+        assert TaskState.CANCELLED is handle.state
+        assert 0 == executor.statistics().waiting
+
+
+@pytest.mark.parametrize("interval", [0.1, 1, 60])
+async def test_wall_tasks_are_read_in_any_interval(virtual_clock, interval):
+    """The width of the interval bounds how late a step is noticed."""
+    log = []
+    async with ExecutorManager(interval=interval) as manager:
+        executor = manager.executor("x", pacing=Pacing.ON_TIME)
+        at = virtual_clock.wall() + 1000
+        executor.schedule(stamp, log, at=at)
+        await asyncio.sleep(interval * 2.5)
+        virtual_clock.step_wall(990)
+    ((time, wall),) = log
+    assert wall >= at - 1e-6
+    assert time <= interval * 2.5 + max(10, interval) + interval
+
+
+async def test_idle_wheel_wakes_the_loop_no_more(virtual_clock):
+    """Once the last task of the wheel has started or was cancelled, the clock is not read any more."""
+    async with RateLimitedExecutor("x") as executor:
+        await executor.schedule(int, at=virtual_clock.wall() + 3)
+        kept = executor.schedule(int, at=virtual_clock.wall() + 3000)
+        await asyncio.sleep(5)
+        kept.cancel()
+        await asyncio.sleep(5)
+        loop = asyncio.get_running_loop()
+        assert [] == [timer for timer in loop._scheduled if not timer.cancelled()]
+
+
+async def test_step_back_does_not_run_a_task_twice(virtual_clock):
+    """A time of the day that comes twice is met once."""
+    log = []
+    async with RateLimitedExecutor("x") as executor:
+        at = virtual_clock.wall() + 5
+        executor.schedule(stamp, log, at=at)
+        await asyncio.sleep(7)
+        virtual_clock.step_wall(-60)
+        await asyncio.sleep(120)
+    assert 1 == len(log)
+
+
+async def test_explanation_of_a_wall_task_names_its_time(virtual_clock):
+    """Until it is due it is held by that, and is expected at its time."""
+    async with RateLimitedExecutor("x") as executor:
+        at = virtual_clock.wall() + 50
+        handle = executor.schedule(int, at=at)
+        explanation = executor.explain(handle)
+        assert ("due", at) == (explanation.hold.value, explanation.expected_start)
+        await asyncio.sleep(1.5)
+        virtual_clock.step_wall(20)
+        await asyncio.sleep(10)
+        explanation = executor.explain(handle)
+        assert "due" == explanation.hold.value
+        assert at == handle.due
