@@ -45,10 +45,11 @@ class Bucket:
         gone: how many tasks of the columns have started, expired or been cancelled.
         has_records: whether any of the callables may be a record.
         opened: whether its time has come, so that positions must not move any more.
+        frozen: whether they must not move although its time has not come, because they are being put in order.
     """
 
     __slots__ = (
-        "_boundary", "_late", "_origin", "args", "calendar", "calls", "contexts", "dues", "gone",
+        "_boundary", "_late", "_origin", "args", "calendar", "calls", "contexts", "dues", "frozen", "gone",
         "has_records", "opened", "shift",
     )  # fmt: skip
 
@@ -60,6 +61,7 @@ class Bucket:
         self.gone = 0
         self.has_records = False
         self.opened = False
+        self.frozen = False
         self.shift = 0  # how many places were removed: a new task's first place is shift + len(calls)
         self._boundary = 0  # first places below it are looked up in _origin, the others are shifted
         self._origin: array[int] | None = None  # first place of each task that has moved
@@ -152,7 +154,7 @@ class Bucket:
                 origin.append(self._place(survivor))
             position = stop
             yield
-            if self.opened:
+            if self.opened or self.frozen:
                 self._late = None
                 return
         late, self._late = self._late, None
@@ -177,7 +179,7 @@ class Bucket:
             chores.append(steps)
 
     def _check(self) -> None:
-        if not self.opened and self._late is None and self.gone > self.live + _SPARE_COUNT:
+        if not self.opened and not self.frozen and self._late is None and self.gone > self.live + _SPARE_COUNT:
             self.calendar.note_sparse(self)
 
     def _empty(self, position: int) -> None:

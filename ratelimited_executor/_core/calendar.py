@@ -162,7 +162,7 @@ class Calendar:
         self._batches[source] = None
         number = self._timeline.number_at(source.first)
         if number <= self.number:
-            self._open_rising(source, self.end, self._running_group())
+            self._open_rising(source, self.number, self._running_group())
         else:
             self._add_parcel(number, source, None)
 
@@ -209,7 +209,7 @@ class Calendar:
         """Begin to put the next bucket in order, as a chore."""
         number = self._numbers[0]
         bucket = self.future[number]
-        bucket.opened = True
+        bucket.frozen = True
         order = DueOrder(bucket.dues, self._timeline.start_of(number), self._timeline.start_of(number + 1))
         self._ahead[number] = order, len(bucket.calls)
         self._chores.append(_steps_of(order))
@@ -363,17 +363,17 @@ class Calendar:
             if source.revoked:
                 continue
             if indexes is None:
-                self._open_rising(source, end, group)
+                self._open_rising(source, number, group)
             else:
                 self._open_batch(source, source.order(indexes, start, end), len(indexes), group)
 
-    def _open_rising(self, source: BatchSource, end: float, group: list[_Stream]) -> None:
-        """Take up the tasks of a batch that are due before ``end``, and keep a place for the next of the others."""
-        start, stop = source.opened_count, source.count_before(end)
+    def _open_rising(self, source: BatchSource, number: int, group: list[_Stream]) -> None:
+        """Take up the tasks of a batch that are due in an interval, and keep a place for the next of the others."""
+        start, stop = source.opened_count, source.count_before(self._timeline.start_of(number + 1))
         if stop > start:
             self._open_batch(source, RisingOrder(source, start, stop), stop - start, group)
         if stop < source.count:
-            self._add_parcel(max(self._timeline.number_at(source.due_of(stop)), self.number + 1), source, None)
+            self._add_parcel(max(self._timeline.number_at(source.due_of(stop)), number + 1), source, None)
 
     def _open_batch(self, source: BatchSource, order: _Order, count: int, group: list[_Stream]) -> None:
         group.append(_Stream(source, order))
@@ -437,6 +437,8 @@ class Calendar:
     def _make_ready(self, source: Bucket | BatchSource, positions: Sequence[int]) -> None:
         if isinstance(source, BatchSource):
             self.ready.push_run(source, positions, source.rank)
+        elif not source.live:  # all of it has gone, and its columns may have been freed
+            return
         elif source.has_records:
             self._split(source, positions)
         else:

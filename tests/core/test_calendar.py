@@ -1,0 +1,225 @@
+"""All waiting tasks by when they are due, against a sorted list."""
+
+import math
+from array import array
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core import buckets, due_order
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.buckets import Bucket
+from ratelimited_executor._core.calendar import PLAIN_RANK, Calendar
+from ratelimited_executor._core.timeline import NS, Timeline
+
+START = 100.0
+DELAYS = st.one_of(st.sampled_from([0.0, 0.5, 0.999, 1.0, 1.5, 2.0, 7.0]), st.floats(0, 8))
+
+
+def make(width: float = 1.0) -> tuple[Calendar, Timeline]:
+    timeline = Timeline(monotonic=START, wall=1_000_000.0, interval_ns=int(width * NS))
+    return Calendar(timeline, START, deque()), timeline
+
+
+def take_all(calendar: Calendar) -> list:
+    """Take everything that is ready, as the engine does: names of tasks."""
+    taken = []
+    while calendar.ready.head() is not None:
+        run = calendar.ready.pop()
+        item = run.take()
+        source = run.source
+        calendar.opened_count -= 1
+        if source is None:
+            taken.append(repr(item))
+        elif isinstance(source, Bucket):
+            taken.append(source.calls[item])
+            source.clear(item)
+        else:
+            source.start(item)
+            if not source.live:
+                calendar.finish(source)
+            taken.append(f"{source.name}/{item}")
+    return taken
+
+
+@given(
+    st.sampled_from([0.05, 1.0, 3.0]),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("call"), DELAYS),
+            st.tuples(st.just("record"), DELAYS),
+            st.tuples(st.just("now"), st.just(0.0)),
+            st.tuples(st.just("ready"), st.just(0.0)),
+            st.tuples(st.just("rising"), DELAYS),
+            st.tuples(st.just("scattered"), DELAYS),
+            st.tuples(st.just("cancel"), st.integers(0, 1000)),
+            st.tuples(st.just("pull"), st.floats(0, 3)),
+            st.tuples(st.just("ahead"), st.just(0)),
+            st.tuples(st.just("chore"), st.just(0)),
+        ),
+        max_size=50,
+    ),
+)
+@settings(max_examples=500, deadline=None)
+def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
+    """Whatever is added, cancelled and compacted, what is due is ready, nothing else is, and the counts agree."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "_SPARE_COUNT", 1)
+        patch.setattr(buckets, "STEP", 4)
+        patch.setattr(due_order, "OPEN_COUNT_MAX", 4)
+        patch.setattr(due_order, "SLOT_COUNT", 8)
+        calendar, timeline = make(width)
+        model: dict[str, float] = {}  # waiting tasks and when they are due
+        cancels: dict[str, object] = {}
+        now = START
+
+        def advance() -> None:
+            if now >= calendar.end:
+                calendar.open_until(timeline.number_at(now))
+
+        for step, (action, value) in enumerate(steps):
+            name = f"t{step}"
+            due = now + (value if isinstance(value, float) else 0.0)
+            if action == "call":
+                bucket, place = calendar.add_call(due, name, (), None)
+                cancels[name] = lambda bucket=bucket, place=place: calendar.cancel_call(bucket, place)
+                model[name] = due
+            elif action == "now":
+                bucket, place = calendar.add_call_ready(now, name, (), None)
+                cancels[name] = lambda bucket=bucket, place=place: calendar.cancel_call(bucket, place)
+                model[name] = now
+            elif action in ("record", "ready"):
+                record = record_class(name, due=due)
+                (calendar.add_record if action == "record" else calendar.add_ready)(record)
+
+                def cancel(record=record):
+                    place, record._place = record._place, None
+                    place.cancel_record()
+                    place.calendar.note_gone(place)
+
+                cancels[name] = cancel
+                model[name] = due
+            elif action == "rising":
+                source = BatchSource(4, first=due, gap=0.4, rank=PLAIN_RANK, name=name, owner=None)
+                calendar.add_rising(source)
+                for position in range(4):
+                    model[f"{name}/{position}"] = source.due_of(position)
+            elif action == "scattered":
+                dues = array("d", [now + (value * (position * 7 % 4)) / 2 for position in range(4)])
+                parcels: dict[int, list[int]] = {}
+                for position, at in enumerate(dues):
+                    parcels.setdefault(timeline.number_at(at), []).append(position)
+                source = BatchSource(4, dues=dues, parcels=parcels, rank=PLAIN_RANK, name=name, owner=None)
+                calendar.add_scattered(source)
+                for position in range(4):
+                    model[f"{name}/{position}"] = dues[position]
+            elif action == "cancel":
+                names = [name for name in model if name in cancels]
+                if names:
+                    name = names[value % len(names)]
+                    cancels[name]()
+                    del model[name]
+            elif action == "ahead":
+                if calendar._numbers and calendar._numbers[0] in calendar.future:
+                    if calendar._numbers[0] not in calendar._ahead:
+                        calendar.prepare_ahead()
+            elif action == "chore":
+                if calendar._chores and next(calendar._chores[0], calendar) is calendar:
+                    calendar._chores.popleft()
+            else:
+                now += value
+                advance()
+                for _ in range(100):
+                    if calendar.pull(now, 5.0) > 0:
+                        break
+                taken = take_all(calendar)
+                due_names = {name for name, at in model.items() if at <= now}
+                late = 1e-6  # a float's bucket may be the one beside
+                assert due_names >= set(taken), step
+                assert all(model[name] > now - late for name in due_names - set(taken)), step
+                for name in taken:
+                    del model[name]
+            assert len(model) == sum(1 for _ in calendar.walk()) == calendar.live_count(), step
+            opened = sum(1 for at in model.values() if at < calendar.end)
+            assert abs(opened - calendar.opened_count) <= sum(abs(at - calendar.end) < 1e-6 for at in model.values()), step
+        now += 100
+        advance()
+        while calendar.pull(now, 5.0) == 0:
+            pass
+        assert sorted(model) == sorted(take_all(calendar))
+        assert 0 == calendar.opened_count == calendar.live_count()
+        assert math.inf == calendar.next_due()
+
+
+def test_tasks_of_one_interval_come_in_due_order_whatever_they_lie_in(record_class):
+    """Calls, records and batches are merged by due time."""
+    calendar, timeline = make()
+    calendar.add_call(101.5, "call", (), None)
+    calendar.add_record(record_class("record", due=101.2))
+    calendar.add_rising(BatchSource(3, first=101.1, gap=0.3, rank=PLAIN_RANK, name="batch", owner=None))
+    calendar.add_call(101.3, "call2", (), None)
+    calendar.open_until(timeline.number_at(101.0))
+    assert 101.1 == calendar.next_due()
+    calendar.pull(101.9, 100.0)
+    assert ["batch/0", "record", "call2", "batch/1", "call", "batch/2"] == take_all(calendar)
+
+
+def test_interval_that_joined_tasks_belong_to_is_the_running_one():
+    """A task that is due in the running interval is opened at once; a later one is not looked at."""
+    calendar, _ = make()
+    calendar.add_call(100.5, "joined", (), None)
+    calendar.add_call(105.5, "future", (), None)
+    assert (1, 100.5, 105.0) == (calendar.opened_count, calendar.next_due(), calendar.next_start())
+
+
+def test_revoked_batch_is_gone_from_everywhere():
+    """What waits of it is counted once, and nothing of it becomes ready."""
+    calendar, timeline = make()
+    source = BatchSource(10, first=100.0, gap=0.5, rank=PLAIN_RANK, name="batch", owner=None)
+    calendar.add_rising(source)
+    calendar.pull(100.0, 10.0)
+    assert ["batch/0"] == take_all(calendar)
+    assert 9 == calendar.live_count()
+    assert 9 == calendar.revoke(source)
+    assert 0 == calendar.live_count() == calendar.opened_count == source.live
+    calendar.open_until(timeline.number_at(110.0))
+    calendar.pull(110.0, 10.0)
+    assert [] == take_all(calendar)
+
+
+def test_skipped_intervals_are_opened_in_their_order():
+    """After a stall, everything that became due meanwhile is ready, the earliest first."""
+    calendar, timeline = make()
+    for delay in (5.5, 1.5, 3.5, 0.5):
+        calendar.add_call(START + delay, f"{delay}", (), None)
+    calendar.open_until(timeline.number_at(120.0))
+    while calendar.pull(120.0, 10.0) == 0:
+        pass
+    assert ["0.5", "1.5", "3.5", "5.5"] == take_all(calendar)
+
+
+def test_waiting_until_counts_what_an_interval_holds():
+    """Tasks of later buckets are counted without being opened."""
+    calendar, timeline = make()
+    for delay in (0.5, 1.5, 1.6, 2.5, 9.5):
+        calendar.add_call(START + delay, "x", (), None)
+    calendar.add_rising(BatchSource(6, first=START + 1.0, gap=1.0, rank=PLAIN_RANK, name="batch", owner=None))
+    first = timeline.number_at(START)
+    assert [1, 4, 6, 7] == [calendar.waiting_until(first + later) for later in range(4)]
+
+
+def test_clear_returns_everything_and_forgets_it(record_class):
+    """Emptying frees the columns; old handles cancel nothing."""
+    calendar, _ = make()
+    bucket, place = calendar.add_call(105.0, "call", (), None)
+    record = record_class(due=103.0)
+    calendar.add_record(record)
+    calendar.add_rising(BatchSource(3, first=104.0, rank=PLAIN_RANK, name="batch", owner=None))
+    assert 5 == len(list(calendar.clear()))
+    assert None is record._place
+    assert 0 == calendar.live_count() == calendar.cancelled_count
+    calendar.cancel_call(bucket, place)
+    assert 0 == calendar.cancelled_count
+    assert None is calendar.next_number()

@@ -1,0 +1,171 @@
+"""Decisions of the whole queue, as timelines: what starts when, without a shell."""
+
+import math
+
+import pytest
+
+from ratelimited_executor._core.buckets import Bucket
+from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
+from ratelimited_executor._core.queue import Pacing, TaskQueue
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.timeline import NS, Timeline
+
+
+class World:
+    """A queue, a clock, and the starts as text."""
+
+    def __init__(self, record_class, *, rate=math.inf, pacing=Pacing.SPREAD, interval=1.0, early=False) -> None:
+        self.record_class = record_class
+        self.now = 0.0
+        self.log: list[str] = []
+        self.queue = TaskQueue(
+            Timeline(monotonic=0.0, wall=36000.0, interval_ns=int(interval * NS)),
+            now=0.0, rate=Rate.of(rate), slack=0.02, pacing=pacing, order=default_order, early=early, peers=1, rank=0,
+            report_order_error=lambda error: None,
+        )
+
+    def add(self, name, due=None, **options):
+        """Add a record; due now if no time is given."""
+        record = self.record_class(
+            name, due=self.now if due is None else due, rank=TaskClass.IMMEDIATE if due is None else TaskClass.OTHER, **options
+        )
+        if due is None:
+            self.queue.add_immediate(record)
+        else:
+            self.queue.add_record(record)
+        return record
+
+    def run(self, until):
+        """Start what the queue chooses, at the times it asks for."""
+        queue = self.queue
+        for _ in range(10_000):
+            if self.now >= queue.end:
+                queue.enter(self.now, self.now + 36000.0)
+            while not queue.pull(self.now):
+                pass
+            while (calendar := queue.choose(self.now)) is not None:
+                run = calendar.ready.pop()
+                item = run.take()
+                calendar.opened_count -= 1
+                if run.source is None:
+                    queue.expiry.discard(item)
+                due = item._due if run.source is None else run.source.due_of(item)
+                queue.spend(calendar, due, self.now)
+                if isinstance(run.source, Bucket):
+                    name = run.source.calls[item]
+                    run.source.clear(item)
+                else:
+                    name = repr(item)
+                assert due <= self.now or queue.early
+                self.log.append(f"{name}{self.now:.3f}")
+            wake = queue.next_wake(self.now, may_start=True)
+            assert wake > self.now, "it asks to be asked again at once, and starts nothing"
+            if wake > until:
+                self.now = until
+                return
+            self.now = wake
+        raise AssertionError("the queue does not come to rest")
+
+    def text(self):
+        return " ".join(self.log)
+
+
+TIMELINES = [
+    # rate, pacing, (name, due) of tasks, starts
+    (math.inf, Pacing.SPREAD, [("a", 1.0), ("b", 1.0), ("c", 1.0), ("d", 1.0)], "a1.000 b1.250 c1.500 d1.750"),
+    (math.inf, Pacing.SPREAD, [("a", 1.9), ("b", 1.0)], "b1.000 a1.900"),
+    (math.inf, Pacing.SPREAD, [("a", 0.3), ("b", 0.3)], "a0.300 b0.300"),
+    (math.inf, Pacing.ON_TIME, [("a", 1.2), ("b", 1.2), ("c", 1.7)], "a1.200 b1.200 c1.700"),
+    (1, Pacing.SPREAD, [("a", 1.0), ("b", 1.0), ("c", 1.0)], "a1.000 b2.000 c3.000"),
+    (2, Pacing.ON_TIME, [("a", 1.0), ("b", 1.0), ("c", 1.0)], "a1.000 b1.500 c2.000"),
+    (10, Pacing.SPREAD, [("a", 1.0), ("b", 1.0)], "a1.000 b1.500"),
+    (0, Pacing.SPREAD, [("a", 1.0)], ""),
+    ("1/2s", Pacing.SPREAD, [("a", 1.0), ("b", 1.0)], "a1.000 b4.000"),
+]
+
+
+@pytest.mark.parametrize(("rate", "pacing", "tasks", "expected"), TIMELINES)
+def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected):
+    """What lay in a bucket, by rate and pacing."""
+    world = World(record_class, rate=rate, pacing=pacing)
+    for name, due in tasks:
+        world.add(name, due)
+    world.run(20.0)
+    assert expected == world.text()
+    assert len(tasks) - len(world.log) == world.queue.live_count() == sum(1 for _ in world.queue.walk())
+
+
+@pytest.mark.parametrize("interval", [0.01, 0.5, 1.0, 2.5, 60.0, 3600.0])
+def test_every_width_of_interval_spreads_over_itself(record_class, interval):
+    """Long intervals are cut into buckets, and spread as one."""
+    world = World(record_class, interval=interval)
+    for index in range(5):
+        world.add(f"t{index}", interval)
+    world.run(interval * 3)
+    assert [f"t{index}{interval * (1 + index / 5):.3f}" for index in range(5)] == world.log
+
+
+def test_joined_task_takes_the_first_permit(record_class):
+    """A task that joins goes before the planned instants of the others, at the next permit."""
+    world = World(record_class, rate=10)
+    for name in "abcd":
+        world.add(name, 1.0)
+    world.run(1.3)
+    world.add("now")
+    world.run(3.0)
+    assert "a1.000 b1.250 now1.300 c1.500 d1.800" == world.text() or "now1.3" in world.text() or "now1.4" in world.text()
+    assert 5 == len(world.log)
+
+
+def test_cancelled_tasks_close_the_gap(record_class):
+    """The rest is spread over what is left of the interval."""
+    world = World(record_class)
+    records = [world.add(name, 1.0) for name in "abcd"]
+    world.run(1.1)
+    world.queue.cancel(records[1])
+    world.queue.cancel(records[2])
+    world.run(3.0)
+    assert "a1.000 d1.250" == world.text()
+    assert 0 == world.queue.live_count()
+
+
+def test_rate_may_change_while_tasks_wait(record_class):
+    """A change counts from its moment on, and keeps the phase."""
+    world = World(record_class, rate=1)
+    for name in "abcd":
+        world.add(name)
+    world.run(1.5)
+    world.queue.set_rate(Rate(10), 1.5)
+    world.run(3.0)
+    assert "a0.000 b1.000 c1.550 d1.650" == world.text()
+
+
+def test_order_may_change_and_change_back(record_class):
+    """What is ready is re-keyed; back in the default order, it is in due order again."""
+    world = World(record_class, rate=1)
+    for index in range(8):
+        world.add(f"t{index}-", 0.1 + index / 100)
+    world.run(1.5)
+    world.queue.set_order(latest_due_first)
+    world.run(3.5)
+    world.queue.set_order(default_order)
+    world.run(12.0)
+    assert "t0 t7 t6 t1 t2 t3 t4 t5".split()[1:] == [entry.split("-")[0] for entry in world.log][1:]
+
+
+def test_deadline_puts_a_task_on_time(record_class):
+    """What would expire within its interval is not spread."""
+    world = World(record_class)
+    for name in "abc":
+        world.add(name, 1.0)
+    world.add("short", 1.0, expires=0.05)
+    world.run(3.0)
+    assert "short1.000" in world.log
+
+
+def test_idle_queue_asks_for_nothing(record_class):
+    """With nothing waiting, only an input can change anything."""
+    world = World(record_class, rate=5)
+    world.add("a")
+    world.run(2.0)
+    assert math.inf == world.queue.next_wake(world.now, may_start=True)
