@@ -145,8 +145,9 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     while not queue.pull(now):
         pass
     is_halted = queue.grid.rate.is_zero or engine.max_concurrency == 0
-    if handle.due > engine.timeline.to_epoch(now):
-        expected = None if is_halted else handle.due
+    due = _due(engine, handle, now)
+    if due > now:
+        expected = None if is_halted else engine.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
     position = queue.position_of(handle)
     if queue.grid.rate.is_zero:
@@ -163,6 +164,14 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
         if expected <= now:
             hold = Hold.NOTHING
     return Explanation(state=state, hold=hold, position=position, expected_start=engine.timeline.to_epoch(expected))
+
+
+def _due(engine: Engine, handle: TaskHandle[Any], now: float) -> float:
+    """Return the loop time at which a task is due; for one that follows the wall clock, if that does not step again."""
+    queue = engine.queue
+    if handle._place.calendar is not queue.wall:
+        return handle._due
+    return max(queue.interval_end, now + handle._due - engine.runner.clock.wall())
 
 
 def _planned(engine: Engine, handle: TaskHandle[Any], now: float, position: int) -> float:

@@ -210,16 +210,29 @@ async def test_step_back_does_not_run_a_task_twice(virtual_clock):
     assert 1 == len(log)
 
 
-async def test_explanation_of_a_wall_task_names_its_time(virtual_clock):
-    """Until it is due it is held by that, and is expected at its time."""
-    async with RateLimitedExecutor("x") as executor:
-        at = virtual_clock.wall() + 50
+@pytest.mark.parametrize("step", [-20, 0, 20, 100])
+async def test_explanation_of_a_wall_task_comes_true_after_a_step(virtual_clock, step):
+    """Until it is due it is held by that; what is expected is told on the timeline, on which starts are told, too."""
+    async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
+        at = virtual_clock.wall() + 50.5
         handle = executor.schedule(int, at=at)
-        explanation = executor.explain(handle)
-        assert ("due", at) == (explanation.hold.value, explanation.expected_start)
+        before = executor.explain(handle)
+        assert ("due", pytest.approx(at)) == (before.hold.value, before.expected_start)
         await asyncio.sleep(1.5)
-        virtual_clock.step_wall(20)
-        await asyncio.sleep(10)
-        explanation = executor.explain(handle)
-        assert "due" == explanation.hold.value
+        virtual_clock.step_wall(step)
+        after = executor.explain(handle)
+        assert "due" == after.hold.value
         assert at == handle.due
+        await handle
+        assert handle.started_at == pytest.approx(after.expected_start, abs=1e-5)
+
+
+async def test_stepped_over_task_that_waits_for_a_permit_is_explained(virtual_clock):
+    """Once it has been taken up it is held by what holds any task that is due."""
+    async with RateLimitedExecutor("x", rate="1/100s", drain_timeout=0) as executor:
+        executor.submit(int)
+        handle = executor.schedule(int, at=virtual_clock.wall() + 1000)
+        await asyncio.sleep(1.5)
+        virtual_clock.step_wall(3600)
+        await asyncio.sleep(1.5)
+        assert ("permit", 0) == (executor.explain(handle).hold.value, executor.explain(handle).position)
