@@ -7,15 +7,16 @@ that runs do not pile up while the executor is paused or behind.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.repeating import LastRun, OnError
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor._runtime.launch import run_in_thread
 
 if TYPE_CHECKING:
-    import contextvars
     from collections.abc import Callable, Generator
 
     from ratelimited_executor._core.records import Options
@@ -61,6 +62,7 @@ class RepeatingHandle:
         self._run_count = 0  # runs that have started
         self._open: set[TaskHandle[Any]] = set()  # occurrences that wait or run
         self._waiting: TaskHandle[Any] | None = None
+        self._in_thread = False  # whether the function runs in a worker thread
         self._is_over = False  # no more occurrences will be placed
         self._end: asyncio.Future[None] = engine.loop.create_future()
         self._place(None)
@@ -125,6 +127,8 @@ class RepeatingHandle:
             return
         due, wall_due = following
         options = self._make_options()
+        self._in_thread, options.in_thread = options.in_thread, False  # the function runs there, our part of it here
+        options.wall = wall_due
         if options.expires is not None:
             options.deadline = due + options.expires
         handle: TaskHandle[Any] = TaskHandle(
@@ -139,11 +143,14 @@ class RepeatingHandle:
             engine.add(handle)
 
     def _start(self) -> Any:
+        """Begin a run, on the loop's thread, and place the next one if it may overlap."""
         self._run_count += 1
         self._waiting = None
         if self._may_overlap and not self._is_over:
             now = self._engine.monotonic()
             self._place(LastRun(now, now))
+        if self._in_thread:
+            return run_in_thread(self._call, self._args, contextvars.copy_context(), self._engine.thread_limiter)
         return self._call(*self._args)
 
     def _ended(self, handle: TaskHandle[Any]) -> None:
