@@ -204,10 +204,10 @@ class BatchHandle(Generic[T]):
 
     def take(self, source: BatchSource, position: int) -> tuple[Any]:
         """Return the arguments of a task that starts, and free them here."""
-        item = self._parts[source][source.base + position]
+        items = self._parts[source]
         if not source.live:
             del self._parts[source]
-        return (item,)
+        return (items[source.base + position],)
 
     def item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
         """Note the end of one task."""
@@ -268,7 +268,11 @@ async def feed(
             index += 1
             while batch.open_count >= _LOOK_AHEAD_COUNT:
                 await batch.wait_for_change()
-    except Exception as raised:  # noqa: BLE001  # the iterator is user code: its error goes to whoever awaits the batch
-        error = raised
+    except BaseException as raised:  # the iterator is user code: its error goes to whoever awaits the batch
+        feeder = asyncio.current_task()
+        is_asked = isinstance(raised, asyncio.CancelledError) and feeder is not None and feeder.cancelling() > 0
+        error = None if is_asked else raised
+        if not isinstance(raised, Exception):
+            raise
     finally:
         batch.complete(error)

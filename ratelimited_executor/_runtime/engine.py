@@ -361,8 +361,12 @@ class Engine:
         batch.start(position)
         if not batch.live:
             calendar.finish(batch)
-        args = handle.take(batch, position)
         owner = (handle, batch.base + position)
+        try:
+            args = handle.take(batch, position)
+        except BaseException as error:  # noqa: BLE001  # the items are user code: that there is none is this task's failure
+            self._end_raised(owner, error)
+            return False
         if now > due + batch.deadline_after:
             name = f"{handle.name}[{owner[1]}]"
             self.end(owner, TaskState.EXPIRED, TaskExpiredError(name, expires=batch.deadline_after))
@@ -452,11 +456,11 @@ class Engine:
         task.add_done_callback(self._task_done, context=self.runner.context)
 
     def _make_task(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> asyncio.Task[Any]:
+        self._is_inside = True  # an eager task takes its first step here
         if self.loop.get_task_factory() is not None:
             return self.loop.create_task(coroutine, context=context)
         if not _EAGER:
             return asyncio.Task(coroutine, loop=self.loop, context=context)
-        self._is_inside = True
         task: asyncio.Task[Any] = _EagerTask(coroutine, loop=self.loop, context=context, eager_start=True)
         return task
 
