@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from array import array
 from collections import deque
@@ -35,6 +36,7 @@ __all__ = ["BulkFace"]
 I = TypeVar("I")  # noqa: E741  # an item
 T = TypeVar("T")
 _MAP_LIMIT: Final = 100
+_ROOM_SECONDS: Final = 0.1  # between two looks whether others have left room for the next item
 
 
 class BulkFace(TaskFace):
@@ -326,9 +328,11 @@ class BulkFace(TaskFace):
             if count is not None and index >= count:
                 raise ValueError(f"count was {count}, and there are more items")
             ahead = plan.due_of(index, count) - engine.monotonic() - engine.runner.timeline.interval_seconds
-            while ahead > 0 or self._has_no_room(engine):
-                await asyncio.sleep(max(ahead, engine.runner.timeline.interval_seconds / 10))
-                ahead = 0.0
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            while self._has_no_room(engine):
+                with contextlib.suppress(TimeoutError):  # the room may become free elsewhere
+                    await asyncio.wait_for(batch.wait_for_change(), _ROOM_SECONDS)
 
         def accept(item: Any, index: int) -> None:
             plan.accept_one(engine, batch, item, index, count)
