@@ -22,6 +22,7 @@ __all__ = ["FAR_SECONDS", "NS", "Timeline"]
 
 NS: Final = 1_000_000_000
 FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
+_FAR_NS: Final = 2 * int(FAR_SECONDS) * NS  # what lies beyond need not be told apart either
 
 
 class Timeline:
@@ -60,6 +61,7 @@ class Timeline:
 
     def to_loop(self, time_ns: int) -> float:
         """Turn timeline nanoseconds into the first loop time that :meth:`to_ns` does not put before it."""
+        time_ns = min(time_ns, _FAR_NS)
         loop_time = (time_ns - self.offset_ns) / NS
         while self.to_ns(loop_time) < time_ns:
             loop_time = math.nextafter(loop_time, math.inf)
