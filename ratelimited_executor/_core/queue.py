@@ -269,7 +269,8 @@ class TaskQueue:
         self.order = order
         self._is_interim = order is default_order and is_mixed
         for calendar in calendars:
-            self._rekeying.append((calendar, calendar.ready))
+            old = calendar.ready
+            self._rekeying.append((calendar, old))
             if order is default_order and not is_mixed:
                 calendar.ready = ReadyQueues(calendar)
                 calendar.take_count_max = RUN_COUNT
@@ -278,6 +279,8 @@ class TaskQueue:
                     calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error
                 )
                 calendar.take_count_max = _REKEY_COUNT
+            if isinstance(old, ReadyHeap):
+                old.successor = calendar.ready
         self.rekey(_REKEY_COUNT)
 
     def rekey(self, count: int = _REKEY_COUNT) -> None:
@@ -292,7 +295,7 @@ class TaskQueue:
                     calendar.ready.push_record(run.take())
                 else:
                     calendar.ready.push_position(run.source, run.take(), rank)
-            if count > 0:
+            if count > 0 and self._rekeying and self._rekeying[0][1] is old:  # an order may have gone on by itself
                 del self._rekeying[0]
 
     # Looking.

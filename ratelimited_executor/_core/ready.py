@@ -10,7 +10,6 @@ indexes of a batch) and costs nothing per task, so that an overflow of a million
 from __future__ import annotations
 
 import heapq
-from bisect import insort
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -206,7 +205,7 @@ class ReadyQueues:
     def __init__(self, calendar: Any) -> None:
         self._calendar = calendar
         self._queues: dict[Rank, deque[Run | RecordRun]] = {}
-        self._active: list[Rank] = []  # the keys of _queues, sorted
+        self._active: list[Rank] = []  # a heap of the keys of _queues
 
     def push_record(self, record: Record) -> None:
         """Take in a record whose due time has come: O(1)."""
@@ -238,7 +237,8 @@ class ReadyQueues:
                 if due is not None:
                     return rank, due
                 queue.popleft()
-            del self._queues[rank], self._active[0]
+            del self._queues[rank]
+            heapq.heappop(self._active)
         return None
 
     def head_rank(self) -> Rank:
@@ -251,7 +251,7 @@ class ReadyQueues:
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, the most important first."""
-        for rank in self._active:
+        for rank in sorted(self._active):
             for run in self._queues[rank]:
                 yield from run.walk()
 
@@ -272,7 +272,7 @@ class ReadyQueues:
         queue = self._queues.get(rank)
         if queue is None:
             queue = self._queues[rank] = deque()
-            insort(self._active, rank)
+            heapq.heappush(self._active, rank)
         return queue
 
 
@@ -317,7 +317,7 @@ class ReadyHeap:
         report: is told of keys that raise and of keys that cannot be compared.
     """
 
-    __slots__ = ("_arrival", "_heap", "_order", "_report", "_stale_count", "_to_epoch", "calendar")
+    __slots__ = ("_arrival", "_heap", "_order", "_report", "_stale_count", "_to_epoch", "calendar", "successor")
 
     opened: Final = True
 
@@ -329,6 +329,7 @@ class ReadyHeap:
         self._heap: list[_Entry] = []
         self._arrival = 0
         self._stale_count = 0
+        self.successor: Ready | None = None  # what another order has put in its place
 
     def push_record(self, record: Record) -> None:
         """Take in a record whose due time has come: O(log n)."""
@@ -412,4 +413,10 @@ class ReadyHeap:
         except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last, and nothing is lost
             self._report(error)
             key = None
+        if self.successor is not None:  # the order has set another order
+            if source is None:
+                self.successor.push_record(position)
+            else:
+                self.successor.push_position(source, position, rank)
+            return
         heapq.heappush(self._heap, _Entry(key, rank, self._arrival, source, position, self._report))
