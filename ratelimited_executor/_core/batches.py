@@ -132,8 +132,9 @@ class RisingOrder:
         """Return the earliest due time that is left; infinity if none is."""
         return math.inf if self._next >= self._stop or self._source.revoked else self._source.due_of(self._next)
 
-    def take(self, now: float, limit: int) -> Sequence[int]:  # noqa: ARG002  # a range costs nothing, however long
-        """Remove and return the indexes due at or before ``now``."""
+    def take(self, now: float, limit: int) -> Sequence[int]:
+        """Remove and return the indexes due at or before ``now``, ``limit`` of them at most."""
         start = self._next
-        self._next = bisect_right(range(self._stop), now, lo=start, key=self._source.due_of)
+        stop = min(start + limit, self._stop)
+        self._next = bisect_right(range(stop), now, lo=start, key=self._source.due_of)
         return range(start, self._next)

@@ -81,7 +81,9 @@ class DueOrder:
 
     def extend(self, positions: Sequence[int]) -> None:
         """Take in many positions that were appended to the column, in steps."""
-        if self._slots is None and len(positions) <= OPEN_COUNT_MAX:
+        if self._slots is None and not self._open and len(positions) <= OPEN_COUNT_MAX:
+            self._open = sorted(positions, key=self._dues.__getitem__)
+        elif self._slots is None and len(positions) <= OPEN_COUNT_MAX:
             for position in positions:
                 self.add(position)
         else:

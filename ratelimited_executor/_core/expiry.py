@@ -26,7 +26,7 @@ class ExpiryIndex:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._intervals: dict[int, list[Record | None]] = {}
+        self._intervals: dict[int, list[Record]] = {}
         self._numbers: list[int] = []  # a heap of the keys
 
     def add(self, record: Record) -> None:
@@ -47,18 +47,18 @@ class ExpiryIndex:
         options = record._options
         if options is None or options.expiry_index is None or options.deadline is None:
             return
-        records = self._intervals.get(self._timeline.number_at(options.deadline))
-        if records is not None:
-            records[options.expiry_index] = None
+        records = self._intervals[self._timeline.number_at(options.deadline)]
+        last = records.pop()
+        if last is not record:  # the last one takes its place: nothing is left of what has gone
+            assert last._options is not None
+            records[options.expiry_index] = last
+            last._options.expiry_index = options.expiry_index
         options.expiry_index = None
 
     def next_sweep(self) -> int | None:
         """Return the number of the interval at whose start deadlines have passed; None if there are none."""
         while self._numbers:
-            records = self._intervals[self._numbers[0]]
-            while records and records[-1] is None:
-                records.pop()
-            if records:
+            if self._intervals[self._numbers[0]]:
                 return self._numbers[0] + 1
             del self._intervals[heapq.heappop(self._numbers)]
         return None
@@ -69,8 +69,7 @@ class ExpiryIndex:
             records = self._intervals[self._numbers[0]]
             while records:
                 record = records.pop()
-                if record is not None:
-                    assert record._options is not None
-                    record._options.expiry_index = None
-                    yield record
+                assert record._options is not None
+                record._options.expiry_index = None
+                yield record
             del self._intervals[heapq.heappop(self._numbers)]
