@@ -35,7 +35,7 @@ class WallWheel:
         chores: where work that may wait is put.
     """
 
-    __slots__ = ("_batches", "_buckets", "_chores", "_number_of", "_numbers", "_reading", "_width")
+    __slots__ = ("_batches", "_buckets", "_chores", "_horizon", "_number_of", "_numbers", "_reading", "_width")
 
     def __init__(self, width: float, chores: deque[Iterator[None]]) -> None:
         self._width = width
@@ -43,6 +43,7 @@ class WallWheel:
         self._buckets: dict[int, Bucket] = {}
         self._numbers: list[int] = []  # a heap of the keys, and of some that have gone
         self._number_of: dict[Bucket, int] = {}
+        self._horizon = 0.0  # of the latest reading
         self._reading: list[Bucket] = []  # buckets that are being handed over
         self._batches: list[tuple[float, BatchSource]] = []
 
@@ -71,6 +72,7 @@ class WallWheel:
         self, horizon: float, record_due: Callable[[Record], None], batch_due: Callable[[BatchSource, float], None]
     ) -> None:
         """Hand over what is due before ``horizon``, in epoch seconds: batches at once, records as a chore."""
+        self._horizon = horizon
         for wall_due, source in self._batches:
             if wall_due < horizon:
                 batch_due(source, wall_due)
@@ -82,7 +84,7 @@ class WallWheel:
             del self._number_of[bucket]
             bucket.opened = True
             self._reading.append(bucket)
-            self._chores.append(self._hand_over(bucket, horizon, record_due))
+            self._chores.append(self._hand_over(bucket, record_due))
 
     def revoke(self, source: BatchSource) -> int:
         """Cancel a batch that waits here, and return how many tasks that were."""
@@ -126,14 +128,14 @@ class WallWheel:
         """Move a bucket's survivors together: at once if they are few, else as a chore."""
         bucket.compact_with(self._chores)
 
-    def _hand_over(self, bucket: Bucket, horizon: float, record_due: Callable[[Record], None]) -> Iterator[None]:
+    def _hand_over(self, bucket: Bucket, record_due: Callable[[Record], None]) -> Iterator[None]:
         for first in range(0, len(bucket.calls), _READ_COUNT):
             for position in range(first, min(first + _READ_COUNT, len(bucket.calls))):
                 if not bucket.is_waiting(position):
                     continue
                 record = bucket.calls[position]
                 bucket.clear(position)
-                if record._due < horizon:
+                if record._due < self._horizon:  # of the latest reading: this chore may have waited for longer
                     record_due(record)
                 else:
                     self.add_record(record, record._due)
