@@ -1,0 +1,175 @@
+"""What attacks on the executor have brought to light, one test each."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from ratelimited_executor import Rate, RateLimitedExecutor, TaskState, earliest_due_first, latest_due_first
+
+
+class _Holey(Sequence):
+    """Items of which one cannot be had."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index):
+        if index == 2:
+            raise KeyError(index)
+        return index
+
+
+async def test_an_item_that_cannot_be_had_fails_its_own_task_alone(virtual_clock, handler, account):
+    """The others run, the accounting closes, and leaving the executor does not wait for it."""
+    reports = handler()
+    seen: list[int] = []
+    async with RateLimitedExecutor("x") as executor:
+        batch = executor.schedule_many(seen.append, _Holey(), delay=1)
+        await asyncio.sleep(2)
+        account(executor)
+    assert seen == [0, 1, 3, 4]
+    assert batch.summary.failed == 1
+    assert [type(report["exception"]) for report in reports] == [KeyError]
+    assert virtual_clock.monotonic() == 2
+
+
+async def test_the_permit_of_an_extremely_low_rate_is_beyond_all_times(virtual_clock, account):
+    """A permit in 1e300 seconds lets one task start, and no error."""
+    seen: list[int] = []
+    async with RateLimitedExecutor("x", rate=Rate(1, per=1e300), drain_timeout=1) as executor:
+        for number in range(3):
+            executor.submit(seen.append, number)
+        await asyncio.sleep(10)
+        assert seen == [0]
+        account(executor)
+
+
+@pytest.mark.real_time("worker threads are real")
+async def test_overlapping_runs_in_threads_are_placed_on_the_loop():
+    """The next occurrence is never placed by the worker thread of the one before."""
+    threads = set()
+    async with RateLimitedExecutor("x") as executor:
+        engine, add = executor._engine, executor._engine.add
+
+        def watched(*args, **options):
+            threads.add(threading.current_thread())
+            add(*args, **options)
+
+        engine.add = watched
+        workers = set()
+        repeating = executor.schedule_at_fixed_rate(
+            lambda: workers.add(threading.current_thread()), period=0.02, in_thread=True, allow_overlap=True, max_runs=5
+        )
+        await repeating
+    assert threads == {threading.main_thread()}
+    assert threading.main_thread() not in workers
+
+
+async def test_an_order_may_look_at_the_executor(virtual_clock, account):
+    """An order that asks for an explanation, which goes on with the re-keying, loses no task."""
+    done: list[int] = []
+    async with RateLimitedExecutor("x", rate=100) as executor:
+        handles = [executor.schedule(done.append, number, delay=1.5) for number in range(800)]
+        handles += [executor.submit(done.append, number) for number in range(700)]
+        await asyncio.sleep(1.6)
+
+        def order(task):
+            if task.arrival % 100 == 0:
+                executor.explain(handles[-1])
+            return task.due
+
+        executor.order = order
+        account(executor)
+    assert len(done) == 1500
+
+
+async def test_an_order_that_sets_another_order_loses_no_task(virtual_clock, account):
+    """The task whose key was being evaluated goes to the order in force."""
+    done: list[int] = []
+    async with RateLimitedExecutor("x", rate=100) as executor:
+        for number in range(200):
+            executor.schedule(done.append, number, delay=1.5)
+            executor.call_later(1.5, done.append, number)
+        await asyncio.sleep(1.6)
+
+        def order(task):
+            executor.order = latest_due_first
+            return task.due
+
+        executor.order = order
+        account(executor)
+    assert sorted(done) == sorted([*range(200)] * 2)
+
+
+async def test_a_batch_in_an_order_of_ones_own_becomes_ready_in_slices(virtual_clock):
+    """Not all of it in one step of the loop, as each key costs a call."""
+    keys = worst = 0
+
+    def order(task):
+        nonlocal keys
+        keys += 1
+        return earliest_due_first(task)
+
+    async with RateLimitedExecutor("x", rate=1, order=order, drain_timeout=0) as executor:
+        executor.schedule_many(int, range(20_000), delay=0.3)
+        await asyncio.sleep(0.3)
+        before = 0
+        while keys < 20_000:
+            await asyncio.sleep(0)
+            worst = max(worst, keys - before)
+            before = keys
+    assert worst <= 5000
+
+
+async def test_a_lazy_batch_in_long_intervals_does_not_wait_for_room_for_long(virtual_clock):
+    """Room that its own tasks leave is taken at once, whatever the interval."""
+    async with RateLimitedExecutor("x", max_pending=10) as executor:
+        await executor.schedule_many(int, iter(range(1000)))
+        assert virtual_clock.monotonic() == 0
+
+
+async def test_the_iterator_of_a_lazy_batch_that_is_cancelled_is_no_end(virtual_clock):
+    """A cancellation that nobody asked for reaches whoever awaits the batch, in place of a short summary."""
+
+    async def items():
+        yield 1
+        raise asyncio.CancelledError
+
+    async with RateLimitedExecutor("x") as executor:
+        batch = executor.schedule_many(int, items())
+        await asyncio.sleep(1)
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+
+
+async def test_deadlines_keep_nothing_of_what_has_started(virtual_clock):
+    """The index of deadlines holds waiting tasks alone, however far ahead the deadlines of the others lie."""
+    async with RateLimitedExecutor("x") as executor:
+        for _ in range(1000):
+            executor.submit(int, expires=3600)
+        kept = executor.schedule(int, delay=10, expires=3600)
+        await asyncio.sleep(5)
+        index = executor._engine.queue.expiry
+        assert sum(map(len, index._intervals.values())) == 1
+        kept.cancel()
+        assert sum(map(len, index._intervals.values())) == 0
+
+
+async def test_tasks_of_a_task_factory_run_while_they_take_their_first_step(virtual_clock, account):
+    """A factory may start them eagerly, and the accounting closes within that step."""
+    factory = getattr(asyncio, "eager_task_factory", None)
+    if factory is None:
+        pytest.skip("eager tasks came with 3.12")
+
+    async def look():
+        account(executor)
+
+    async with RateLimitedExecutor("x") as executor:
+        asyncio.get_running_loop().set_task_factory(factory)
+        handle = executor.submit(look)
+        await handle
+        assert handle.state is TaskState.DONE
