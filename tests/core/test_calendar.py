@@ -143,7 +143,9 @@ def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
                     del model[name]
             assert len(model) == sum(1 for _ in calendar.walk()) == calendar.live_count(), step
             opened = sum(1 for at in model.values() if at < calendar.end)
-            assert abs(opened - calendar.opened_count) <= sum(abs(at - calendar.end) < 1e-6 for at in model.values()), step
+            assert abs(opened - calendar.opened_count) <= sum(abs(at - calendar.end) < 1e-6 for at in model.values()), (
+                step
+            )
         now += 100
         advance()
         while calendar.pull(now, 5.0) == 0:

@@ -242,8 +242,12 @@ def test_next_time_is_the_first_at_which_a_permit_is_usable(ratio, slack, peers,
 
 
 @given(
-    RATES.filter(lambda ratio: Fraction(1, 2) < ratio < 200), SLACKS, st.integers(1, 3), st.integers(0, 2),
-    st.integers(0, 2 * NS), st.integers(1, 30),
+    RATES.filter(lambda ratio: Fraction(1, 2) < ratio < 200),
+    SLACKS,
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(0, 2 * NS),
+    st.integers(1, 30),
 )
 @settings(max_examples=150, deadline=None)
 def test_forecasts_are_what_greedy_starts_do(ratio, slack, peers, rank, ahead, count):

@@ -68,8 +68,10 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
         patch.setattr(ready, "_SPARE_COUNT", 1)
         patch.setattr(ready, "_RUN_COUNT_MAX", 3)
         calendar = calendar_class()
-        queue = ReadyQueues(calendar) if form == "queues" else heap(
-            calendar, default_order if form == "heap" else latest_due_first
+        queue = (
+            ReadyQueues(calendar)
+            if form == "queues"
+            else heap(calendar, default_order if form == "heap" else latest_due_first)
         )
         columns = [Column(), Column()]
         waiting: dict[tuple, tuple] = {}
@@ -132,8 +134,11 @@ def test_default_order_is_class_within_priority(record_class, calendar_class):
     column = Column()
     names = {}
     for name, priority, rank in [
-        ("other", 0, TaskClass.OTHER), ("immediate", 0, TaskClass.IMMEDIATE), ("low", -1, TaskClass.REPEATING),
-        ("repeating", 0, TaskClass.REPEATING), ("high", 1, TaskClass.OTHER),
+        ("other", 0, TaskClass.OTHER),
+        ("immediate", 0, TaskClass.IMMEDIATE),
+        ("low", -1, TaskClass.REPEATING),
+        ("repeating", 0, TaskClass.REPEATING),
+        ("high", 1, TaskClass.OTHER),
     ]:
         record = record_class(name, due=1.0, priority=priority, rank=rank)
         names[name] = record

@@ -122,8 +122,11 @@ def test_sweep_returns_what_has_passed_and_nothing_else(record_class, steps):
 
 
 @given(
-    st.sampled_from([0.0, 3.7, 1e5 + 0.1]), st.sampled_from([0.1, 0.25, 1.0, 1 / 3, 7.0]), st.integers(0, 1000),
-    st.one_of(st.integers(0, 50).map(float), st.floats(0, 50)), st.sampled_from(MissedTick),
+    st.sampled_from([0.0, 3.7, 1e5 + 0.1]),
+    st.sampled_from([0.1, 0.25, 1.0, 1 / 3, 7.0]),
+    st.integers(0, 1000),
+    st.one_of(st.integers(0, 50).map(float), st.floats(0, 50)),
+    st.sampled_from(MissedTick),
 )
 @settings(max_examples=500, deadline=None)
 def test_next_tick_is_the_one_its_policy_names(first, period, last, later, missed):
@@ -153,7 +156,12 @@ def test_next_tick_is_the_one_its_policy_names(first, period, last, later, misse
 
 def view(**changes) -> TaskView:
     base = {
-        "name": "x", "priority": 0, "due": 1.0, "is_repeating": False, "is_immediate": False, "arrival": 1,
+        "name": "x",
+        "priority": 0,
+        "due": 1.0,
+        "is_repeating": False,
+        "is_immediate": False,
+        "arrival": 1,
     }
     return TaskView(**(base | changes))
 

@@ -10,7 +10,14 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ratelimited_executor import (
     ExecutorManager,
@@ -61,7 +68,9 @@ class Accounting(RuleBasedStateMachine):
         self.waiters: list[asyncio.Task] = []
 
     @initialize(
-        rate=RATES, pacing=st.sampled_from(Pacing), concurrency=st.sampled_from([None, None, 1, 3]),
+        rate=RATES,
+        pacing=st.sampled_from(Pacing),
+        concurrency=st.sampled_from([None, None, 1, 3]),
         interval=st.sampled_from([0.1, 1.0, 1.0, 7.0]),
     )
     def start(self, rate, pacing, concurrency, interval):
@@ -150,17 +159,13 @@ class Accounting(RuleBasedStateMachine):
     def schedule_at(self, after, expires, kind):
         """Schedule by the wall clock."""
         at = self.loop.clock.wall() + after
-        self.handles.append(
-            self.do(lambda: self.executor.schedule(self.call(kind, 0.0), at=at, expires=expires))
-        )
+        self.handles.append(self.do(lambda: self.executor.schedule(self.call(kind, 0.0), at=at, expires=expires)))
 
     @rule(delay=st.one_of(TIMES, st.just(-1.0)), kind=KINDS, count=st.integers(1, 5))
     def call_later(self, delay, kind, count):
         """Use asyncio's face."""
         due = self.loop.time() + delay
-        self.calls += self.do(
-            lambda: [self.executor.call_later(delay, self.call(kind, due)) for _ in range(count)]
-        )
+        self.calls += self.do(lambda: [self.executor.call_later(delay, self.call(kind, due)) for _ in range(count)])
 
     @rule(kind=KINDS)
     def soon(self, kind):
@@ -172,15 +177,23 @@ class Accounting(RuleBasedStateMachine):
         self.do(lambda: self.executor.schedule_threadsafe(self.call(kind, 0), delay=0.5))
 
     @rule(
-        count=st.integers(0, 6), form=st.sampled_from(["now", "delay", "delays", "at", "over"]), span=TIMES, kind=KINDS,
-        expires=EXPIRES, results=st.booleans(), priority=PRIORITIES,
+        count=st.integers(0, 6),
+        form=st.sampled_from(["now", "delay", "delays", "at", "over"]),
+        span=TIMES,
+        kind=KINDS,
+        expires=EXPIRES,
+        results=st.booleans(),
+        priority=PRIORITIES,
     )
     def many(self, count, form, span, kind, expires, results, priority):
         """Schedule a batch in every form."""
         now = self.loop.time()
         times = {
-            "now": {}, "delay": {"delay": span}, "delays": {"delays": [span * i / 3 for i in range(count)]},
-            "at": {"at": self.loop.clock.wall() + span}, "over": {"over": span},
+            "now": {},
+            "delay": {"delay": span},
+            "delays": {"delays": [span * i / 3 for i in range(count)]},
+            "at": {"at": self.loop.clock.wall() + span},
+            "over": {"over": span},
         }[form]
         due = now + span if form == "delay" else now
         self.batches.append(
@@ -220,15 +233,25 @@ class Accounting(RuleBasedStateMachine):
 
         self.waiters.append(self.do(lambda: asyncio.ensure_future(wait())))
 
-    @rule(period=st.sampled_from([0.3, 1.0, 2.5]), runs=st.integers(1, 4), kind=KINDS, missed=st.sampled_from(MissedTick),
-          overlap=st.booleans(), expires=EXPIRES)
+    @rule(
+        period=st.sampled_from([0.3, 1.0, 2.5]),
+        runs=st.integers(1, 4),
+        kind=KINDS,
+        missed=st.sampled_from(MissedTick),
+        overlap=st.booleans(),
+        expires=EXPIRES,
+    )
     def repeat(self, period, runs, kind, missed, overlap, expires):
         """Repeat a task."""
         self.repeating.append(
             self.do(
                 lambda: self.executor.schedule_at_fixed_rate(
-                    self.call(kind, self.loop.time()), period=period, max_runs=runs, missed=missed,
-                    allow_overlap=overlap, expires=expires,
+                    self.call(kind, self.loop.time()),
+                    period=period,
+                    max_runs=runs,
+                    missed=missed,
+                    allow_overlap=overlap,
+                    expires=expires,
                 )
             )
         )
@@ -292,7 +315,8 @@ class Accounting(RuleBasedStateMachine):
             before = self.executor.statistics()
             self.executor.explain(handle), self.executor.backlog_seconds(), repr(handle)
             assert (before.accepted, before.waiting) == (
-                self.executor.statistics().accepted, self.executor.statistics().waiting,
+                self.executor.statistics().accepted,
+                self.executor.statistics().waiting,
             )
 
         self.do(ask)
@@ -342,16 +366,16 @@ class Accounting(RuleBasedStateMachine):
 
 def test_accounting_closes_after_every_step():
     """A random walk over all faces leaves no task uncounted, early or beyond the rate."""
-    run_state_machine_as_test(
-        Accounting, settings=settings(max_examples=120, stateful_step_count=40, deadline=None)
-    )
+    run_state_machine_as_test(Accounting, settings=settings(max_examples=120, stateful_step_count=40, deadline=None))
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["schedule", "submit", "call_later", "execute", "many"]), st.sampled_from([0.1, 0.4, 0.4, 1.2, 2.3]),
-            st.sampled_from([0, 1, -1]), st.booleans(),
+            st.sampled_from(["schedule", "submit", "call_later", "execute", "many"]),
+            st.sampled_from([0.1, 0.4, 0.4, 1.2, 2.3]),
+            st.sampled_from([0, 1, -1]),
+            st.booleans(),
         ),
         max_size=30,
     ),
@@ -436,11 +460,11 @@ def test_a_million_tasks_over_a_hundred_executors_are_all_accounted_for():
                         kept.append(executor.call_later(generator.uniform(0.5, 10), work, fails))
                     else:
                         expires = 1.5 if generator.random() < 0.5 else None
-                        kept.append(
-                            executor.schedule(work, fails, delay=generator.uniform(0.5, 10), expires=expires)
-                        )
+                        kept.append(executor.schedule(work, fails, delay=generator.uniform(0.5, 10), expires=expires))
                 kept += [executor.schedule_many(work, [0] * (task_count * 3 // 10), over=10, expires=1.0)]
-                kept += [executor.schedule_many(work, [0] * (task_count * 3 // 10), delays=[5.0] * (task_count * 3 // 10))]
+                kept += [
+                    executor.schedule_many(work, [0] * (task_count * 3 // 10), delays=[5.0] * (task_count * 3 // 10))
+                ]
                 for thing in generator.sample(kept, len(kept) // 3):
                     thing.cancel()
                     cancelled += 1

@@ -93,7 +93,9 @@ async def test_handles_may_be_dropped_or_kept(virtual_clock, account):
     generator = random.Random(3)
     fired = set()
     async with RateLimitedExecutor("x") as executor:
-        handles = [executor.call_later(generator.choice([0.2, 3.3, 3.7, 60]), fired.add, index) for index in range(30_000)]
+        handles = [
+            executor.call_later(generator.choice([0.2, 3.3, 3.7, 60]), fired.add, index) for index in range(30_000)
+        ]
         doomed = set(generator.sample(range(30_000), 27_000))
         for index in doomed:
             handles[index].cancel()

@@ -21,7 +21,6 @@ from ratelimited_executor import (
 )
 
 NAN, INF = math.nan, math.inf
-AIO = pytest.mark.asyncio
 
 
 async def coroutine_function():
@@ -198,10 +197,16 @@ async def test_use_before_the_start_is_refused(virtual_clock):
     """Before ``async with`` every call says so."""
     executor = RateLimitedExecutor("x")
     for call in (
-        lambda: executor.submit(int), lambda: executor.call_later(1, int), lambda: executor.execute(int),
-        lambda: executor.schedule_many(int, []), lambda: executor.permit(), lambda: executor.statistics(),
-        lambda: executor.call_soon_threadsafe(int), lambda: executor.schedule_threadsafe(int),
-        lambda: executor.map(int, []), lambda: executor.schedule_at_fixed_rate(int, period=1),
+        lambda: executor.submit(int),
+        lambda: executor.call_later(1, int),
+        lambda: executor.execute(int),
+        lambda: executor.schedule_many(int, []),
+        lambda: executor.permit(),
+        lambda: executor.statistics(),
+        lambda: executor.call_soon_threadsafe(int),
+        lambda: executor.schedule_threadsafe(int),
+        lambda: executor.map(int, []),
+        lambda: executor.schedule_at_fixed_rate(int, period=1),
     ):
         with pytest.raises(ExecutorNotStartedError, match="async with"):
             call()
@@ -219,9 +224,14 @@ async def test_use_after_the_end_is_refused(virtual_clock):
         await executor.submit(int)
     before = executor.statistics()
     for call in (
-        lambda: executor.submit(int), lambda: executor.call_later(1, int), lambda: executor.execute(int),
-        lambda: executor.schedule_many(int, []), lambda: executor.permit(), lambda: executor.map(int, []),
-        lambda: executor.schedule_at_fixed_rate(int, period=1), lambda: executor.call_soon(int),
+        lambda: executor.submit(int),
+        lambda: executor.call_later(1, int),
+        lambda: executor.execute(int),
+        lambda: executor.schedule_many(int, []),
+        lambda: executor.permit(),
+        lambda: executor.map(int, []),
+        lambda: executor.schedule_at_fixed_rate(int, period=1),
+        lambda: executor.call_soon(int),
         lambda: executor.as_futures_executor(),
     ):
         with pytest.raises(ExecutorStoppedError, match="closed and accepts nothing more"):
@@ -273,7 +283,7 @@ async def test_use_from_another_loop_is_refused(virtual_clock):
                     executor.submit(int)
                 result.append("refused")
 
-            asyncio.new_event_loop().run_until_complete(main()) if False else asyncio.run(main())
+            asyncio.run(main())
 
         thread = threading.Thread(target=other)
         thread.start()

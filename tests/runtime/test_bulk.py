@@ -56,8 +56,15 @@ async def test_items_may_be_anything_iterable(virtual_clock, kind):
             yield item
 
     items = {
-        "list": ["a", "b", "c"], "tuple": ("a", "b", "c"), "range": range(3), "set": {"a", "b", "c"},
-        "dict": dict.fromkeys("abc"), "str": "abc", "iterator": iter("abc"), "generator": (c for c in "abc"), "async": draw(),
+        "list": ["a", "b", "c"],
+        "tuple": ("a", "b", "c"),
+        "range": range(3),
+        "set": {"a", "b", "c"},
+        "dict": dict.fromkeys("abc"),
+        "str": "abc",
+        "iterator": iter("abc"),
+        "generator": (c for c in "abc"),
+        "async": draw(),
     }[kind]
     seen = []
     async with RateLimitedExecutor("x") as executor:
@@ -176,7 +183,9 @@ async def test_results_that_nobody_asked_for_are_not_kept(virtual_clock):
         assert batch.done()
 
 
-@pytest.mark.parametrize("times", [{}, {"delay": 5}, {"over": 50}, {"delays": [i / 5 for i in range(100)]}, {"at": 5}, "lazy"])
+@pytest.mark.parametrize(
+    "times", [{}, {"delay": 5}, {"over": 50}, {"delays": [i / 5 for i in range(100)]}, {"at": 5}, "lazy"]
+)
 @pytest.mark.parametrize("results", [True, False])
 async def test_cancel_ends_what_waits_and_lets_run_what_runs(virtual_clock, account, times, results):
     """``cancel`` returns how many it cancelled, and each is counted once."""
@@ -186,7 +195,9 @@ async def test_cancel_ends_what_waits_and_lets_run_what_runs(virtual_clock, acco
     elif "at" in times:
         times = {"at": virtual_clock.wall() + 5}
     async with RateLimitedExecutor("x", rate=10) as executor:
-        batch = executor.schedule_many(asyncio.sleep, (1.0 for _ in items) if results and not times else [1.0] * 100, results=results, **times)
+        batch = executor.schedule_many(
+            asyncio.sleep, (1.0 for _ in items) if results and not times else [1.0] * 100, results=results, **times
+        )
         await asyncio.sleep(2.05)
         account(executor)
         started, total = executor.statistics().started, batch.total
@@ -327,7 +338,9 @@ async def test_first_failure_of_map_raises_and_cancels_the_rest(virtual_clock, o
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert (2, 0, 2) == (
-            executor.statistics().cancelled, executor.statistics().running, now(),
+            executor.statistics().cancelled,
+            executor.statistics().running,
+            now(),
         )
 
 
@@ -397,7 +410,9 @@ async def test_invoke_any_returns_the_first_success_and_cancels_the_rest(virtual
         assert None is result
         await asyncio.sleep(0.001)
         assert (1, 1, 1) == (
-            executor.statistics().done, executor.statistics().failed, executor.statistics().cancelled,
+            executor.statistics().done,
+            executor.statistics().failed,
+            executor.statistics().cancelled,
         )
         assert 1.001 == now()
 

@@ -136,7 +136,9 @@ async def test_run_timeout_on_an_inline_function_fails_clearly(virtual_clock):
 # Contexts.
 
 
-@pytest.mark.parametrize("face", ["schedule", "call_later", "call_at", "call_soon", "execute", "many", "fixed", "thread", "lazy"])
+@pytest.mark.parametrize(
+    "face", ["schedule", "call_later", "call_at", "call_soon", "execute", "many", "fixed", "thread", "lazy"]
+)
 async def test_context_is_captured_when_scheduling(virtual_clock, face):
     """A call sees the variables of the moment it was scheduled, each call its own, whatever is set later."""
     seen = []
@@ -192,8 +194,10 @@ async def test_given_context_is_used_itself(virtual_clock):
     """As asyncio does: what the call sets is there afterwards; an empty one too."""
     async with RateLimitedExecutor("x") as executor:
         for schedule in (
-            lambda c: executor.schedule(var.set, "set", context=c), lambda c: executor.call_later(0, var.set, "set", context=c),
-            lambda c: executor.call_soon(var.set, "set", context=c), lambda c: executor.submit(var.set, "set", context=c),
+            lambda c: executor.schedule(var.set, "set", context=c),
+            lambda c: executor.call_later(0, var.set, "set", context=c),
+            lambda c: executor.call_soon(var.set, "set", context=c),
+            lambda c: executor.submit(var.set, "set", context=c),
             lambda c: executor.submit(var.set, "set", context=c, in_thread=True),
             lambda c: executor.schedule_many(var.set, ["set"], context=c),
         ):

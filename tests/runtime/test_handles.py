@@ -74,7 +74,8 @@ async def test_wait_ends_as_asked(virtual_clock, mode):
     """The three modes of ``asyncio.wait`` see completion, failure and the end of all."""
     async with RateLimitedExecutor("x") as executor:
         handles = [
-            executor.schedule(double, 1, delay=1), executor.schedule(fail, ValueError(), delay=3),
+            executor.schedule(double, 1, delay=1),
+            executor.schedule(fail, ValueError(), delay=3),
             executor.schedule(double, 1, delay=6),
         ]
         done, _ = await asyncio.wait(handles, return_when=mode)
@@ -138,7 +139,9 @@ async def test_cancelling_the_awaiter_cancels_the_call(virtual_clock, delay):
         assert handle.cancelled()
         assert (["inside"] if delay == 0 else []) == cancelled
         assert (1, 0, 0) == (
-            executor.statistics().cancelled, executor.statistics().running, executor.statistics().waiting,
+            executor.statistics().cancelled,
+            executor.statistics().running,
+            executor.statistics().waiting,
         )
 
 

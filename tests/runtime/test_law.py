@@ -11,7 +11,8 @@ from ratelimited_executor import ExecutorManager, Paced, Pacing, Rate, RateLimit
 from ratelimited_executor.testing import audit, run_virtual
 
 RATES = st.one_of(
-    st.sampled_from([0, 1, 7, 10, 100, 1000, float("inf")]), st.fractions(min_value=0, max_value=300, max_denominator=50)
+    st.sampled_from([0, 1, 7, 10, 100, 1000, float("inf")]),
+    st.fractions(min_value=0, max_value=300, max_denominator=50),
 )
 
 

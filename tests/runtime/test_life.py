@@ -68,7 +68,11 @@ async def test_leaving_does_not_wait_for_what_cannot_progress(virtual_clock, cap
             executor.pause()
         else:
             executor.max_concurrency = 0
-        handles = [executor.submit(int), executor.schedule(int, delay=60), executor.schedule(int, at=virtual_clock.wall() + 9)]
+        handles = [
+            executor.submit(int),
+            executor.schedule(int, delay=60),
+            executor.schedule(int, at=virtual_clock.wall() + 9),
+        ]
         batch = executor.schedule_many(int, range(7), over=5)
     assert 0 == virtual_clock.monotonic()
     assert all(handle.cancelled() for handle in handles)

@@ -58,7 +58,11 @@ async def test_held_permit_counts_as_running_until_it_is_left(virtual_clock, acc
         assert None is permit.handle
         async with permit as handle:
             assert handle is permit.handle
-            assert (TaskState.RUNNING, 1, 0) == (handle.state, executor.statistics().running, executor.statistics().waiting)
+            assert (TaskState.RUNNING, 1, 0) == (
+                handle.state,
+                executor.statistics().running,
+                executor.statistics().waiting,
+            )
             account(executor)
             task = executor.submit(int)
             await asyncio.sleep(1)

@@ -3,11 +3,11 @@
 import asyncio
 import gc
 import tracemalloc
+import weakref
 
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor
-
 
 
 @pytest.mark.slow
@@ -66,7 +66,6 @@ async def test_idle_executor_frees_the_places_of_what_has_run(virtual_clock, whe
 
 async def test_cancelled_batch_frees_its_items(virtual_clock):
     """Items that wait for an hour go with their batch."""
-    import weakref
 
     class Item:
         pass

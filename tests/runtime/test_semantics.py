@@ -1,6 +1,7 @@
 """What the executor promises about starts: one test or more for each sentence."""
 
 import asyncio
+import gc
 import math
 
 import pytest
@@ -16,6 +17,7 @@ from ratelimited_executor import (
     StaticPeers,
     TaskExpiredError,
     TaskState,
+    default_order,
     earliest_due_first,
     latest_due_first,
 )
@@ -107,7 +109,9 @@ async def test_each_occurrence_counts_when_it_is_placed(virtual_clock):
 # Due now means now.
 
 
-@pytest.mark.parametrize("face", ["submit", "schedule", "execute", "call_soon", "call_later", "many", "permit", "map", "invoke"])
+@pytest.mark.parametrize(
+    "face", ["submit", "schedule", "execute", "call_soon", "call_later", "many", "permit", "map", "invoke"]
+)
 async def test_due_now_means_within_a_turn_on_an_idle_executor(virtual_clock, face):
     """What is due now starts now, at any phase of the interval, spread or not, limited or not."""
     starts = []
@@ -218,8 +222,6 @@ async def test_changing_the_order_rekeys_what_is_due(virtual_clock):
         await asyncio.sleep(1)
         assert [*range(1999, 1999 - len(log) + seen, -1)] == log[seen:]
         middle = len(log)
-        from ratelimited_executor import default_order
-
         executor.order = default_order
         await asyncio.sleep(1)
         assert [*range(seen, seen + len(log) - middle)] == log[middle:]
@@ -287,7 +289,8 @@ async def test_planned_instant_is_never_before_a_permit(virtual_clock):
 
 
 @given(
-    st.one_of(st.integers(1, 60), st.fractions(1, 40, max_denominator=7)), st.floats(0, 1),
+    st.one_of(st.integers(1, 60), st.fractions(1, 40, max_denominator=7)),
+    st.floats(0, 1),
     st.lists(st.floats(0, 0.6), min_size=1, max_size=60),
 )
 @settings(max_examples=150, deadline=None)
@@ -439,7 +442,7 @@ async def test_tasks_at_a_time_of_day_follow_the_wall_clock_when_it_steps(virtua
         assert expected == pytest.approx(await handle, abs=1.0)
         assert virtual_clock.wall() >= at
         await batch
-        assert 1810 == await delayed or step < 0
+        assert 1810 <= await delayed < 1811
 
 
 async def test_what_was_stepped_over_starts_under_the_rate(virtual_clock):
@@ -548,7 +551,7 @@ async def test_pause_holds_and_resume_goes_on(virtual_clock):
         assert (True, Rate(10)) == (executor.is_paused, executor.rate)
         assert "ran on" == await running
         executor.resume()
-    assert "a5.050 b5.150" == log.text() or ["a", "b"] == [entry[0] for entry in log]
+    assert ["a", "b"] == [entry[0] for entry in log]
 
 
 @pytest.mark.parametrize("setting", ["pause", "rate"])
@@ -631,10 +634,14 @@ async def test_explain_names_what_holds_a_task(virtual_clock):
         await executor.submit(int)
         first, second = executor.submit(int), executor.submit(int)
         assert (Hold.PERMIT, 0, epoch + 1) == (
-            executor.explain(first).hold, executor.explain(first).position, executor.explain(first).expected_start,
+            executor.explain(first).hold,
+            executor.explain(first).position,
+            executor.explain(first).expected_start,
         )
         assert (Hold.ORDER, 1, epoch + 2) == (
-            executor.explain(second).hold, executor.explain(second).position, executor.explain(second).expected_start,
+            executor.explain(second).hold,
+            executor.explain(second).position,
+            executor.explain(second).expected_start,
         )
         assert 2.0 == executor.backlog_seconds()
         executor.pause()
@@ -675,7 +682,6 @@ async def test_long_work_of_the_executor_leaves_turns_to_the_loop(virtual_clock)
         executor.schedule_many(int, range(100_000), delay=0.5)
         await asyncio.sleep(0.4)
         counting = asyncio.ensure_future(count_turns())
-        counting.cancel() if False else None
         batch = executor.schedule_many(int, range(100_000))
         await batch
         counting.cancel()
@@ -684,8 +690,6 @@ async def test_long_work_of_the_executor_leaves_turns_to_the_loop(virtual_clock)
 
 async def test_collector_is_left_alone(virtual_clock):
     """The executor changes none of the collector's settings."""
-    import gc
-
     before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
     async with RateLimitedExecutor("x") as executor:
         executor.schedule_many(int, range(20_000))
