@@ -51,6 +51,7 @@ CALLS = [
     (lambda e: e.schedule(int, context={}), TypeError, "context must be a contextvars.Context"),
     (lambda e: e.schedule(int, timeout=1), TypeError, "expires=.*run_timeout=.*functools.partial"),
     (lambda e: e.schedule(int, base=2), TypeError, "unknown argument base=.*functools.partial"),
+    (lambda e: e.submit(int, delay=2), TypeError, "unknown argument delay="),
     (lambda e: e.submit(int, timeout=2), TypeError, "expires=.*run_timeout="),
     (lambda e: e.schedule(None), TypeError, "fn must be a callable"),
     (lambda e: e.submit(3), TypeError, "fn must be a callable"),

@@ -126,6 +126,8 @@ class TaskFace(ExecutorBase):
         **refused: Any,
     ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
+        if refused:
+            _refuse(refused)
         return self.schedule(
             fn,
             *args,
@@ -135,7 +137,6 @@ class TaskFace(ExecutorBase):
             in_thread=in_thread,
             name=name,
             context=context,
-            **refused,
         )
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
