@@ -15,7 +15,7 @@ from ratelimited_executor._core.states import FINAL_STATES, TaskState
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._runtime.engine import Engine
@@ -202,6 +202,11 @@ class BatchHandle(Generic[T]):
         self._error = error
         self._wake()
 
+    def feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the shape of a callback
+        """Complete a batch whose feeder was cancelled before its first step."""
+        if not self._is_complete:
+            self.complete()
+
     def take(self, source: BatchSource, position: int) -> tuple[Any]:
         """Return the arguments of a task that starts, and free them here."""
         items = self._parts[source]
@@ -247,7 +252,7 @@ class BatchHandle(Generic[T]):
 
 async def feed(
     batch: BatchHandle[Any],
-    items: AsyncIterator[Any],
+    items: AsyncGenerator[Any, None],
     accept: Callable[[Any, int], None],
     wait_for_turn: Callable[[int], Awaitable[None]],
 ) -> None:
@@ -275,4 +280,5 @@ async def feed(
         if not isinstance(raised, Exception):
             raise
     finally:
+        await items.aclose()  # lets go of the source: a traceback would keep it, and so a generator open
         batch.complete(error)

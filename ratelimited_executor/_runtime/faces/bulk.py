@@ -7,7 +7,7 @@ import contextlib
 import math
 from array import array
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
@@ -320,7 +320,7 @@ class BulkFace(TaskFace):
         return BatchHandle(engine, fn, name=name or name_of(fn), keep_results=results, context=kept, own_context=own)
 
     def _feed(
-        self, engine: Engine, batch: BatchHandle[Any], items: AsyncIterator[Any], plan: _Plan, count: int | None
+        self, engine: Engine, batch: BatchHandle[Any], items: AsyncGenerator[Any, None], plan: _Plan, count: int | None
     ) -> None:
         """Draw the items of an iterator in a task of their own."""
 
@@ -339,6 +339,7 @@ class BulkFace(TaskFace):
 
         batch.feeder = engine.loop.create_task(feed(batch, items, accept, wait_for_turn), name=f"feed {batch.name}")
         engine.feeders.add(batch.feeder)
+        batch.feeder.add_done_callback(batch.feeder_done)
         batch.feeder.add_done_callback(engine.feeder_done)
 
     def _has_no_room(self, engine: Engine) -> bool:
@@ -463,7 +464,7 @@ def _error_of(handle: TaskHandle[Any]) -> BaseException:
     return error
 
 
-async def _async(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _async(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
