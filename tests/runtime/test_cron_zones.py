@@ -1,0 +1,228 @@
+"""Cron by the wall clock of a zone: across the hours that a change of the clocks skips or repeats, and across steps."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, MissedTick, OnError, Pacing, RateLimitedExecutor
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+def local(clock, zone) -> str:
+    return datetime.fromtimestamp(round(clock.wall()), zone).strftime("%d %H:%M %z")
+
+
+def begin(year, month, day, hour, zone) -> float:
+    return datetime(year, month, day, hour, tzinfo=zone).timestamp()
+
+
+async def runs(expression, zone, *, hours: float, **options) -> list[str]:
+    """Let a cron task run for so many hours of virtual time; return when it ran, in its zone."""
+    clock = asyncio.get_running_loop().clock
+    log = []
+    async with ExecutorManager(interval=60) as manager:
+        executor = manager.executor("x", pacing=Pacing.ON_TIME)
+        executor.schedule_cron(expression, lambda: log.append(local(clock, zone)), tz=zone, **options)
+        await asyncio.sleep(hours * 3600)
+    return log
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 3, 30, 12, BERLIN))
+async def test_hour_that_is_skipped_loses_no_daily_run():
+    """On 31 March 2024, 02:30 does not exist in Berlin: the run of that day comes when the clocks have gone forward."""
+    log = await runs("30 2 * * *", BERLIN, hours=48)
+    assert 2 == len(log)
+    assert log[0].startswith("31 03:")
+    assert "01 02:30 +0200" == log[1]
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 10, 26, 12, BERLIN))
+async def test_hour_that_comes_twice_runs_a_daily_task_once():
+    """On 27 October 2024, 02:30 comes twice in Berlin, and the task once."""
+    log = await runs("30 2 * * *", BERLIN, hours=48)
+    assert 2 == len(log)
+    assert log[0].startswith("27 02:30")
+    assert "28 02:30 +0100" == log[1]
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 10, 26, 20, NEW_YORK))
+async def test_zones_are_their_own(virtual_clock):
+    """A zone that does not change its clocks that night runs as on every night."""
+    assert ["27 02:30 -0400", "28 02:30 -0400"] == await runs("30 2 * * *", NEW_YORK, hours=36)
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 3, 31, 0, BERLIN))
+async def test_every_quarter_of_an_hour_goes_on_through_the_change():
+    """Runs by the minute are as far apart as ever: 23 hours have 92 quarters."""
+    log = await runs("*/15 * * * *", BERLIN, hours=23.1)
+    assert 92 <= len(log) <= 93
+    assert len(set(log)) == len(log)
+    assert not [entry for entry in log if entry.startswith("31 02:")]
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 10, 27, 0, BERLIN))
+async def test_every_quarter_of_an_hour_goes_on_through_the_hour_that_comes_twice():
+    """25 hours have 100 quarters."""
+    log = await runs("*/15 * * * *", BERLIN, hours=25.1)
+    assert 100 <= len(log) <= 101
+    assert 8 == len([entry for entry in log if entry.startswith("27 02:")])
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+@pytest.mark.parametrize(
+    ("expression", "first"),
+    [
+        ("0 0 1 * *", "01 00:00 +0000"), ("0 12 * * 1", "20 12:00 +0000"), ("5,10 9 * * *", "17 09:05 +0000"),
+        ("0 9 * * *", "18 09:00 +0000"), ("59 23 31 5 *", "31 23:59 +0000"),
+    ],
+)  # fmt: skip
+async def test_expression_is_met_in_utc_by_default(virtual_clock, expression, first):
+    """The first run is at the first time after now."""
+    log = []
+    async with ExecutorManager(interval=60) as manager:
+        executor = manager.executor("x", pacing=Pacing.ON_TIME)
+        every = executor.schedule_cron(expression, lambda: log.append(local(virtual_clock, UTC)), max_runs=1)
+        due = every.next_due
+        await every
+    assert [first] == log
+    assert first == datetime.fromtimestamp(due, UTC).strftime("%d %H:%M %z")
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+@pytest.mark.parametrize("step", [-3600, -90, 90, 3600, 86_400])
+async def test_step_of_the_clock_moves_what_follows(virtual_clock, step):
+    """After it the times are met by the new clock; what was passed over runs once, what comes again runs no second time."""
+    seen = []
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_cron("*/10 * * * *", lambda: seen.append(virtual_clock.wall()))
+        await asyncio.sleep(1500)
+        virtual_clock.step_wall(step)
+        before = len(seen)
+        await asyncio.sleep(3 * 3600)
+    assert 2 == before
+    on_time = [wall for wall in seen if wall % 600 < 1.01]
+    assert len(on_time) >= len(seen) - 1  # the one that was stepped over is late
+    assert len(seen) == len({round(wall) for wall in seen})
+    assert len(seen) >= (3 * 3600 + min(0, step)) // 600
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+@pytest.mark.parametrize(
+    ("missed", "expected"),
+    [
+        (MissedTick.SKIP, ["01", "05", "06"]),
+        (MissedTick.COALESCE, ["01", "04", "05"]),
+        (MissedTick.BURST, ["01", "04", "04", "04"]),
+    ],
+)
+async def test_minutes_missed_by_a_long_run_follow_the_policy(virtual_clock, missed, expected):
+    """The first run lasts from minute 1 to 4.5."""
+    log = []
+
+    async def run():
+        log.append(datetime.fromtimestamp(virtual_clock.wall(), UTC).strftime("%M"))
+        if len(log) == 1:
+            await asyncio.sleep(210)
+
+    async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
+        await executor.schedule_cron("* * * * *", run, missed=missed, max_runs=len(expected))
+    assert expected == log
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+async def test_overlap_where_allowed_keeps_every_minute(virtual_clock):
+    """Runs longer than a minute go side by side."""
+    starts = []
+
+    async def run():
+        starts.append(round(virtual_clock.wall()) % 3600)
+        await asyncio.sleep(150)
+
+    async with RateLimitedExecutor("x") as executor:
+        every = executor.schedule_cron("* * * * *", run, allow_overlap=True, max_runs=5)
+        await asyncio.sleep(290)
+        assert 2 == executor.statistics().running
+        await every
+    assert [60, 120, 180, 240, 300] == pytest.approx(starts, abs=1)
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+@pytest.mark.parametrize("on_error", list(OnError))
+async def test_failing_run_goes_on_or_stops(virtual_clock, on_error):
+    """As with the other repetitions."""
+    reports, count = [], 0
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
+
+    def run():
+        nonlocal count
+        count += 1
+        raise ValueError(count)
+
+    async with RateLimitedExecutor("x") as executor:
+        every = executor.schedule_cron("* * * * *", run, on_error=on_error, max_runs=3)
+        if on_error is OnError.STOP:
+            with pytest.raises(ValueError, match="1"):
+                await every
+        else:
+            await every
+    assert (1 if on_error is OnError.STOP else 3) == count
+    assert [ValueError] * (0 if on_error is OnError.STOP else 3) == list(map(type, reports))
+
+
+async def test_expression_that_is_never_met_is_refused(virtual_clock):
+    """30 February: an error when it is scheduled, or an end at once; no search for ever."""
+    async with RateLimitedExecutor("x") as executor:
+        try:
+            every = executor.schedule_cron("0 0 30 2 *", int)
+        except ValueError as error:
+            assert "expression" in str(error)
+        else:
+            assert every.done()
+        assert 0 == executor.statistics().accepted
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+async def test_cancelled_cron_leaves_nothing(virtual_clock, account):
+    """No task, no timer."""
+    async with RateLimitedExecutor("x") as executor:
+        every = executor.schedule_cron("0 0 1 1 *", int, name="yearly")
+        await asyncio.sleep(1)
+        assert (1, "yearly") == (executor.statistics().waiting, every.name)
+        assert datetime(2025, 1, 1, tzinfo=UTC).timestamp() == every.next_due
+        assert every.cancel()
+        assert not every.cancel()
+        account(executor)
+        await asyncio.sleep(2)
+        assert (0, None) == (executor.statistics().waiting, every.next_due)
+        assert [] == [one for one in asyncio.get_running_loop()._scheduled if not one.cancelled()]
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+async def test_paused_cron_does_not_pile_up(virtual_clock):
+    """After an hour's pause one run makes up for the one that waited; the next is the next of the clock."""
+    seen = []
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_cron("*/5 * * * *", lambda: seen.append(virtual_clock.wall() - begin(2024, 5, 17, 9, UTC)))
+        await asyncio.sleep(400)
+        executor.pause()
+        await asyncio.sleep(3600)
+        executor.resume()
+        await asyncio.sleep(400)
+    assert [300, 4000, 4200] == pytest.approx(seen, abs=1.01)
+
+
+@pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
+async def test_day_of_minutes_is_cheap_and_complete(virtual_clock):
+    """1440 runs, one a minute, none lost and none early."""
+    seen = []
+    async with ExecutorManager(interval=10) as manager:
+        executor = manager.executor("x", pacing=Pacing.ON_TIME, rate=5)
+        await executor.schedule_cron("* * * * *", lambda: seen.append(virtual_clock.wall()), max_runs=1440)
+    base = begin(2024, 5, 17, 9, UTC)
+    assert [60 * n for n in range(1, 1441)] == pytest.approx([wall - base for wall in seen], abs=1.01)
+    assert all(wall - base >= 60 * n - 1e-6 for n, wall in enumerate(seen, start=1))
+    assert timedelta(days=1).total_seconds() == pytest.approx(seen[-1] - base, abs=1.01)
