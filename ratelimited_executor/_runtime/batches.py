@@ -202,7 +202,7 @@ class BatchHandle(Generic[T]):
         self._error = error
         self._wake()
 
-    def feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the shape of a callback
+    def _feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the shape of a callback
         """Complete a batch whose feeder was cancelled before its first step."""
         if not self._is_complete:
             self.complete()

@@ -339,7 +339,7 @@ class BulkFace(TaskFace):
 
         batch.feeder = engine.loop.create_task(feed(batch, items, accept, wait_for_turn), name=f"feed {batch.name}")
         engine.feeders.add(batch.feeder)
-        batch.feeder.add_done_callback(batch.feeder_done)
+        batch.feeder.add_done_callback(batch._feeder_done)
         batch.feeder.add_done_callback(engine.feeder_done)
 
     def _has_no_room(self, engine: Engine) -> bool:
