@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.due_order import DueOrder
 
@@ -37,9 +37,11 @@ class BatchSource:
     """
 
     __slots__ = (
-        "_gap", "_started", "base", "calendar", "count", "deadline_after", "dues", "first", "name", "opened_count", "owner",
-        "parcels", "rank", "revoked", "started_count",
+        "_gap", "_started", "_swept_count", "_unswept", "base", "calendar", "count", "deadline_after", "dues", "first",
+        "name", "opened_count", "owner", "parcels", "rank", "revoked", "started_count",
     )  # fmt: skip
+
+    has_records: Final = False
 
     def __init__(
         self,
@@ -68,6 +70,8 @@ class BatchSource:
         self.revoked = False
         self.base = 0  # what the owner adds to a position to get its own index
         self.parcels = parcels
+        self._swept_count = 0  # rising ones: tasks below it have started or expired
+        self._unswept: list[tuple[float, int]] | None = None  # parcels by their latest due time, the first of them last
         self._started: bytearray | None = None  # by position; None while exactly those below started_count have
 
     @property
@@ -75,9 +79,13 @@ class BatchSource:
         """How many tasks wait."""
         return 0 if self.revoked else self.count - self.started_count
 
-    def is_waiting(self, position: int) -> bool:  # noqa: ARG002  # a run reads each position once
-        """Whether a task that was not taken yet still waits."""
-        return not self.revoked
+    def has_started(self, position: int) -> bool:
+        """Whether a task has started or expired."""
+        return position < self.started_count if self._started is None else bool(self._started[position])
+
+    def is_waiting(self, position: int) -> bool:
+        """Whether a task still waits."""
+        return not self.revoked and not self.has_started(position)
 
     def start(self, position: int) -> None:
         """Note that a task starts or expires."""
@@ -90,11 +98,34 @@ class BatchSource:
 
     def waiting_positions(self) -> Iterator[int]:
         """Walk the positions of the tasks that wait."""
-        started = self._started
         for positions in (range(self.count),) if self.parcels is None else self.parcels.values():
             for position in positions:
-                if position >= self.started_count if started is None else not started[position]:
+                if not self.has_started(position):
                     yield position
+
+    def next_deadline(self) -> float:
+        """Return the loop time by which more deadlines have passed: one, or those of a parcel; infinity if none is left."""
+        if self.parcels is None:
+            if self._started is None:
+                self._swept_count = max(self._swept_count, self.started_count)
+            return self.due_of(self._swept_count) + self.deadline_after if self._swept_count < self.count else math.inf
+        assert self.dues is not None
+        if self._unswept is None:
+            latest = ((max(map(self.dues.__getitem__, parcel)), number) for number, parcel in self.parcels.items())
+            self._unswept = sorted(latest, reverse=True)
+        return self._unswept[-1][0] + self.deadline_after if self._unswept else math.inf
+
+    def overdue(self, now: float) -> Iterator[int]:
+        """Walk the positions of waiting tasks whose deadline has passed; each is to be started before the next."""
+        while self.next_deadline() < now:
+            if self.parcels is None:
+                self._swept_count += 1
+                if not self.has_started(self._swept_count - 1):
+                    yield self._swept_count - 1
+            else:
+                assert self._unswept is not None
+                yield from (p for p in self.parcels[self._unswept[-1][1]] if not self.has_started(p))
+                self._unswept.pop()
 
     def due_of(self, position: int) -> float:
         """Return the loop time at which a task is due."""

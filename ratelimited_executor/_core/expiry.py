@@ -8,26 +8,32 @@ index at once, so that nothing is kept alive by a deadline that lies far ahead.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.records import Record
     from ratelimited_executor._core.timeline import Timeline
 
 __all__ = ["ExpiryIndex"]
 
+_PURGE_COUNT: Final = 64
+
 
 class ExpiryIndex:
-    """Records with a deadline, by the interval it lies in."""
+    """Records by the interval in which their deadline lies, and batches by the next deadline among their tasks."""
 
-    __slots__ = ("_intervals", "_numbers", "_timeline")
+    __slots__ = ("_arrival", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._intervals: dict[int, list[Record]] = {}
         self._numbers: list[int] = []  # a heap of the keys
+        self._batches: list[tuple[float, int, BatchSource]] = []  # a heap of (next deadline, arrival, batch)
+        self._arrival = 0
+        self._purge_count = _PURGE_COUNT  # at so many batches, those that have ended are forgotten
 
     def add(self, record: Record) -> None:
         """Take in a record that has a deadline."""
@@ -41,6 +47,15 @@ class ExpiryIndex:
             heapq.heappush(self._numbers, number)
         options.expiry_index = len(records)
         records.append(record)
+
+    def add_batch(self, source: BatchSource) -> None:
+        """Take in a batch whose tasks have deadlines."""
+        if len(self._batches) >= self._purge_count:
+            self._batches = [entry for entry in self._batches if entry[2].live]
+            heapq.heapify(self._batches)
+            self._purge_count = max(_PURGE_COUNT, 2 * len(self._batches))
+        self._arrival += 1
+        heapq.heappush(self._batches, (source.next_deadline(), self._arrival, source))
 
     def discard(self, record: Record) -> None:
         """Forget a record, which starts or is cancelled."""
@@ -57,11 +72,14 @@ class ExpiryIndex:
 
     def next_sweep(self) -> int | None:
         """Return the number of the interval at whose start deadlines have passed; None if there are none."""
-        while self._numbers:
-            if self._intervals[self._numbers[0]]:
-                return self._numbers[0] + 1
+        while self._numbers and not self._intervals[self._numbers[0]]:
             del self._intervals[heapq.heappop(self._numbers)]
-        return None
+        while self._batches and not self._batches[0][2].live:
+            heapq.heappop(self._batches)
+        numbers = self._numbers[:1]
+        if self._batches:
+            numbers.append(self._timeline.number_at(self._batches[0][0]))
+        return min(numbers) + 1 if numbers else None
 
     def sweep(self, number: int) -> Iterator[Record]:
         """Remove and return the records whose deadline lies in an interval before ``number``, one by one."""
@@ -73,3 +91,15 @@ class ExpiryIndex:
                 record._options.expiry_index = None
                 yield record
             del self._intervals[heapq.heappop(self._numbers)]
+
+    def sweep_batches(self, now: float) -> Iterator[tuple[BatchSource, int]]:
+        """Walk the tasks of batches whose deadline has passed; each is to be started before the next."""
+        while self._batches and self._batches[0][0] < now:
+            _, arrival, source = self._batches[0]
+            if source.live:
+                for position in source.overdue(now):
+                    yield source, position
+            if source.live:
+                heapq.heapreplace(self._batches, (source.next_deadline(), arrival, source))
+            else:
+                heapq.heappop(self._batches)

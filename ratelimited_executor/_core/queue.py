@@ -125,9 +125,15 @@ class TaskQueue:
             self.expiry.add(record)
         self.on_time.add_ready(record)
 
-    def batch_calendar(self, *, joined: bool) -> Calendar:
-        """Return the calendar for a batch; ``joined`` if it begins in the running interval."""
-        return self.on_time if self.pacing is Pacing.ON_TIME or joined else self.spread
+    def add_batch(self, source: BatchSource, *, joined: bool) -> None:
+        """Place a batch, or a part of one; ``joined`` if it begins in the running interval."""
+        calendar = self.on_time if self.pacing is Pacing.ON_TIME or joined else self.spread
+        if source.parcels is None:
+            calendar.add_rising(source)
+        else:
+            calendar.add_scattered(source)
+        if source.deadline_after < math.inf:
+            self.expiry.add_batch(source)
 
     def cancel(self, record: Record) -> None:
         """Remove a waiting record from wherever it waits."""
@@ -360,7 +366,7 @@ class TaskQueue:
 
         def batch_due(source: BatchSource, wall_due: float) -> None:
             source.first = now + max(0.0, wall_due - wall)
-            self.batch_calendar(joined=False).add_rising(source)
+            self.add_batch(source, joined=False)
 
         self.wall.read(wall + (self.interval_end - now), record_due, batch_due)
 

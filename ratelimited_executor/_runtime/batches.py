@@ -210,9 +210,13 @@ class BatchHandle(Generic[T]):
     def take(self, source: BatchSource, position: int) -> tuple[Any]:
         """Return the arguments of a task that starts, and free them here."""
         items = self._parts[source]
+        self.forget(source)
+        return (items[source.base + position],)
+
+    def forget(self, source: BatchSource) -> None:
+        """Free the items of a source that has no waiting task left."""
         if not source.live:
             del self._parts[source]
-        return (items[source.base + position],)
 
     def item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
         """Note the end of one task."""

@@ -358,18 +358,17 @@ class Engine:
     def _start_item(self, calendar: Calendar, batch: BatchSource, position: int, now: float) -> bool:
         handle: BatchHandle[Any] = batch.owner
         due = batch.due_of(position)
+        owner = (handle, batch.base + position)
         batch.start(position)
         if not batch.live:
             calendar.finish(batch)
-        owner = (handle, batch.base + position)
         try:
             args = handle.take(batch, position)
         except BaseException as error:  # noqa: BLE001  # the items are user code: that there is none is this task's failure
             self._end_raised(owner, error)
             return False
         if now > due + batch.deadline_after:
-            name = f"{handle.name}[{owner[1]}]"
-            self.end(owner, TaskState.EXPIRED, TaskExpiredError(name, expires=batch.deadline_after))
+            self._end_expired_item(batch, position)
             return False
         self.queue.spend(calendar, due, now)
         self.started_count += 1
@@ -520,6 +519,20 @@ class Engine:
             self._end_expired(record)  # type: ignore[arg-type]  # every record is a handle
             if count == _EXPIRE_COUNT_MAX:
                 return
+        for count, (batch, position) in enumerate(self.queue.expiry.sweep_batches(now), start=1):
+            batch.start(position)
+            batch.calendar.opened_count -= 1
+            if not batch.live:
+                batch.calendar.finish(batch)
+                batch.owner.forget(batch)
+            self._end_expired_item(batch, position)
+            if count == _EXPIRE_COUNT_MAX:
+                return
+
+    def _end_expired_item(self, batch: BatchSource, position: int) -> None:
+        index = batch.base + position
+        error = TaskExpiredError(f"{batch.name}[{index}]", expires=batch.deadline_after)
+        self.end((batch.owner, index), TaskState.EXPIRED, error)
 
     def _end_expired(self, record: TaskHandle[Any]) -> None:
         options = record._options

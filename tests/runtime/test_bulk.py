@@ -107,7 +107,6 @@ async def test_summary_counts_every_end(virtual_clock, handler):
     assert ["work[1]"] == [str(report["message"]).split()[2].rstrip(",").split(".")[-1] for report in reports]
 
 
-@pytest.mark.xfail(reason="the deadlines of a batch are looked at only when its tasks' turn comes")
 @pytest.mark.parametrize("how", ["pause", "rate 0"])
 async def test_items_expire_though_nothing_starts(virtual_clock, account, how):
     """Deadlines of a batch are kept within one interval even when paused or at rate 0."""

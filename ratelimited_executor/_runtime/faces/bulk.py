@@ -422,7 +422,7 @@ class _Plan:
                 source = self._source(batch, count, dues=dues, parcels=chosen)
                 engine.accepted_count += count
                 batch.add_part(source, items)
-                engine.queue.batch_calendar(joined=is_joined).add_scattered(source)
+                engine.queue.add_batch(source, joined=is_joined)
         engine.wake_for(min(dues, default=math.inf))
 
     def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
@@ -433,7 +433,7 @@ class _Plan:
             engine.queue.wall.add_batch(source, self._wall_due)
             engine.wake_for(engine.queue.interval_end)
         else:
-            engine.queue.batch_calendar(joined=is_joined).add_rising(source)
+            engine.queue.add_batch(source, joined=is_joined)
             engine.wake_for(source.first)
 
     def _source(self, batch: BatchHandle[Any], count: int, **times: Any) -> BatchSource:
