@@ -159,7 +159,6 @@ def stubs() -> dict[str, dict[str, ast.AST]]:
 
 
 STUBS = stubs()
-FOR_THE_ENGINE = {"BatchHandle": {"add_part", "complete", "item_ended", "take", "wait_for_change"}}
 CLASSES = [
     name
     for name in ratelimited_executor.__all__
@@ -179,7 +178,6 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
         expected = {member.name for member in owner}
     if issubclass(owner, tuple):
         expected -= {"count", "index"}
-    expected -= FOR_THE_ENGINE.get(name, set())
     inherited = public_members(owner.__mro__[1]) if name == "FuturesFace" else set()
 
     stub = {member for member in STUBS[name] if not member.startswith("_")}

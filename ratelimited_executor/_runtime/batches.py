@@ -149,7 +149,7 @@ class BatchHandle(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, BatchSummary]:
         while not self.done():
-            yield from self.wait_for_change().__await__()
+            yield from self._wait_for_change().__await__()
         if self._error is not None:
             raise self._error
         return self.summary
@@ -163,7 +163,7 @@ class BatchHandle(Generic[T]):
                     yield queue.popleft()
                 if self.done():
                     break
-                await self.wait_for_change()
+                await self._wait_for_change()
         finally:
             self._listeners.remove(queue)
         if self._error is not None:
@@ -191,12 +191,12 @@ class BatchHandle(Generic[T]):
 
     # For the engine.
 
-    def add_part(self, source: BatchSource, items: Items) -> None:
+    def _add_part(self, source: BatchSource, items: Items) -> None:
         """Take in tasks that have been accepted; ``items`` holds theirs by their index in the whole batch."""
         self._parts[source] = items
         self._drawn_count += source.count
 
-    def complete(self, error: BaseException | None = None) -> None:
+    def _complete(self, error: BaseException | None = None) -> None:
         """Note that no more tasks will come."""
         self._is_complete = True
         self._error = error
@@ -205,20 +205,20 @@ class BatchHandle(Generic[T]):
     def _feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the shape of a callback
         """Complete a batch whose feeder was cancelled before its first step."""
         if not self._is_complete:
-            self.complete()
+            self._complete()
 
-    def take(self, source: BatchSource, position: int) -> tuple[Any]:
+    def _take(self, source: BatchSource, position: int) -> tuple[Any]:
         """Return the arguments of a task that starts, and free them here."""
         items = self._parts[source]
-        self.forget(source)
+        self._forget(source)
         return (items[source.base + position],)
 
-    def forget(self, source: BatchSource) -> None:
+    def _forget(self, source: BatchSource) -> None:
         """Free the items of a source that has no waiting task left."""
         if not source.live:
             del self._parts[source]
 
-    def item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
+    def _item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
         """Note the end of one task."""
         self._note(index, state, outcome)
         if state is TaskState.FAILED and self._counts[state] == 1 and not self._is_watched():
@@ -240,7 +240,7 @@ class BatchHandle(Generic[T]):
     def _is_watched(self) -> bool:
         return bool(self._listeners) or self._outcomes is not None
 
-    def wait_for_change(self) -> asyncio.Future[None]:
+    def _wait_for_change(self) -> asyncio.Future[None]:
         """Return a future that is done at the next change that a waiter must see."""
         future: asyncio.Future[None] = self._engine.loop.create_future()
         self._changed.add(future)
@@ -276,7 +276,7 @@ async def feed(
             accept(item, index)
             index += 1
             while batch.open_count >= _LOOK_AHEAD_COUNT:
-                await batch.wait_for_change()
+                await batch._wait_for_change()
     except BaseException as raised:  # the iterator is user code: its error goes to whoever awaits the batch
         feeder = asyncio.current_task()
         is_asked = isinstance(raised, asyncio.CancelledError) and feeder is not None and feeder.cancelling() > 0
@@ -285,4 +285,4 @@ async def feed(
             raise
     finally:
         await items.aclose()  # lets go of the source: a traceback would keep it, and so a generator open
-        batch.complete(error)
+        batch._complete(error)

@@ -363,7 +363,7 @@ class Engine:
         if not batch.live:
             calendar.finish(batch)
         try:
-            args = handle.take(batch, position)
+            args = handle._take(batch, position)
         except BaseException as error:  # noqa: BLE001  # the items are user code: that there is none is this task's failure
             self._end_raised(owner, error)
             return False
@@ -491,7 +491,7 @@ class Engine:
             if state is TaskState.FAILED:
                 self._tell_handler(f"exception in a call of the executor {self.name}", outcome)
         elif type(owner) is tuple:
-            owner[0].item_ended(owner[1], state, outcome)
+            owner[0]._item_ended(owner[1], state, outcome)
         else:
             owner._end(state, outcome)
         self._progress()
@@ -524,7 +524,7 @@ class Engine:
             batch.calendar.opened_count -= 1
             if not batch.live:
                 batch.calendar.finish(batch)
-                batch.owner.forget(batch)
+                batch.owner._forget(batch)
             self._end_expired_item(batch, position)
             if count == _EXPIRE_COUNT_MAX:
                 return

@@ -122,7 +122,7 @@ class BulkFace(TaskFace):
                 plan.accept(engine, batch, sized, 0, len(sized))
             else:
                 plan.accept_scattered(engine, batch, sized, offsets)
-            batch.complete()
+            batch._complete()
             return batch
         if not isinstance(items, (Iterable, AsyncIterable)):
             raise TypeError(f"items must be an iterable or async iterable, got {items!r}")
@@ -332,7 +332,7 @@ class BulkFace(TaskFace):
                 await asyncio.sleep(ahead)
             while self._has_no_room(engine):
                 with contextlib.suppress(TimeoutError):  # the room may become free elsewhere
-                    await asyncio.wait_for(batch.wait_for_change(), _ROOM_SECONDS)
+                    await asyncio.wait_for(batch._wait_for_change(), _ROOM_SECONDS)
 
         def accept(item: Any, index: int) -> None:
             plan.accept_one(engine, batch, item, index, count)
@@ -421,13 +421,13 @@ class _Plan:
                 count = sum(map(len, chosen.values()))
                 source = self._source(batch, count, dues=dues, parcels=chosen)
                 engine.accepted_count += count
-                batch.add_part(source, items)
+                batch._add_part(source, items)
                 engine.queue.add_batch(source, joined=is_joined)
         engine.wake_for(min(dues, default=math.inf))
 
     def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
         engine.accepted_count += source.count
-        batch.add_part(source, items)
+        batch._add_part(source, items)
         is_joined = source.first < engine.queue.interval_end
         if self._wall_due is not None and not is_joined:
             engine.queue.wall.add_batch(source, self._wall_due)
