@@ -438,3 +438,16 @@ async def test_invoke_any_times_out(virtual_clock):
             await executor.invoke_any([lambda: asyncio.sleep(100)] * 2, timeout=3)
         await asyncio.sleep(0.001)
         assert (2, 3) == (executor.statistics().cancelled, round(now()))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_map_waits_where_the_backlog_has_no_room(virtual_clock, is_async):
+    """With ``max_pending`` below ``limit``, further items are drawn as the calls before them start."""
+
+    async def slow_source():
+        for item in range(20):
+            yield item
+
+    async with RateLimitedExecutor("x", rate=10, max_pending=3) as executor:
+        items = slow_source() if is_async else range(20)
+        assert list(range(20)) == [value async for value in executor.map(int, items)]

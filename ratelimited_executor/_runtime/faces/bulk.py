@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import sys
 from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
@@ -202,9 +203,11 @@ class BulkFace(TaskFace):
         is_drawn = False
         try:
             while True:
+                # With calls of ours under way, a full backlog is no error: there is more room when one has started.
+                room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
                 if not is_async:
-                    handles.extend(map(submit, islice(source, limit - len(handles))))
-                elif drawing is None and not is_drawn and len(handles) < limit:
+                    handles.extend(map(submit, islice(source, room)))
+                elif drawing is None and not is_drawn and room > 0:
                     drawing = asyncio.ensure_future(anext(source))
                 awaited: list[Any] = [
                     *islice(handles, 1 if ordered else None),
@@ -330,7 +333,7 @@ class BulkFace(TaskFace):
             ahead = plan.due_of(index, count) - engine.monotonic() - engine.runner.timeline.interval_seconds
             if ahead > 0:
                 await asyncio.sleep(ahead)
-            while self._has_no_room(engine):
+            while self._room() <= 0:
                 with contextlib.suppress(TimeoutError):  # the room may become free elsewhere
                     await asyncio.wait_for(batch._wait_for_change(), _ROOM_SECONDS)
 
@@ -342,8 +345,9 @@ class BulkFace(TaskFace):
         batch.feeder.add_done_callback(batch._feeder_done)
         batch.feeder.add_done_callback(engine.feeder_done)
 
-    def _has_no_room(self, engine: Engine) -> bool:
-        return self._max_pending is not None and engine.waiting_count() >= self._max_pending
+    def _room(self) -> int:
+        """Return how many more tasks may wait."""
+        return sys.maxsize if self._max_pending is None else self._max_pending - self._started().waiting_count()
 
 
 class _Plan:
