@@ -30,6 +30,7 @@ __all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder"]
 SLOT_COUNT: Final = 1024
 OPEN_COUNT_MAX: Final = 512  # an insertion into so many is cheaper than the loop around it
 RUN_COUNT: Final = 4096  # sorted at a stretch: about a millisecond
+_MERGE_COUNT: Final = 512  # merged at a stretch: up to a millisecond
 _PLACE_COUNT: Final = 4096  # positions put into slots at a stretch: about a millisecond
 
 
@@ -58,6 +59,11 @@ class DueOrder:
         self._merge: Iterator[int] | None = None  # the rest of a very full slot, in due order
         self._steps: Iterator[None] | None = None  # work that must be done before the next reading
         self.extend(range(len(dues)) if positions is None else positions)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an addition may cost a lot of work at once: better add to another one meanwhile."""
+        return self._steps is not None or self._merge is not None
 
     def prepare(self) -> bool:
         """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
@@ -143,7 +149,7 @@ class DueOrder:
     def _advance(self) -> bool:
         """Open what comes next: more of the open slot, or the next one that holds anything; False if none does."""
         if self._merge is not None:
-            self._open, self._cursor = list(islice(self._merge, RUN_COUNT)), 0
+            self._open, self._cursor = list(islice(self._merge, _MERGE_COUNT)), 0
             if self._open:
                 return True
             self._merge = None
@@ -164,14 +170,17 @@ class DueOrder:
 
     def _sort_runs(self, slot: array[int]) -> Iterator[None]:
         """Sort a very full slot run by run, in steps."""
-        due = self._dues.__getitem__
-        positions = sorted(slot)
+        dues = self._dues
+
+        def due_and_position(position: int) -> tuple[float, int]:
+            return dues[position], position
+
         runs: list[list[int]] = []
-        for first in range(0, len(positions), RUN_COUNT):
-            runs.append(sorted(positions[first : first + RUN_COUNT], key=due))
+        for first in range(0, len(slot), RUN_COUNT):
+            runs.append(sorted(sorted(slot[first : first + RUN_COUNT]), key=dues.__getitem__))
             yield
-        overlap = any(due(after[0]) < due(before[-1]) for before, after in pairwise(runs))
-        self._merge = heapq.merge(*runs, key=due) if overlap else chain.from_iterable(runs)
+        overlap = any(due_and_position(after[0]) < due_and_position(before[-1]) for before, after in pairwise(runs))
+        self._merge = heapq.merge(*runs, key=due_and_position) if overlap else chain.from_iterable(runs)
         self._advance()
 
     def _flatten(self) -> None:

@@ -41,7 +41,7 @@ __all__ = ["Pacing", "TaskQueue"]
 
 _TICK_NS_MAX: Final = NS  # width of a bucket at most
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
-_REKEY_COUNT: Final = 500  # tasks put into a new order at a stretch: about two milliseconds
+_REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two milliseconds
 
 
 class Pacing(Enum):
@@ -218,7 +218,9 @@ class TaskQueue:
             self._permit_count -= 1
             self.grid.take()
         if calendar is self.spread:
-            self.plan.started(due=-math.inf if self.early else due, now=now, left=calendar.opened_count + self._later_count)
+            self.plan.started(
+                due=-math.inf if self.early else due, now=now, left=calendar.opened_count + self._later_count
+            )
 
     def next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.

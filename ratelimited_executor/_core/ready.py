@@ -31,6 +31,11 @@ _SPARE_COUNT: Final = 64  # stale places that never matter
 class Source(Protocol):
     """Where the tasks of a run lie."""
 
+    @property
+    def live(self) -> int:
+        """How many of its tasks wait."""
+        ...
+
     def is_waiting(self, position: int) -> bool:
         """Whether the task has neither started nor gone."""
         ...
@@ -67,6 +72,8 @@ class Run:
 
     def head_due(self) -> float | None:
         """Return the due time of the first task that still waits; None if none does."""
+        if not self.source.live:  # all of it has gone: there may be a million of them
+            return None
         while self._cursor < len(self._positions):
             position = self._positions[self._cursor]
             if self.source.is_waiting(position):

@@ -22,6 +22,10 @@ class Column:
         self.dues.append(due)
         return len(self.dues) - 1
 
+    @property
+    def live(self) -> int:
+        return len(self.dues) - len(self.gone)
+
     def is_waiting(self, position: int) -> bool:
         return position not in self.gone
 

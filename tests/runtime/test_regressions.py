@@ -173,3 +173,63 @@ async def test_tasks_of_a_task_factory_run_while_they_take_their_first_step(virt
         handle = executor.submit(look)
         await handle
         assert handle.state is TaskState.DONE
+
+
+async def test_a_lazy_batch_costs_the_same_per_item_however_many_wait(virtual_clock):
+    """What is drawn joins the running interval, and is read once, not once for each of the others."""
+    from ratelimited_executor._core.batches import RisingOrder
+
+    looks = 0
+    head = RisingOrder.head
+
+    def counted(self):
+        nonlocal looks
+        looks += 1
+        return head(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RisingOrder, "head", counted)
+        async with RateLimitedExecutor("x") as executor:
+            await executor.schedule_many(int, iter(range(5000)))
+    assert looks < 20 * 5000
+
+
+async def test_tasks_that_join_a_full_instant_do_not_have_it_sorted_at_once(virtual_clock):
+    """They start in the order of their due times and arrival, though the sort of the others goes in steps."""
+    order: list[int] = []
+    async with RateLimitedExecutor("x") as executor:
+        loop = asyncio.get_running_loop()
+        for number in range(20_000):
+            executor.call_at(loop.time() + 1.5, order.append, number)
+        await asyncio.sleep(1.4999)
+        executor.call_at(loop.time() + 0.0001, order.append, 20_000)
+        executor.call_at(loop.time() + 0.00005, order.append, -1)
+        await asyncio.sleep(0.0001)
+        executor.call_at(loop.time() + 0.0001, order.append, 20_001)
+    assert order == [*range(-1, 20_002)]
+
+
+async def test_cancelling_a_ready_batch_is_no_walk_over_its_items(virtual_clock, account):
+    """The first that waits behind a cancelled million is found at once."""
+    looks = 0
+    done: list[int] = []
+    async with RateLimitedExecutor("x", rate=1) as executor:
+        batch = executor.schedule_many(done.append, range(100_000), delay=0.5)
+        await asyncio.sleep(1.1)
+        executor.schedule_many(done.append, [-1], delay=0.1)
+        await asyncio.sleep(0.5)
+        source = next(iter(batch._parts))
+        with pytest.MonkeyPatch.context() as patch:
+            is_waiting = type(source).is_waiting
+
+            def counted(self, position):
+                nonlocal looks
+                looks += 1
+                return is_waiting(self, position)
+
+            patch.setattr(type(source), "is_waiting", counted)
+            batch.cancel()
+            await asyncio.sleep(2)
+        account(executor)
+    assert done[-1] == -1
+    assert looks < 100
