@@ -76,7 +76,7 @@ class Calendar:
         self._timeline = timeline
         self._chores = chores
         self.future: dict[int, Bucket] = {}
-        self._parcels: dict[int, list[tuple[BatchSource, Sequence[int] | None]]] = {}
+        self._parcels: dict[int, dict[BatchSource, Sequence[int] | None]] = {}
         self._numbers: list[int] = []  # a heap of the keys of both
         self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
         self._groups: deque[list[_Stream]] = deque()  # open intervals that are not read to the end, oldest first
@@ -241,6 +241,10 @@ class Calendar:
 
     def next_start(self) -> float:
         """Return the loop time at which the next interval that holds anything begins; infinity if none does."""
+        while self._numbers and self._is_void(self._numbers[0]):
+            number = heapq.heappop(self._numbers)
+            self.future.pop(number, None)
+            self._parcels.pop(number, None)
         return self._timeline.start_of(self._numbers[0]) if self._numbers else math.inf
 
     def last_start(self) -> float:
@@ -266,7 +270,7 @@ class Calendar:
             if indexes is None
             else len(indexes)
             for n in range(self.number + 1, number + 1)
-            for source, indexes in self._parcels.get(n, ())
+            for source, indexes in self._parcels.get(n, {}).items()
             if not source.revoked
         )
         return self.opened_count + later + batches
@@ -297,6 +301,8 @@ class Calendar:
         self.opened_count -= _opened_live(source)
         source.revoked = True
         self._batches.pop(source, None)
+        for number in source.parcels or ():
+            self._parcels.get(number, {}).pop(source, None)
         return count
 
     def finish(self, source: BatchSource) -> None:
@@ -364,7 +370,7 @@ class Calendar:
             group.append(_Stream(bucket, order))
             if number == self.number:
                 self._current = group[0]
-        for source, indexes in self._parcels.pop(number, ()):
+        for source, indexes in self._parcels.pop(number, {}).items():
             if source.revoked:
                 continue
             if indexes is None:
@@ -388,10 +394,15 @@ class Calendar:
     def _add_parcel(self, number: int, source: BatchSource, indexes: Sequence[int] | None) -> None:
         parcels = self._parcels.get(number)
         if parcels is None:
-            parcels = self._parcels[number] = []
+            parcels = self._parcels[number] = {}
             if number not in self.future:
                 heapq.heappush(self._numbers, number)
-        parcels.append((source, indexes))
+        parcels[source] = indexes
+
+    def _is_void(self, number: int) -> bool:
+        """Whether all that waited for an interval was cancelled."""
+        bucket = self.future.get(number)
+        return number not in self._ahead and not (bucket and bucket.live) and not self._parcels.get(number)
 
     def _make_current(self) -> _Stream:
         bucket = Bucket(self)

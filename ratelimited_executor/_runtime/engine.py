@@ -237,10 +237,9 @@ class Engine:
                 if now >= stop or start_count >= _START_COUNT_MAX:
                     return now
             if is_done:
+                queue.rest()
                 wake = queue.next_wake(now, may_start=self.may_start())
                 # What became due while others started waits for the next turn: looking for each costs 30 microseconds.
-                if wake == math.inf:
-                    queue.rest()
                 return wake if wake > now else now + _PRECISION_SECONDS
             start_count += 1
             now = self.now()

@@ -233,3 +233,48 @@ async def test_cancelling_a_ready_batch_is_no_walk_over_its_items(virtual_clock,
         account(executor)
     assert done[-1] == -1
     assert looks < 100
+
+
+async def test_a_cancelled_batch_of_delays_keeps_nothing_until_its_intervals_come(virtual_clock):
+    """Its due times and positions are freed at once."""
+    async with RateLimitedExecutor("x", drain_timeout=0) as executor:
+        calendar = executor._engine.queue.spread
+        kept = executor.schedule_many(int, range(3), delays=[20.0, 30.0, 40.0])
+        for _ in range(10):
+            executor.schedule_many(int, range(100), delays=[10.0 + number for number in range(100)]).cancel()
+        assert sum(map(len, calendar._parcels.values())) == 3
+        assert kept.open_count == 3
+
+
+async def test_what_was_cancelled_wakes_nobody(virtual_clock):
+    """An executor in which all was cancelled is run once more at most, and the next task is on time."""
+    run_count = 0
+    async with RateLimitedExecutor("x") as executor:
+        engine, run = executor._engine, executor._engine.run
+
+        def counted(stop):
+            nonlocal run_count
+            run_count += 1
+            return run(stop)
+
+        engine.run = counted
+        for handle in [executor.call_later(number, int) for number in range(2, 100)]:
+            handle.cancel()
+        for handle in [executor.schedule(int, delay=number) for number in range(2, 100)]:
+            handle.cancel()
+        await asyncio.sleep(50)
+        assert run_count <= 2
+        started: list[float] = []
+        executor.call_later(10.25, lambda: started.append(virtual_clock.monotonic()))
+        await asyncio.sleep(50)
+        assert started == [pytest.approx(60.25)]
+
+
+async def test_a_burst_is_freed_although_a_task_is_due_far_ahead(virtual_clock):
+    """The columns of what has started do not stay until the next wake-up."""
+    async with RateLimitedExecutor("x", drain_timeout=0) as executor:
+        executor.call_later(3600, int)
+        for _ in range(5000):
+            executor.call_soon(int)
+        await asyncio.sleep(0.5)
+        assert sum(len(bucket.calls) for bucket in executor._engine.queue.on_time._opened) == 0
