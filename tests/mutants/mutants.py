@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         "F29: ranks are kept in order of arrival",
         "_core/ready.py",
-        "            insort(self._active, rank)\n",
+        "            heapq.heappush(self._active, rank)\n",
         "            self._active.append(rank)\n",
         (
             _law("priorities_are_kept_in_the_overflow"),
