@@ -23,6 +23,7 @@ def main(arguments: list[str] | None = None) -> list[Result]:
     parser.add_argument("--uvloop", action="store_true", help="on uvloop in place of asyncio's own loop")
     chosen = parser.parse_args(arguments)
     count, rounds, scale = (2_000, 1, 0.02) if chosen.quick else (chosen.count, chosen.rounds, 1.0)
+
     async def run() -> list[Result]:
         return [
             await compare("delays 0 to 10 s", count=count, spread=10 * scale, rounds=rounds),
@@ -39,7 +40,9 @@ def main(arguments: list[str] | None = None) -> list[Result]:
         loop_factory = uvloop.new_event_loop
     logger = logging.getLogger("ratelimited_executor")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # scheduling a million calls at once blocks the loop, and is worth a warning each time
+    logger.setLevel(
+        logging.ERROR
+    )  # scheduling a million calls at once blocks the loop, and is worth a warning each time
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             results = runner.run(run())

@@ -33,7 +33,11 @@ def fails_later(executor, **options):
 MATRIX = {
     "schedule delay": (lambda e, v: e.schedule(int, delay=v), "delay", NO_SPANS),
     "schedule at": (lambda e, v: e.schedule(int, at=v), "at", (*NO_NUMBERS, NAIVE, 10**400, timedelta(1))),
-    "schedule priority": (lambda e, v: e.schedule(int, priority=v), "priority", (NAN, INF, -INF, "1", None, [], 10**400)),
+    "schedule priority": (
+        lambda e, v: e.schedule(int, priority=v),
+        "priority",
+        (NAN, INF, -INF, "1", None, [], 10**400),
+    ),
     "schedule expires": (lambda e, v: e.schedule(int, expires=v), "expires", NO_SPANS),
     "schedule run_timeout": (lambda e, v: e.schedule(int, run_timeout=v), "run_timeout", (*NO_SPANS, 0, timedelta())),
     "schedule name": (lambda e, v: e.schedule(int, name=v), "name", (1, b"x", [], object())),
@@ -41,7 +45,11 @@ MATRIX = {
     "submit priority": (lambda e, v: e.submit(int, priority=v), "priority", (NAN, INF, "1", None)),
     "submit expires": (lambda e, v: e.submit(int, expires=v), "expires", NO_SPANS),
     "submit run_timeout": (lambda e, v: e.submit(int, run_timeout=v), "run_timeout", (*NO_SPANS, 0)),
-    "call_later delay": (lambda e, v: e.call_later(v, int), "delay", (NAN, INF, -INF, "1", None, [], 1j, NAIVE, 10**400)),
+    "call_later delay": (
+        lambda e, v: e.call_later(v, int),
+        "delay",
+        (NAN, INF, -INF, "1", None, [], 1j, NAIVE, 10**400),
+    ),
     "call_later context": (lambda e, v: e.call_later(1, int, context=v), "context", (1, "x", {})),
     "call_at when": (lambda e, v: e.call_at(v, int), "when", (NAN, INF, -INF, "1", None, [], 1j, NAIVE, 10**400)),
     "call_at context": (lambda e, v: e.call_at(1, int, context=v), "context", (1, "x", {})),
@@ -49,9 +57,15 @@ MATRIX = {
     "schedule_many delay": (lambda e, v: e.schedule_many(int, [1], delay=v), "delay", NO_SPANS),
     "schedule_many at": (lambda e, v: e.schedule_many(int, [1], at=v), "at", (*NO_NUMBERS, NAIVE)),
     "schedule_many over": (lambda e, v: e.schedule_many(int, [1], over=v), "over", NO_SPANS),
-    "schedule_many delays": (lambda e, v: e.schedule_many(int, [1], delays=v), "delays", (1, "a", ["1"], [None], [1, 2], [NAN])),
+    "schedule_many delays": (
+        lambda e, v: e.schedule_many(int, [1], delays=v),
+        "delays",
+        (1, "a", ["1"], [None], [1, 2], [NAN]),
+    ),
     "schedule_many delays of any kind": (
-        lambda e, v: e.schedule_many(int, [1, 2], delays=[0, v]), "delays", (NAN, INF, -INF, -1, -1e-9, "1", None, 10**400),
+        lambda e, v: e.schedule_many(int, [1, 2], delays=[0, v]),
+        "delays",
+        (NAN, INF, -INF, -1, -1e-9, "1", None, 10**400),
     ),
     "schedule_many count": (lambda e, v: e.schedule_many(int, iter([1]), count=v), "count", NO_COUNTS),
     "schedule_many priority": (lambda e, v: e.schedule_many(int, [1], priority=v), "priority", (NAN, INF, "1", None)),
@@ -64,30 +78,48 @@ MATRIX = {
     "map priority": (lambda e, v: e.map(int, [1], priority=v), "priority", (NAN, INF, "1", None)),
     "fixed rate period": (lambda e, v: e.schedule_at_fixed_rate(int, period=v), "period", (*NO_SPANS, 0, None)),
     "fixed rate initial_delay": (
-        lambda e, v: e.schedule_at_fixed_rate(int, period=1, initial_delay=v), "initial_delay", (*NO_SPANS, None),
+        lambda e, v: e.schedule_at_fixed_rate(int, period=1, initial_delay=v),
+        "initial_delay",
+        (*NO_SPANS, None),
     ),
     "fixed rate missed": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, missed=v), "missed", ("skip", None, 1)),
-    "fixed rate on_error": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, on_error=v), "on_error", ("stop", None)),
+    "fixed rate on_error": (
+        lambda e, v: e.schedule_at_fixed_rate(int, period=1, on_error=v),
+        "on_error",
+        ("stop", None),
+    ),
     "fixed rate max_runs": (
-        lambda e, v: e.schedule_at_fixed_rate(int, period=1, max_runs=v), "max_runs", (*NO_COUNTS, 0),
+        lambda e, v: e.schedule_at_fixed_rate(int, period=1, max_runs=v),
+        "max_runs",
+        (*NO_COUNTS, 0),
     ),
     "fixed rate priority": (
-        lambda e, v: e.schedule_at_fixed_rate(int, period=1, priority=v), "priority", (NAN, INF, "1", None),
+        lambda e, v: e.schedule_at_fixed_rate(int, period=1, priority=v),
+        "priority",
+        (NAN, INF, "1", None),
     ),
     "fixed rate expires": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, expires=v), "expires", NO_SPANS),
     "fixed rate run_timeout": (
-        lambda e, v: e.schedule_at_fixed_rate(int, period=1, run_timeout=v), "run_timeout", (*NO_SPANS, 0),
+        lambda e, v: e.schedule_at_fixed_rate(int, period=1, run_timeout=v),
+        "run_timeout",
+        (*NO_SPANS, 0),
     ),
     "fixed rate name": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, name=v), "name", (1, b"x", [1])),
     "fixed delay delay": (lambda e, v: e.schedule_with_fixed_delay(int, delay=v), "delay", (*NO_SPANS, None)),
     "fixed delay initial_delay": (
-        lambda e, v: e.schedule_with_fixed_delay(int, delay=1, initial_delay=v), "initial_delay", (*NO_SPANS, None),
+        lambda e, v: e.schedule_with_fixed_delay(int, delay=1, initial_delay=v),
+        "initial_delay",
+        (*NO_SPANS, None),
     ),
     "fixed delay max_runs": (
-        lambda e, v: e.schedule_with_fixed_delay(int, delay=1, max_runs=v), "max_runs", (*NO_COUNTS, 0),
+        lambda e, v: e.schedule_with_fixed_delay(int, delay=1, max_runs=v),
+        "max_runs",
+        (*NO_COUNTS, 0),
     ),
     "cron expression": (
-        lambda e, v: e.schedule_cron(v, int), "expression", ("", "* * * *", "60 * * * *", "x", None, 5, int, "@hourlyy"),
+        lambda e, v: e.schedule_cron(v, int),
+        "expression",
+        ("", "* * * *", "60 * * * *", "x", None, 5, int, "@hourlyy"),
     ),
     "cron tz": (lambda e, v: e.schedule_cron("* * * * *", int, tz=v), "tz", ("Europe/London", 1, 0, "", object())),
     "cron missed": (lambda e, v: e.schedule_cron("* * * * *", int, missed=v), "missed", ("skip", None)),
@@ -99,7 +131,11 @@ MATRIX = {
     "shutdown timeout": (lambda e, v: e.shutdown(timeout=v), "timeout", NO_SPANS),
     "as_futures_executor max_workers": (lambda e, v: e.as_futures_executor(v), "max_workers", (*NO_COUNTS, 0)),
     "explain handle": (lambda e, v: e.explain(v), "handle", (None, 1, "x", object())),
-    "rate": (lambda e, v: setattr(e, "rate", v), "rate", (NAN, -INF, -1, True, None, [], "", "1", "1/x", "-1/s", Decimal("NaN"))),
+    "rate": (
+        lambda e, v: setattr(e, "rate", v),
+        "rate",
+        (NAN, -INF, -1, True, None, [], "", "1", "1/x", "-1/s", Decimal("NaN")),
+    ),
     "pacing": (lambda e, v: setattr(e, "pacing", v), "pacing", ("spread", None, 1)),
     "order": (lambda e, v: setattr(e, "order", v), "order", (None, 1, "x")),
     "max_concurrency": (lambda e, v: setattr(e, "max_concurrency", v), "max_concurrency", NO_COUNTS),
@@ -137,10 +173,17 @@ def unchanged(executor, call) -> tuple[object, object]:
 
     def look():
         return (
-            executor.statistics(), executor.rate, executor.pacing, executor.order, executor.max_concurrency,
-            executor.is_shutdown, repr(executor), executor._engine.armed, len(executor._engine.feeders),
-            len(executor._repeating), len(executor._engine.queue.expiry._places)
-            if hasattr(executor._engine.queue.expiry, "_places") else 0,
+            executor.statistics(),
+            executor.rate,
+            executor.pacing,
+            executor.order,
+            executor.max_concurrency,
+            executor.is_shutdown,
+            repr(executor),
+            executor._engine.armed,
+            len(executor._engine.feeders),
+            len(executor._repeating),
+            len(executor._engine.queue.expiry._places) if hasattr(executor._engine.queue.expiry, "_places") else 0,
         )
 
     before = look()
@@ -244,7 +287,9 @@ async def test_bad_options_from_another_thread_are_in_the_future(virtual_clock):
     """What ``schedule`` would raise, the future of ``schedule_threadsafe`` raises."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         for options, error, words in (
-            ({"delay": -1}, ValueError, "delay"), ({"timeout": 1}, TypeError, "run_timeout="), ({"at": NAIVE}, ValueError, "at must be"),
+            ({"delay": -1}, ValueError, "delay"),
+            ({"timeout": 1}, TypeError, "run_timeout="),
+            ({"at": NAIVE}, ValueError, "at must be"),
         ):
             with pytest.raises(error, match=words):
                 await asyncio.wrap_future(executor.schedule_threadsafe(int, **options))

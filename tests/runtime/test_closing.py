@@ -901,9 +901,14 @@ def run_program(source: str) -> subprocess.CompletedProcess:
     """Run a program in an interpreter of its own, with every warning shown but those of a slow machine."""
     ended = subprocess.run(
         [sys.executable, "-W", "always", "-c", textwrap.dedent(source)],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
-    lines = [line for line in ended.stderr.splitlines() if "held the event loop" not in line and "was blocked" not in line]
+    lines = [
+        line for line in ended.stderr.splitlines() if "held the event loop" not in line and "was blocked" not in line
+    ]
     ended.stderr = "\n".join(lines)
     return ended
 

@@ -113,7 +113,11 @@ class Distinct(Program):
         options = {"context": context} if context is not None else {}
         call = functools.partial(self.run, name, depth)
         when = self.loop.time() + self.rng.choice([0.0, 0.3, 2]) + self.rng.random() + name * 2**-20
-        way = self.face.call_at if self.rng.random() < 0.5 else lambda at, *a, **k: self.face.call_later(at - self.loop.time(), *a, **k)
+        way = (
+            self.face.call_at
+            if self.rng.random() < 0.5
+            else lambda at, *a, **k: self.face.call_later(at - self.loop.time(), *a, **k)
+        )
         self.handles.append(way(when, call, **options))
 
 

@@ -7,7 +7,14 @@ import random
 import pytest
 
 from ratelimited_executor import (
-    ExecutorManager, Hold, Pacing, Rate, RateLimitedExecutor, TaskState, earliest_due_first, latest_due_first,
+    ExecutorManager,
+    Hold,
+    Pacing,
+    Rate,
+    RateLimitedExecutor,
+    TaskState,
+    earliest_due_first,
+    latest_due_first,
 )
 
 
@@ -230,7 +237,9 @@ async def test_future_tasks_are_no_backlog(virtual_clock):
     async with RateLimitedExecutor("x", rate=1, drain_timeout=0) as executor:
         executor.schedule_many(int, range(1000), delay=500)
         assert (0, 0, 1000) == (
-            executor.backlog_seconds(), executor.statistics().overdue, executor.statistics().waiting,
+            executor.backlog_seconds(),
+            executor.statistics().overdue,
+            executor.statistics().waiting,
         )
 
 
@@ -294,7 +303,10 @@ async def test_setting_wakes_a_sleeping_executor_at_once(virtual_clock, setting)
     """What a setting makes possible happens in the same turn, not at the next timer."""
     log = []
     options = {
-        "rate": {"rate": 0}, "max_concurrency": {"max_concurrency": 0}, "pause": {}, "pacing": {"rate": 100},
+        "rate": {"rate": 0},
+        "max_concurrency": {"max_concurrency": 0},
+        "pause": {},
+        "pacing": {"rate": 100},
         "order": {"rate": "1/10s"},
     }[setting]
     async with RateLimitedExecutor("x", **options) as executor:

@@ -265,7 +265,9 @@ async def test_two_feeds_share_the_permits(virtual_clock, audit, is_async):
     async with ExecutorManager() as manager:
         executor = manager.executor("x", rate=10, max_pending=4)
         batches = [
-            executor.schedule_many(lambda n, name=name: log.append((name, now())), Source(30, is_async=is_async).items())
+            executor.schedule_many(
+                lambda n, name=name: log.append((name, now())), Source(30, is_async=is_async).items()
+            )
             for name in "ab"
         ]
         await asyncio.gather(*map(wait_for, batches))

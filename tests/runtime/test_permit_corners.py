@@ -7,7 +7,11 @@ import inspect
 import pytest
 
 from ratelimited_executor import (
-    BacklogFullError, ExecutorStoppedError, RateLimitedExecutor, TaskExpiredError, TaskState,
+    BacklogFullError,
+    ExecutorStoppedError,
+    RateLimitedExecutor,
+    TaskExpiredError,
+    TaskState,
 )
 
 
@@ -108,7 +112,11 @@ async def test_waiter_expires_within_an_interval_and_takes_nothing(virtual_clock
     async with RateLimitedExecutor("x", rate="1/10s") as executor:
         await executor.acquire()
         with pytest.raises(TaskExpiredError, match=r"patience .* 2 s") as info:
-            await (hold(executor, 0, expires=2, name="patience") if way == "permit" else executor.acquire(expires=2, name="patience"))
+            await (
+                hold(executor, 0, expires=2, name="patience")
+                if way == "permit"
+                else executor.acquire(expires=2, name="patience")
+            )
         assert isinstance(info.value, TimeoutError)
         assert 2 <= now() < 3.1
         await executor.acquire(expires=60)
