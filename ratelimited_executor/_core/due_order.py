@@ -6,7 +6,7 @@ its time comes. At one second that is a millisecond a slot. A million tasks in o
 thousand elements, spread over the second, in place of one sort of a million, which would hold the loop for a second.
 
 A bucket with few tasks is kept as one sorted list and cut only when it grows beyond :data:`OPEN_COUNT_MAX`. A slot with
-very many tasks (all due at the same instant, say) is sorted in runs of :data:`RUN_COUNT`, which are merged as they are
+very many tasks (all due at the same instant, say) is sorted in runs of 2048, which are merged as they are
 read; where they do not overlap, as in equal due times, that is a mere concatenation. Placing and sorting go in steps of
 about a millisecond, which the caller paces (:meth:`DueOrder.prepare`).
 
@@ -29,7 +29,8 @@ __all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder"]
 
 SLOT_COUNT: Final = 1024
 OPEN_COUNT_MAX: Final = 512  # an insertion into so many is cheaper than the loop around it
-RUN_COUNT: Final = 4096  # sorted at a stretch: about a millisecond
+RUN_COUNT: Final = 4096  # taken at a stretch, and in a slot that is sorted at once: about a millisecond
+_SORT_COUNT: Final = 2048  # of a fuller slot sorted at a stretch
 _MERGE_COUNT: Final = 512  # merged at a stretch: up to a millisecond
 _PLACE_COUNT: Final = 4096  # positions put into slots at a stretch: about a millisecond
 
@@ -149,10 +150,8 @@ class DueOrder:
     def _advance(self) -> bool:
         """Open what comes next: more of the open slot, or the next one that holds anything; False if none does."""
         if self._merge is not None:
-            self._open, self._cursor = list(islice(self._merge, _MERGE_COUNT)), 0
-            if self._open:
-                return True
-            self._merge = None
+            self._steps = self._read_merge(self._merge)
+            return True
         self._open, self._cursor = [], 0
         while self._slots is not None and self._slot + 1 < SLOT_COUNT:
             self._slot += 1
@@ -176,12 +175,18 @@ class DueOrder:
             return dues[position], position
 
         runs: list[list[int]] = []
-        for first in range(0, len(slot), RUN_COUNT):
-            runs.append(sorted(sorted(slot[first : first + RUN_COUNT]), key=dues.__getitem__))
+        for first in range(0, len(slot), _SORT_COUNT):
+            runs.append(sorted(sorted(slot[first : first + _SORT_COUNT]), key=dues.__getitem__))
             yield
         overlap = any(due_and_position(after[0]) < due_and_position(before[-1]) for before, after in pairwise(runs))
         self._merge = heapq.merge(*runs, key=due_and_position) if overlap else chain.from_iterable(runs)
-        self._advance()
+
+    def _read_merge(self, merge: Iterator[int]) -> Iterator[None]:
+        """Open more of a very full slot, in one step."""
+        self._open, self._cursor = list(islice(merge, _MERGE_COUNT)), 0
+        if not self._open:
+            self._merge = None
+        yield
 
     def _flatten(self) -> None:
         """Finish the open slot at once, because a task joins it."""

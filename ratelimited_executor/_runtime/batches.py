@@ -24,6 +24,7 @@ __all__ = ["BatchHandle", "BatchSummary", "Outcome"]
 
 T = TypeVar("T")
 Items: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by their index in the batch
+_DRAW_COUNT_MAX: Final = 100  # items drawn between two turns of the loop: about two milliseconds
 _LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
 
 
@@ -275,6 +276,8 @@ async def feed(
             await wait_for_turn(index)
             accept(item, index)
             index += 1
+            if index % _DRAW_COUNT_MAX == 0:
+                await asyncio.sleep(0)
             while batch.open_count >= _LOOK_AHEAD_COUNT:
                 await batch._wait_for_change()
     except BaseException as raised:  # the iterator is user code: its error goes to whoever awaits the batch

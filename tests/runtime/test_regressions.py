@@ -278,3 +278,21 @@ async def test_a_burst_is_freed_although_a_task_is_due_far_ahead(virtual_clock):
             executor.call_soon(int)
         await asyncio.sleep(0.5)
         assert sum(len(bucket.calls) for bucket in executor._engine.queue.on_time._opened) == 0
+
+
+async def test_an_iterator_that_never_waits_lets_the_loop_go_on(virtual_clock):
+    """A bounded number of items is drawn between two turns, also before as many wait as may."""
+    drawn = worst = before = 0
+
+    def items():
+        nonlocal drawn
+        for drawn in range(1, 901):  # noqa: B007  # it is looked at below
+            yield drawn
+
+    async with RateLimitedExecutor("x", rate=1, drain_timeout=0) as executor:
+        executor.schedule_many(int, items())
+        while drawn < 900:
+            await asyncio.sleep(0)
+            worst = max(worst, drawn - before)
+            before = drawn
+    assert worst <= 101
