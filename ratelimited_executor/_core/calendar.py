@@ -249,7 +249,9 @@ class Calendar:
 
     def last_start(self) -> float:
         """Return the loop time at which the last interval that holds anything begins; minus infinity if none does."""
-        return self._timeline.start_of(max(self._numbers)) if self._numbers else -math.inf
+        numbers = [number for number, bucket in self.future.items() if bucket.live]
+        numbers += [number for number, parcels in self._parcels.items() if any(source.live for source in parcels)]
+        return self._timeline.start_of(max(numbers)) if numbers else -math.inf
 
     def rest(self) -> None:
         """Free what an idle calendar need not hold."""

@@ -68,6 +68,7 @@ class PermitGrid:
     __slots__ = (
         "_first",
         "_last",
+        "_lifted",
         "_next",
         "_pieces",
         "_void_to",
@@ -89,6 +90,7 @@ class PermitGrid:
         self._pieces: list[_Piece] = []  # oldest first; the last one is in force; older ones reach back `slack` at most
         self._next = 0  # all permits below are taken or void
         self._first = self._last = 0  # the own permits that usable() counted last: first, first + peers, ... < last
+        self._lifted: tuple[int, list[_Piece], int, Rate] | None = None  # when the limit was lifted, and what was then
         self._void_to: int | None = None  # where _next goes instead, if a late permit is taken
         self._anchor(rate, now_ns)
 
@@ -96,7 +98,11 @@ class PermitGrid:
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put ``rate`` in force from ``now_ns`` on, and keep the phase."""
+        if self._lifted is not None and self._lifted[0] == now_ns and self.rate.is_unlimited:
+            _, self._pieces, self._next, self.rate = self._lifted  # no limit for no time: nothing has happened
         if self.rate.is_unlimited or rate.is_unlimited:
+            if self._pieces:
+                self._lifted = now_ns, self._pieces, self._next, self.rate
             self._anchor(rate, now_ns)  # an infinite phase cannot be kept: start afresh on the epoch's grid
         else:
             old = self._pieces[-1]

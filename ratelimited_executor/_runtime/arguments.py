@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from datetime import datetime, timedelta
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
-__all__ = ["callable_of", "count_of", "delay_of", "name_or_none", "number_of", "seconds_of", "wall_of"]
+__all__ = ["callable_of", "count_of", "delay_of", "member_of", "name_or_none", "number_of", "seconds_of", "wall_of"]
+
+
+E = TypeVar("E", bound=Enum)
 
 
 def number_of(name: str, value: Any) -> float:
@@ -50,6 +54,8 @@ def wall_of(name: str, value: Any) -> float:
         if value.tzinfo is None or value.utcoffset() is None:
             raise ValueError(f"{name} must be an aware datetime, got the naive {value!r}: add a tzinfo, such as UTC")
         return value.timestamp()
+    if isinstance(value, (str, bytes, timedelta)):
+        raise TypeError(f"{name} must be an aware datetime or epoch seconds, got {value!r}")
     return number_of(name, value)
 
 
@@ -73,6 +79,15 @@ def callable_of(name: str, value: Any) -> Any:
         value.close()
         raise TypeError(message)
     raise TypeError(f"{name} must be a callable, got {value!r}")
+
+
+def member_of(name: str, value: Any, kind: type[E]) -> E:
+    """Return a member of an enumeration."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+        raise TypeError(f"{name} must be {article} {kind.__name__}, one of {members}, got {value!r}")
+    return value
 
 
 def name_or_none(name: str, value: Any) -> str | None:

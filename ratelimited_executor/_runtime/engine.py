@@ -592,7 +592,7 @@ class Engine:
     # Helpers.
 
     def _note_hold(self, call: Any, seconds: float) -> None:
-        message = "%s: %s held the event loop for %.0f ms"
+        message = "%s: %s held the event loop for %.0f ms (or the process did not get the CPU)"
         self.runner.warnings.warn("hold", message, self.name, name_of(call), seconds * 1e3)
 
     def _progress(self) -> None:

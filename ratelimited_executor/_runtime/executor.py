@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
+
 from ratelimited_executor._runtime.faces.bulk import BulkFace
 from ratelimited_executor._runtime.faces.limiter import LimiterFace
 from ratelimited_executor._runtime.faces.loop import LoopFace
@@ -37,3 +39,12 @@ class RateLimitedExecutor(BulkFace, RepeatingFace, LoopFace, LimiterFace):
         TypeError: if an argument has a wrong type.
         ValueError: if an argument is out of range, or the name is in use.
     """
+
+    __slots__ = ()
+
+
+# Errors about arguments, and help(), speak of the class that users know, not of the faces that it is made of.
+for _owner in RateLimitedExecutor.__mro__[1:-1]:
+    for _name, _member in vars(_owner).items():
+        if isfunction(_member):
+            _member.__qualname__ = f"{RateLimitedExecutor.__qualname__}.{_name}"

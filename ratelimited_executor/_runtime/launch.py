@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
+from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor.exceptions import RunTimeoutError
 
 if TYPE_CHECKING:
@@ -26,7 +27,17 @@ async def run_in_thread(
 
     A thread cannot be stopped: if the task is cancelled or times out, it is left to finish, and its result is dropped.
     """
-    return await anyio.to_thread.run_sync(partial(context.run, call, *args), limiter=limiter, abandon_on_cancel=True)
+    run = partial(context.run, _call_plain, call, args)
+    return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
+
+
+def _call_plain(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call a function that must not be async: in a worker thread nobody would run its coroutine."""
+    result = call(*args)
+    if asyncio.iscoroutine(result):
+        result.close()
+        raise TypeError(f"{name_of(call)} is async and cannot run in a worker thread: leave in_thread= out")
+    return result
 
 
 async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name: str) -> Any:

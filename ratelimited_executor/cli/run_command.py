@@ -26,6 +26,8 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
     check_options(options)
     with ExitStack() as stack:
         source = stack.enter_context(LineSource(options.input))
+        if options.count is not None and source.can_be_counted:
+            raise CommandError(f"--count is for streams: the lines of {source.name} are counted")
         if options.over is not None and options.count is None and not source.can_be_counted:
             raise CommandError(f"--over needs --count for {source.name}: a stream cannot be counted beforehand")
         results = _open(stack, "--results", options.results, source, append=options.append)

@@ -1,5 +1,6 @@
 """The law of Paced on random histories, the grid against brute force, and its partition among peers."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -338,3 +339,16 @@ def test_share_out_of_range_is_refused(peers, rank):
     """A rank that no peer has is a bug of the caller."""
     with pytest.raises(AssertionError):
         PermitGrid(Rate(1), slack_ns=0, now_ns=0, peers=peers, rank=rank)
+
+
+def test_a_limit_lifted_for_no_time_gives_no_permit_back():
+    """Lifting the limit and setting it again at one instant leaves the permits as they were."""
+    grid = PermitGrid(Rate(1), slack_ns=0, now_ns=10**18)
+    grid.usable(10**18)
+    grid.take()
+
+    grid.set_rate(Rate(math.inf), 10**18)
+    grid.set_rate(Rate(1), 10**18)
+
+    assert 0 == grid.usable(10**18)
+    assert 10**18 + 10**9 == grid.next_time(10**18)

@@ -41,7 +41,7 @@ CALLS = [
     (lambda e: e.schedule(int, at=NAN), ValueError, "at must be finite"),
     (lambda e: e.schedule(int, at=INF), ValueError, "at must be finite"),
     (lambda e: e.schedule(int, at=datetime(2024, 1, 1)), ValueError, "aware datetime.*add a tzinfo"),
-    (lambda e: e.schedule(int, at="now"), TypeError, "at must be a number"),
+    (lambda e: e.schedule(int, at="now"), TypeError, "at must be an aware datetime or epoch seconds"),
     (lambda e: e.schedule(int, priority=NAN), ValueError, "priority must be finite"),
     (lambda e: e.schedule(int, priority="high"), TypeError, "priority must be a number"),
     (lambda e: e.schedule(int, expires=-1), ValueError, "expires must be >= 0"),

@@ -415,3 +415,24 @@ async def test_many_running_coroutines_are_referenced(virtual_clock):
         await asyncio.sleep(0.5)
         gc.collect()
     assert [*range(100)] == sorted(done)
+
+
+async def test_an_async_function_in_a_thread_is_refused_and_not_counted_as_done(virtual_clock):
+    """In a worker thread nobody would run the coroutine, so the task fails and says what to do."""
+
+    async def work():
+        raise AssertionError("it must not run")
+
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.submit(work, in_thread=True)
+        with pytest.raises(TypeError, match="leave in_thread= out"):
+            await handle
+        assert (0, 1) == (executor.statistics().done, executor.statistics().failed)
+
+
+async def test_a_setting_that_is_none_is_an_error(virtual_clock):
+    """What cannot be set, or is misspelt, is not silently taken."""
+    async with RateLimitedExecutor("x") as executor:
+        for name in ("max_pending", "drain_timeout", "max_pendin"):
+            with pytest.raises(AttributeError, match=name):
+                setattr(executor, name, 3)

@@ -11,7 +11,7 @@ from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime import insight
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, member_of
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.manager import ExecutorManager
@@ -42,6 +42,27 @@ _THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's 
 class ExecutorBase:
     """Life, settings and insight of an executor."""
 
+    # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
+    __slots__ = (
+        "__weakref__",
+        "_closing",
+        "_engine",
+        "_is_early",
+        "_is_paused",
+        "_manager",
+        "_max_concurrency",
+        "_max_pending",
+        "_max_threads",
+        "_name",
+        "_open_loop",
+        "_order",
+        "_owns_manager",
+        "_pacing",
+        "_policy",
+        "_rate",
+        "_repeating",
+    )
+
     def __init__(
         self,
         name: str,
@@ -62,13 +83,12 @@ class ExecutorBase:
             raise TypeError(f"name must be a str that is not empty, got {name!r}")
         if not isinstance(policy, Paced):
             raise TypeError(f"policy must be a Paced, got {policy!r}")
-        if not isinstance(when_full, WhenFull):
-            raise TypeError(f"when_full must be a WhenFull, got {when_full!r}")
+        member_of("when_full", when_full, WhenFull)
         if manager is not None and not isinstance(manager, ExecutorManager):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
         self._name = name
         self._rate = Rate.of(rate)
-        self._pacing = _pacing_of(pacing)
+        self._pacing = member_of("pacing", pacing, Pacing)
         self._policy = policy
         self._order: Order = callable_of("order", order)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
@@ -198,7 +218,7 @@ class ExecutorBase:
     @pacing.setter
     def pacing(self, pacing: Pacing) -> None:
         self._check_place()
-        self._pacing = _pacing_of(pacing)
+        self._pacing = member_of("pacing", pacing, Pacing)
         if self._engine is not None:
             self._engine.queue.pacing = self._pacing
             self._engine.wake()
@@ -353,9 +373,3 @@ class _Ended:
     def __await__(self) -> Any:
         if self._closing is not None:
             yield from self._closing.wait().__await__()
-
-
-def _pacing_of(pacing: Any) -> Pacing:
-    if not isinstance(pacing, Pacing):
-        raise TypeError(f"pacing must be a Pacing, got {pacing!r}")
-    return pacing

@@ -43,6 +43,8 @@ _ROOM_SECONDS: Final = 0.1  # between two looks whether others have left room fo
 class BulkFace(TaskFace):
     """``schedule_many``, ``map``, ``invoke_all`` and ``invoke_any``."""
 
+    __slots__ = ()
+
     @overload
     def schedule_many(
         self,
@@ -80,7 +82,7 @@ class BulkFace(TaskFace):
             delays: seconds from now until each is due; as many as there are items.
             at: when all are due by the wall clock, an aware datetime or epoch seconds.
             over: seconds over which the due times are spread evenly, from now on.
-            count: how many items there are; needed with ``over`` for an iterator.
+            count: how many items there are; needed with ``over`` for an iterator, which may end before, but not go on after.
             priority: a larger one is more important, where more tasks are due than may start.
             expires: seconds after its due time; a task that has not started by then never does.
             results: whether outcomes are kept; otherwise the batch only counts.

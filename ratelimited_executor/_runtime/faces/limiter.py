@@ -23,6 +23,8 @@ T = TypeVar("T")
 class LimiterFace(ExecutorBase):
     """``permit``, ``acquire`` and ``limited``."""
 
+    __slots__ = ()
+
     def permit(
         self, *, priority: float = 0, expires: float | timedelta | None = None, name: str | None = None
     ) -> Permit:

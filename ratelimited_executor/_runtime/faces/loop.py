@@ -30,6 +30,8 @@ _running_loop = asyncio._get_running_loop
 class LoopFace(ExecutorBase):
     """``call_soon``, ``call_later``, ``call_at`` and ``call_soon_threadsafe``."""
 
+    __slots__ = ()
+
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:

@@ -9,7 +9,7 @@ from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import Options
 from ratelimited_executor._core.repeating import MissedTick, OnError
 from ratelimited_executor._runtime import schedules
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, seconds_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, member_of, seconds_of
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.faces.tasks import make_options
 from ratelimited_executor._runtime.repeating import RepeatingHandle
@@ -27,6 +27,8 @@ Ts = TypeVarTuple("Ts")
 
 class RepeatingFace(ExecutorBase):
     """``schedule_at_fixed_rate``, ``schedule_with_fixed_delay`` and ``schedule_cron``."""
+
+    __slots__ = ()
 
     def schedule_at_fixed_rate(
         self,
@@ -64,7 +66,7 @@ class RepeatingFace(ExecutorBase):
             engine,
             fn,
             args,
-            schedules.fixed_rate(first, step, _missed_of(missed)),
+            schedules.fixed_rate(first, step, member_of("missed", missed, MissedTick)),
             gap=step,
             on_error=on_error,
             max_runs=max_runs,
@@ -155,7 +157,7 @@ class RepeatingFace(ExecutorBase):
             engine,
             fn,
             args,
-            schedules.cron(expression, tz, _missed_of(missed), engine.runner.clock.wall),
+            schedules.cron(expression, tz, member_of("missed", missed, MissedTick), engine.runner.clock.wall),
             gap=60.0,
             on_error=on_error,
             max_runs=max_runs,
@@ -183,8 +185,7 @@ class RepeatingFace(ExecutorBase):
         options: dict[str, Any],
     ) -> RepeatingHandle:
         callable_of("fn", fn)
-        if not isinstance(on_error, OnError):
-            raise TypeError(f"on_error must be an OnError, got {on_error!r}")
+        member_of("on_error", on_error, OnError)
         if max_runs is not None:
             count_of("max_runs", max_runs, least=1)
         make_options(**options)  # bad arguments raise here, not at the second run
@@ -212,9 +213,3 @@ class RepeatingFace(ExecutorBase):
         if not handle.done():
             self._repeating.add(handle)
         return handle
-
-
-def _missed_of(missed: Any) -> MissedTick:
-    if not isinstance(missed, MissedTick):
-        raise TypeError(f"missed must be a MissedTick, got {missed!r}")
-    return missed

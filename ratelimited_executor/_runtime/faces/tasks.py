@@ -30,6 +30,8 @@ Ts = TypeVarTuple("Ts")
 class TaskFace(ExecutorBase):
     """``schedule``, ``submit``, ``execute`` and the ways in from other threads."""
 
+    __slots__ = ()
+
     # Two overloads and not ``Awaitable[T] | T``: type checkers cannot tell the two apart in a union.
     @overload
     def schedule(
