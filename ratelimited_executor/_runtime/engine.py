@@ -434,6 +434,9 @@ class Engine:
         """Run a coroutine as an asyncio task, to its first suspension at once where the interpreter can."""
         if context is self._scratch:
             self._scratch = contextvars.Context()
+        is_record = owner is not None and type(owner) is not tuple
+        if is_record:
+            owner._place = _FIRST_STEP
         try:
             task = self._make_task(coroutine, context)
         except BaseException as error:  # a coroutine that exits at its first step, or a task factory that refuses
@@ -449,7 +452,7 @@ class Engine:
             del owner, task  # as in _launch
             return
         self.running[task] = owner
-        if owner is not None and type(owner) is not tuple:
+        if is_record:
             owner._place = task
         task.add_done_callback(self._task_done, context=self.runner.context)
 
@@ -609,6 +612,16 @@ class Engine:
         self.loop.call_exception_handler({"message": message, "exception": error})
 
 
+class _FirstStep:
+    """Stands for the task of a coroutine that is in its eager first step, where only itself can cancel it."""
+
+    def cancel(self, message: object) -> bool:
+        """Cancel the task that runs at this moment."""
+        task = asyncio.current_task()
+        return task is not None and task.cancel(message)
+
+
+_FIRST_STEP: Final = _FirstStep()
 _PAUSE: Final = Rate(0)
 _EagerTask: Final[Any] = asyncio.Task  # untyped: its eager_start is not known to type checkers for 3.11
 

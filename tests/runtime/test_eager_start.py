@@ -262,3 +262,18 @@ async def test_run_timeout_covers_the_first_step(virtual_clock, timeout):
             with pytest.raises(TimeoutError, match="run_timeout of 0.5 s"):
                 await handle
         assert min(1, timeout) == virtual_clock.monotonic()
+
+
+async def test_a_coroutine_can_cancel_its_own_handle_before_its_first_await(virtual_clock):
+    """Whether it was started eagerly or not, it is cancelled at its first await."""
+    box = []
+
+    async def work():
+        assert box[0].cancel()
+        await asyncio.sleep(1)
+
+    async with RateLimitedExecutor("x") as executor:
+        box.append(executor.submit(work))
+        with pytest.raises(asyncio.CancelledError):
+            await box[0]
+        assert 1 == executor.statistics().cancelled
