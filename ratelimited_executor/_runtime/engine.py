@@ -239,7 +239,7 @@ class Engine:
             if is_done:
                 queue.rest()
                 wake = queue.next_wake(now, may_start=self.may_start())
-                # What became due while others started waits for the next turn: looking for each costs 30 microseconds.
+                # What became due while others started waits for the next turn: looking for each would cost more than starting it.
                 return wake if wake > now else now + _PRECISION_SECONDS
             start_count += 1
             now = self.now()
@@ -253,8 +253,7 @@ class Engine:
     def _start_run(self, calendar: Calendar, run: Run, now: float, stop: float) -> float:
         """Start tasks without records until ``stop`` at most, where nothing limits them; return the time afterwards.
 
-        It does what :meth:`_start_next` does for each, without the questions that have one answer for all of them:
-        1.1 in place of 4 microseconds a task.
+        It does what :meth:`_start_next` does for each, without the questions that have one answer for all of them.
         """
         bucket: Bucket = run.source  # type: ignore[assignment]  # checked by the caller
         calls = bucket.calls

@@ -101,7 +101,7 @@ def _place(
     calendar = engine.queue.on_time
     if kept is None and when >= calendar.end:
         # Most calls end here: a bucket that is there, in which no task has context variables. What follows is
-        # Bucket.add, without the call: 0.9 in place of 1.3 microseconds for the whole method.
+        # Bucket.add, without the call.
         bucket = calendar.bucket_at(when)
         if bucket is not None and bucket.contexts is None:
             bucket.dues.append(when)
