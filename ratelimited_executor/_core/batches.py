@@ -90,11 +90,20 @@ class BatchSource:
     def start(self, position: int) -> None:
         """Note that a task starts or expires."""
         if self._started is None and position != self.started_count:  # out of order: there is an order of one's own
-            self._started = bytearray(self.count if self.dues is None else len(self.dues))
-            self._started[: self.started_count] = b"\1" * self.started_count
+            self._make_flags()
         if self._started is not None:
             self._started[position] = True
         self.started_count += 1
+
+    def started_flags(self, position: int) -> bytearray | None:
+        """Return where to note, by position, what starts from ``position`` on; None if that is in order, and needs no note."""
+        if self._started is None and (self.dues is not None or position != self.started_count):
+            self._make_flags()
+        return self._started
+
+    def note_started(self, count: int) -> None:
+        """Note that so many tasks have started, in order, or with their flags set."""
+        self.started_count += count
 
     def waiting_positions(self) -> Iterator[int]:
         """Walk the positions of the tasks that wait."""
@@ -139,6 +148,10 @@ class BatchSource:
         """Put some of the tasks of an interval in due order; only for due times in an array."""
         assert self.dues is not None
         return DueOrder(self.dues, start, end, positions)
+
+    def _make_flags(self) -> None:
+        self._started = bytearray(self.count if self.dues is None else len(self.dues))
+        self._started[: self.started_count] = b"\1" * self.started_count
 
     def count_before(self, end: float) -> int:
         """Count the tasks due before ``end``; only for rising due times."""

@@ -111,6 +111,10 @@ class Bucket:
         self._empty(position)
         self.gone += 1
 
+    def note_started(self, count: int) -> None:
+        """Note that so many tasks have started whose places are empty already."""
+        self.gone += count
+
     def discard(self) -> None:
         """Free all columns: every task has gone, and handles may still point here."""
         self.gone = 0

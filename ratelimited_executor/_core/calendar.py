@@ -67,8 +67,8 @@ class Calendar:
     """
 
     __slots__ = (
-        "_ahead", "_batches", "_chores", "_current", "_current_group", "_epoch_offset", "_groups", "_numbers",
-        "_opened", "_parcels", "_per_second", "_timeline", "cancelled_count", "end", "future", "number", "on_cancelled", "opened_count", "ready",
+        "_ahead", "_batches", "_chores", "_current", "_current_group", "_groups", "_numbers",
+        "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "number", "on_cancelled", "opened_count", "per_second", "ready",
         "take_count_max",
     )  # fmt: skip
 
@@ -89,8 +89,10 @@ class Calendar:
         self.opened_count = 0  # waiting tasks whose interval has begun
         self.ready: Ready = ReadyQueues(self)
         self.take_count_max = RUN_COUNT  # how many tasks become ready at a stretch
-        self._epoch_offset = timeline.epoch_offset
-        self._per_second = NS / timeline.interval_ns
+        # The asyncio face finds buckets with these two in floats, which is faster than exactly. That it may find the one
+        # beside only means a start that is a quarter of a microsecond late.
+        self.epoch_offset = timeline.epoch_offset
+        self.per_second = NS / timeline.interval_ns
         self.number = timeline.number_at(now)
         self.end = timeline.start_of(self.number + 1)
 
@@ -116,14 +118,6 @@ class Calendar:
         number = self._timeline.number_at(due)
         bucket = self.bucket_of(max(number, self.number + 1))
         return bucket, bucket.add(due, call, args, context)
-
-    def bucket_at(self, due: float) -> Bucket | None:
-        """Return the future bucket of a due time, if it is there.
-
-        In floats, which is faster than exactly: that it may be the one beside only means a start that is a quarter of
-        a microsecond late.
-        """
-        return self.future.get(int((due + self._epoch_offset) * self._per_second)) if due < FAR_SECONDS else None
 
     def add_call_ready(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
         """Make a task without a record ready at once: it was asked for without delay."""

@@ -48,6 +48,10 @@ class Source(Protocol):
         """Return what the task is called."""
         ...
 
+    def note_started(self, count: int) -> None:
+        """Note that so many tasks have started whose places are empty already."""
+        ...
+
 
 class Place(Protocol):
     """Where a record waits: a bucket, or once it is due a run or a heap."""
@@ -94,11 +98,22 @@ class Run:
         self._cursor += 1
         return position
 
-    def take_each(self) -> Iterator[int]:
-        """Take one position after the other, whether its task still waits or not."""
-        while self._cursor < len(self._positions):
-            self._cursor += 1
-            yield self._positions[self._cursor - 1]
+    @property
+    def first(self) -> int:
+        """The position that :meth:`head_due` found."""
+        return self._positions[self._cursor]
+
+    def positions(self) -> Iterator[int]:
+        """Return an iterator over what is left, which knows how far it has come: see :meth:`advance`."""
+        positions: Any = iter(self._positions)
+        positions.__setstate__(self._cursor)
+        rest: Iterator[int] = positions
+        return rest
+
+    def advance(self, positions: Any) -> int:
+        """Go on to where an iterator of :meth:`positions` has come, and return how many positions those were."""
+        before, self._cursor = self._cursor, len(self._positions) - positions.__length_hint__()
+        return self._cursor - before
 
     def walk(self) -> Iterator[tuple[Source, Any]]:
         """Walk the tasks that wait."""

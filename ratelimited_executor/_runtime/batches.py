@@ -7,6 +7,7 @@ of an iterator are drawn as they are needed, a bounded number ahead, and count a
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
@@ -116,11 +117,13 @@ class BatchHandle(Generic[T]):
     @property
     def open_count(self) -> int:
         """How many accepted tasks have not ended."""
+        self._engine.burst.settle()
         return self._drawn_count - sum(self._counts.values())
 
     @property
     def summary(self) -> BatchSummary:
         """The counts so far."""
+        self._engine.burst.settle()
         counts = self._counts
         return BatchSummary(
             total=self._drawn_count,
@@ -143,7 +146,7 @@ class BatchHandle(Generic[T]):
         return self._is_complete and self.open_count == 0
 
     def __repr__(self) -> str:
-        ended = sum(self._counts.values())
+        ended = self._drawn_count - self.open_count
         return f"<BatchHandle {self.name} {ended} of {self._drawn_count}{'' if self._is_complete else '+'} ended>"
 
     # Waiting.
@@ -157,6 +160,7 @@ class BatchHandle(Generic[T]):
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Outcome[T]]]:
         queue: deque[tuple[int, Outcome[T]]] = deque(() if self._outcomes is None else self._outcomes.items())
+        self._engine.burst.detach()  # from now on each outcome counts
         self._listeners.append(queue)
         try:
             while True:
@@ -179,6 +183,7 @@ class BatchHandle(Generic[T]):
         if self.feeder is not None:
             self.feeder.cancel()
         cancelled = 0
+        self._engine.burst.detach()
         for source in list(self._parts):
             waiting = list(source.waiting_positions()) if self._is_watched() else ()
             count = self._engine.revoke(source)
@@ -213,6 +218,18 @@ class BatchHandle(Generic[T]):
         items = self._parts[source]
         self._forget(source)
         return (items[source.base + position],)
+
+    def _items_of(self, source: BatchSource) -> Items:
+        """Return the items of a source by their index in the batch."""
+        return self._parts[source]
+
+    def _is_plain(self, source: BatchSource) -> bool:
+        """Whether nobody asks after single tasks of a source, and none has a deadline."""
+        return not self._is_watched() and self.feeder is None and source.deadline_after == math.inf
+
+    def _note_done(self, count: int) -> None:
+        """Note that tasks have ended well, whom nobody asks after."""
+        self._counts[TaskState.DONE] += count
 
     def _forget(self, source: BatchSource) -> None:
         """Free the items of a source that has no waiting task left."""

@@ -22,6 +22,7 @@ from ratelimited_executor._core.buckets import Bucket, name_of
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.burst import LONG_HOLD_SECONDS, Burst
 from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
 from ratelimited_executor.exceptions import TaskExpiredError
 
@@ -45,7 +46,6 @@ __all__ = ["HOLD", "Engine"]
 HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
-_LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 _PRECISION_SECONDS: Final = 0.00025  # between two looks at the queue while tasks come thick and fast
 # A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
 # slack is kept for that, and the law holds for times that are read there, too.
@@ -105,6 +105,7 @@ class Engine:
             report_order_error=self._report_order_error,
         )
         self.queue.chores.on_added = self.wake
+        self.on_time = self.queue.on_time  # the asyncio face adds to it
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.running: dict[asyncio.Task[Any], Any] = {}  # task -> its record, (batch, index), or None
         self.holding: dict[TaskHandle[Any], asyncio.Task[Any] | None] = {}  # permits that somebody holds, and who
@@ -115,10 +116,9 @@ class Engine:
             (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED), 0
         )
         self.on_progress: Callable[[], None] | None = None  # told whenever a task has ended, while somebody drains
-        self._is_changed = False  # whether a task has changed a setting, so that what was decided no longer holds
-        self._is_inside = False  # whether a plain function runs at this moment
+        self.burst = Burst(self)
         self._last_context: weakref.ref[contextvars.Context] | None = None
-        self._scratch = contextvars.Context()
+        self.scratch = contextvars.Context()
 
     # Adding.
 
@@ -144,6 +144,7 @@ class Engine:
         """Return the loop time, and begin the interval that it lies in."""
         now = self.monotonic()
         if now >= self.queue.end:
+            self.burst.settle()
             self.queue.enter(now, self.runner.clock.wall())
         return now
 
@@ -156,22 +157,26 @@ class Engine:
 
     def wake(self) -> None:
         """Ask the runner to look at the queue in this turn of the loop, because a setting has changed."""
-        self._is_changed = True
+        self.burst.is_changed = True
         self.runner.arm(self, -math.inf)
 
     def capture(self) -> contextvars.Context | None:
-        """Return the context variables of the caller; None if none is set.
-
-        Consecutive callers with the same variables share one context, if every value is the same object: ``==`` would
-        call user code, and take the equal values of two requests for one.
-        """
+        """Return the context variables of the caller; None if none is set."""
         context = contextvars.copy_context()
-        if not len(context):
-            return None
+        return self.share(context) if context else None
+
+    def share(self, context: contextvars.Context) -> contextvars.Context:
+        """Return the context of the call before in place of a copy of the caller's, if it holds the same.
+
+        That is if every value is the same object: ``==`` would call user code, and take the equal values of two requests
+        for one. The values are read where they are fastest to read, from the variables themselves.
+        """
         last = None if self._last_context is None else self._last_context()
         if last is not None and len(last) == len(context):
-            missing = self._scratch
-            if all(last.get(variable, missing) is value for variable, value in context.items()):
+            for variable, value in last.items():
+                if variable.get(self) is not value:
+                    break
+            else:
                 return last
         self._last_context = weakref.ref(context)
         return context
@@ -190,6 +195,7 @@ class Engine:
 
     def revoke(self, source: BatchSource) -> int:
         """Cancel what waits of a batch, and return how many tasks that were."""
+        self.burst.detach()
         count: int = source.calendar.revoke(source) if source.calendar is not None else 0
         self.ended_counts[TaskState.CANCELLED] += count
         self._progress()
@@ -197,6 +203,7 @@ class Engine:
 
     def cancel_all_waiting(self) -> int:
         """Cancel everything that waits, and return how many tasks that were."""
+        self.burst.detach()
         count = 0
         batches: set[BatchSource] = set()
         for source, item in list(self.queue.walk()):
@@ -229,11 +236,13 @@ class Engine:
                 if calendar is None:
                     break
                 run = calendar.ready.pop()
-                if self.max_concurrency is None and type(run.source) is Bucket and queue.is_free(calendar):
-                    now = self._start_run(calendar, run, now, stop)
+                if self.max_concurrency is None and queue.is_free(calendar) and run.source is not None:
+                    started_before = self.started_count
+                    now = self._start_burst(calendar, run, now, stop)
+                    start_count += self.started_count - started_before
                 else:
                     now = self._start_next(calendar, run, now)
-                start_count += 1
+                    start_count += 1
                 if now >= stop or start_count >= _START_COUNT_MAX:
                     return now
             if is_done:
@@ -250,43 +259,15 @@ class Engine:
         """Whether a place is free."""
         return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
 
-    def _start_run(self, calendar: Calendar, run: Run, now: float, stop: float) -> float:
-        """Start tasks without records until ``stop`` at most, where nothing limits them; return the time afterwards.
-
-        It does what :meth:`_start_next` does for each, without the questions that have one answer for all of them.
-        """
-        bucket: Bucket = run.source  # type: ignore[assignment]  # checked by the caller
-        calls = bucket.calls
-        count = 0
-        self._is_changed = False
-        for position in run.take_each():
-            call = calls[position]
-            if call is None:
-                continue
-            calendar.opened_count -= 1
-            if bucket.contexts is not None:
-                self._start_call(bucket, position)
-            else:
-                args = bucket.args[position]
-                bucket.calls[position] = bucket.args[position] = None
-                bucket.gone += 1
-                self.started_count += 1
-                self._is_inside = True
-                try:
-                    result = self._scratch.run(call, *args)
-                except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    self._is_inside = False
-                    self._end_raised(None, error)
-                else:
-                    self._is_inside = False
-                    self._end_returned(None, call, result, self._scratch, None)
-            after = self.monotonic()
-            if after - now > _LONG_HOLD_SECONDS:
-                self._note_hold(call, after - now)
-            now = after
-            count += 1
-            if now >= stop or count >= _START_COUNT_MAX or self._is_changed:
-                break
+    def _start_burst(self, calendar: Calendar, run: Run | RecordRun, now: float, stop: float) -> float:
+        """Start tasks without records until ``stop`` at most, where nothing limits them; return the time afterwards."""
+        if isinstance(run.source, Bucket):
+            now = self.burst.run_calls(calendar, run, now, stop)
+        elif run.source.owner._is_plain(run.source):
+            now = self.burst.run_items(calendar, run, now, stop)
+        else:
+            return self._start_next(calendar, run, now)
+        self._progress()
         return now if now < self.queue.end else self.now()
 
     def _start_next(self, calendar: Calendar, run: Run | RecordRun, now: float) -> float:
@@ -312,8 +293,8 @@ class Engine:
                 return now
             name_source = batch.owner.call
         after = self.monotonic()
-        if after - now > _LONG_HOLD_SECONDS:
-            self._note_hold(name_source, after - now)
+        if after - now > LONG_HOLD_SECONDS:
+            self.note_hold(name_source, after - now)
         return after if after < self.queue.end else self.now()
 
     def _start_record(self, record: TaskHandle[Any], now: float) -> None:
@@ -363,7 +344,7 @@ class Engine:
         try:
             args = handle._take(batch, position)
         except BaseException as error:  # noqa: BLE001  # the items are user code: that there is none is this task's failure
-            self._end_raised(owner, error)
+            self.end_raised(owner, error)
             return False
         if now > due + batch.deadline_after:
             self._end_expired_item(batch, position)
@@ -385,24 +366,24 @@ class Engine:
     ) -> None:
         """Call a function inline; if it returns a coroutine, run that as a task."""
         if context is None:
-            context = self._scratch
+            context = self.scratch
         elif not own:
             context = context.copy()
-        self._is_inside = True
+        self.burst.is_inside = True
         try:
             result = context.run(call, *args)
         except BaseException as error:  # noqa: BLE001  # a task's failure is its own, whatever it raises
-            self._is_inside = False
-            self._end_raised(owner, error)
+            self.burst.is_inside = False
+            self.end_raised(owner, error)
         else:
-            self._is_inside = False
-            self._end_returned(owner, call, result, context, run_timeout)
+            self.burst.is_inside = False
+            self.end_returned(owner, call, result, context, run_timeout)
         del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
 
-    def _end_raised(self, owner: Any, error: BaseException) -> None:
+    def end_raised(self, owner: Any, error: BaseException) -> None:
         """End a call that raised; what ends the program is recorded, and goes on its way."""
-        if len(self._scratch):
-            self._scratch = contextvars.Context()
+        if len(self.scratch):
+            self.scratch = contextvars.Context()
         if isinstance(error, asyncio.CancelledError):
             self.end(owner, TaskState.CANCELLED, None)
             return
@@ -410,7 +391,7 @@ class Engine:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise error
 
-    def _end_returned(
+    def end_returned(
         self, owner: Any, call: Any, result: Any, context: contextvars.Context, run_timeout: float | None
     ) -> None:
         """End a call that returned; if it returned a coroutine, run that as a task."""
@@ -426,26 +407,26 @@ class Engine:
             self.ended_counts[TaskState.DONE] += 1
         else:
             self.end(owner, TaskState.DONE, result)
-        if len(self._scratch):
-            self._scratch = contextvars.Context()  # the next call must not see what this one has set
+        if len(self.scratch):
+            self.scratch = contextvars.Context()  # the next call must not see what this one has set
 
     def _run_task(self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
         """Run a coroutine as an asyncio task, to its first suspension at once where the interpreter can."""
-        if context is self._scratch:
-            self._scratch = contextvars.Context()
+        if context is self.scratch:
+            self.scratch = contextvars.Context()
         is_record = owner is not None and type(owner) is not tuple
         if is_record:
             owner._place = _FIRST_STEP
         try:
             task = self._make_task(coroutine, context)
         except BaseException as error:  # a coroutine that exits at its first step, or a task factory that refuses
-            self._is_inside = False
+            self.burst.is_inside = False
             coroutine.close()
             self.end(owner, TaskState.FAILED, error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             return
-        self._is_inside = False
+        self.burst.is_inside = False
         if task.done():
             self._end_task(owner, task)
             del owner, task  # as in _launch
@@ -456,7 +437,7 @@ class Engine:
         task.add_done_callback(self._task_done, context=self.runner.context)
 
     def _make_task(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> asyncio.Task[Any]:
-        self._is_inside = True  # an eager task takes its first step here
+        self.burst.is_inside = True  # an eager task takes its first step here
         if self.loop.get_task_factory() is not None:
             return self.loop.create_task(coroutine, context=context)
         if not _EAGER:
@@ -543,6 +524,12 @@ class Engine:
 
     # Settings.
 
+    def set_order(self, order: Order) -> None:
+        """Put an order in force."""
+        self.burst.detach()
+        self.queue.set_order(order)
+        self.wake()
+
     def set_rate(self, rate: Rate) -> None:
         """Put a rate in force, at once unless paused."""
         self.rate = rate
@@ -568,20 +555,22 @@ class Engine:
 
     def waiting_count(self) -> int:
         """Count the tasks that wait: O(1)."""
+        self.burst.settle()
         cancelled_calls = self.queue.on_time.cancelled_count + self.queue.spread.cancelled_count
         return self.accepted_count - sum(self.ended_counts.values()) - cancelled_calls - self.running_count()
 
     @property
     def is_inside(self) -> bool:
         """Whether a plain function, or the first step of a coroutine, runs at this moment."""
-        return self._is_inside
+        return self.burst.is_inside
 
     def running_count(self) -> int:
         """Count the tasks that run."""
-        return len(self.running) + len(self.holding) + self._is_inside
+        return len(self.running) + len(self.holding) + self.burst.is_inside
 
     def count(self, state: TaskState) -> int:
         """Count the tasks that ended in a state."""
+        self.burst.settle()
         count = self.ended_counts[state]
         if state is TaskState.CANCELLED:
             count += self.queue.on_time.cancelled_count + self.queue.spread.cancelled_count
@@ -589,11 +578,12 @@ class Engine:
 
     def walk(self) -> Iterator[tuple[Any, Any]]:
         """Walk every task that waits: (source, position) or (None, record)."""
+        self.burst.settle()
         return self.queue.walk()
 
     # Helpers.
 
-    def _note_hold(self, call: Any, seconds: float) -> None:
+    def note_hold(self, call: Any, seconds: float) -> None:
         message = "%s: %s held the event loop for %.0f ms (or the process did not get the CPU)"
         self.runner.warnings.warn("hold", message, self.name, name_of(call), seconds * 1e3)
 

@@ -104,6 +104,7 @@ class Explanation:
 
 def statistics(engine: Engine) -> Statistics:
     """Count the tasks of an executor."""
+    engine.burst.settle()
     return Statistics(
         name=engine.name,
         rate=engine.rate,
@@ -127,6 +128,7 @@ def backlog_seconds(engine: Engine) -> float:
 
     0 while they fit the permits as they come; infinity if there are some and the rate is 0.
     """
+    engine.burst.settle()
     count = engine.queue.ready_count()
     if count == 0 or engine.queue.grid.rate.is_unlimited:
         return 0.0

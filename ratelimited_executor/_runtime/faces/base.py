@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -47,6 +48,7 @@ class ExecutorBase:
         "__weakref__",
         "_closing",
         "_engine",
+        "_home",
         "_is_early",
         "_is_paused",
         "_manager",
@@ -54,7 +56,6 @@ class ExecutorBase:
         "_max_pending",
         "_max_threads",
         "_name",
-        "_open_loop",
         "_order",
         "_owns_manager",
         "_pacing",
@@ -98,7 +99,7 @@ class ExecutorBase:
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
         self._engine: Engine | None = None
-        self._open_loop: asyncio.AbstractEventLoop | None = None  # where a call needs no closer look
+        self._home: Any = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
         self._repeating: set[RepeatingHandle] = set()
         self._closing = Closing(name, drain_timeout=timeout, on_begin=self._begin_closing, on_closed=self._closed)
         self._owns_manager = manager is None
@@ -233,8 +234,7 @@ class ExecutorBase:
         self._check_place()
         self._order = callable_of("order", order)
         if self._engine is not None:
-            self._engine.queue.set_order(self._order)
-            self._engine.wake()
+            self._engine.set_order(self._order)
 
     @property
     def max_concurrency(self) -> int | None:
@@ -350,18 +350,32 @@ class ExecutorBase:
             self._engine.set_paused(is_paused=True)
         self._closing.engine = self._engine
         if self._max_pending is None:
-            self._open_loop = runner.loop
+            self._home = runner.loop if isinstance(runner.loop, asyncio.BaseEventLoop) else _Home(runner.loop)
 
     def _begin_closing(self) -> None:
-        self._open_loop = None
+        self._home = _NOWHERE
         for repeating in list(self._repeating):
             repeating.cancel()
 
     def _closed(self) -> None:
-        self._open_loop = None
+        self._home = _NOWHERE
         self._manager._forget(self)  # type: ignore[arg-type]  # every executor has all faces
         if self._owns_manager:
             self._manager._close_alone()
+
+
+class _Home:
+    """Tells which thread runs a loop at this moment, as an attribute that asyncio's own loops have, too."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+
+    @property
+    def _thread_id(self) -> int | None:
+        return None if self._loop is None or asyncio._get_running_loop() is not self._loop else get_ident()
+
+
+_NOWHERE: Final = _Home(None)
 
 
 class _Ended:

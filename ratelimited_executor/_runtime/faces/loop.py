@@ -7,9 +7,11 @@ in a bucket's columns: the handle that is returned names that place, and may be 
 from __future__ import annotations
 
 import asyncio
-import math
+from contextvars import copy_context
+from threading import get_ident as _thread_id
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
+from ratelimited_executor._core.timeline import FAR_SECONDS
 from ratelimited_executor._runtime.arguments import callable_of, number_of
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.faces.tasks import check_context
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["LoopFace"]
 
 Ts = TypeVarTuple("Ts")
-_running_loop = asyncio._get_running_loop
 
 
 class LoopFace(ExecutorBase):
@@ -43,17 +44,29 @@ class LoopFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine = self._engine
-        if engine is None or _running_loop() is not self._open_loop:
+        engine: Any = self._engine
+        if self._home._thread_id != _thread_id():
             engine = self._admit()
+        calendar = engine.on_time
         try:
             when = engine.monotonic() + delay
-            is_finite = -math.inf < when < math.inf
-        except (TypeError, OverflowError):
-            is_finite = False
-        if not is_finite:
-            when = engine.monotonic() + number_of("delay", delay)
-        return _place(engine, when, callback, args, context)
+            is_future = calendar.end <= when < FAR_SECONDS
+        except (TypeError, OverflowError):  # number_of says which
+            is_future = False
+        if is_future and context is None and callable(callback):
+            # Nearly every call ends here: Calendar.add_call for a bucket that is there, without the calls.
+            kept = copy_context()
+            bucket = calendar.future.get(int((when + calendar.epoch_offset) * calendar.per_second))
+            if bucket is not None and (bucket.contexts is not None if kept else bucket.contexts is None):
+                if kept:
+                    bucket.contexts.append(engine.share(kept))
+                calls = bucket.calls
+                bucket.dues.append(when)
+                bucket.args.append(args)
+                calls.append(callback)
+                engine.accepted_count += 1
+                return CallHandle(bucket, bucket.shift + len(calls) - 1, when)
+        return _place(engine, engine.monotonic() + number_of("delay", delay), callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -70,7 +83,7 @@ class LoopFace(ExecutorBase):
         kept: Any = engine.capture() if context is None else (check_context(context),)
         now = engine.now()
         engine.accepted_count += 1
-        bucket, place = engine.queue.on_time.add_call_ready(now, callback, args, kept)
+        bucket, place = engine.on_time.add_call_ready(now, callback, args, kept)
         engine.wake_for(now)
         return CallHandle(bucket, place, now)
 
@@ -98,18 +111,7 @@ def _place(
     if not callable(callback):
         callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
     kept: Any = engine.capture() if context is None else (check_context(context),)
-    calendar = engine.queue.on_time
-    if kept is None and when >= calendar.end:
-        # Most calls end here: a bucket that is there, in which no task has context variables. What follows is
-        # Bucket.add, without the call.
-        bucket = calendar.bucket_at(when)
-        if bucket is not None and bucket.contexts is None:
-            bucket.dues.append(when)
-            bucket.calls.append(callback)
-            bucket.args.append(args)
-            engine.accepted_count += 1
-            return CallHandle(bucket, bucket.shift + len(bucket.calls) - 1, when)
-    bucket, place = engine.queue.on_time.add_call(when, callback, args, kept)
+    bucket, place = engine.on_time.add_call(when, callback, args, kept)
     engine.accepted_count += 1
     if when < engine.armed:
         engine.wake_for(when)
