@@ -1,0 +1,208 @@
+"""Starts many plain calls in one tight loop, where nothing stands between them: no permits, deadlines or records.
+
+Theory. Of a trivial call's cost most is bookkeeping: an attribute that is counted up costs as much as the call itself. So
+nothing is counted while a burst runs. How far it has come is known to the iterator over its positions alone
+(``__length_hint__`` of a list's or range's iterator), and :meth:`Burst.settle` brings the counts up to date whenever
+somebody looks: at the burst's end, in ``statistics()``, or when a call that the burst has started asks for anything that
+depends on them. The counts are exact at every instant at which user code can see them.
+
+Whatever changes what was decided (a rate, an order, a cancellation of everything) ends the burst after the call that
+runs: :meth:`Burst.detach` settles and lets go of the positions, which others may take from then on.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.states import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ratelimited_executor._core.buckets import Bucket
+    from ratelimited_executor._core.calendar import Calendar
+    from ratelimited_executor._core.ready import Run
+    from ratelimited_executor._runtime.batches import BatchHandle
+    from ratelimited_executor._runtime.engine import Engine
+
+__all__ = ["LONG_HOLD_SECONDS", "Burst"]
+
+LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
+_COUNT_MAX: Final = 1024  # calls of one burst: also where time stands still, the event loop has its turn
+
+
+class Burst:
+    """The burst that runs, if one does.
+
+    Args:
+        engine: whose calls are started, and whose counts are kept.
+
+    Attributes:
+        is_inside: whether a plain function, or the first step of a coroutine, runs at this moment, in a burst or not.
+        is_changed: whether something has changed, so that what was decided before no longer holds.
+    """
+
+    __slots__ = (
+        "_calendar", "_engine", "_is_ahead", "_positions", "_run", "_skipped_count", "is_changed", "is_inside"
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._calendar: Any = None
+        self._run: Any = None
+        self._positions: Any = None  # an iterator; None if no burst runs, or it has let go of its run
+        self._skipped_count = 0  # positions read since the last settling whose tasks had gone before
+        self._is_ahead = False  # whether the call that runs was counted as started when the burst was last settled
+        self.is_inside = False
+        self.is_changed = False
+
+    def run_calls(self, calendar: Calendar, run: Run, now: float, stop: float) -> float:
+        """Start calls of a bucket until loop time ``stop`` at most; return the time afterwards."""
+        engine = self._engine
+        bucket: Bucket = run.source  # type: ignore[assignment]  # the caller has looked
+        calls, args, contexts = bucket.calls, bucket.args, bucket.contexts
+        monotonic = engine.monotonic
+        context = scratch = engine.scratch
+        call_in_context = scratch.run
+        try:
+            for position in self._begin(calendar, run):
+                call = calls[position]
+                if call is None:  # cancelled
+                    self._skipped_count += 1
+                    continue
+                arguments = args[position]
+                calls[position] = args[position] = None
+                if contexts is not None:
+                    context = contexts[position]
+                    contexts[position] = None
+                    context = scratch if context is None else context[0] if type(context) is tuple else context.copy()
+                    call_in_context = context.run
+                try:
+                    result = call_in_context(call, *arguments)
+                except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
+                    self._raised(None, error)
+                else:
+                    if (result is not None and hasattr(type(result), "__await__")) or scratch:
+                        self._returned(None, call, result, context)
+                if engine.scratch is not scratch:  # it had been written to
+                    context = scratch = engine.scratch
+                    call_in_context = scratch.run
+                after = monotonic()
+                if after - now > LONG_HOLD_SECONDS:
+                    engine.note_hold(call, after - now)
+                now = after
+                if now >= stop or self.is_changed:
+                    break
+        finally:
+            self._end()
+        return now
+
+    def run_items(self, calendar: Calendar, run: Run, now: float, stop: float) -> float:
+        """Start tasks of a batch until loop time ``stop`` at most; return the time afterwards."""
+        engine = self._engine
+        batch: BatchSource = run.source  # type: ignore[assignment]  # the caller has looked
+        handle: BatchHandle[Any] = batch.owner
+        call, items, base = handle.call, handle._items_of(batch), batch.base
+        started = batch.started_flags(run.first)
+        monotonic = engine.monotonic
+        scratch = engine.scratch
+        context = scratch if handle.context is None else handle.context
+        call_in_context = context.run
+        is_shared = handle.context is not None and not handle.own_context
+        try:
+            for position in self._begin(calendar, run):
+                if started is not None:
+                    if started[position]:
+                        self._skipped_count += 1
+                        continue
+                    started[position] = 1
+                if is_shared:
+                    context = handle.context.copy()  # type: ignore[union-attr]  # it is not None, or not shared
+                    call_in_context = context.run
+                try:
+                    result = call_in_context(call, items[base + position])
+                except BaseException as error:  # noqa: BLE001  # as above; the items are user code, too
+                    self._raised((handle, base + position), error)
+                else:
+                    if (result is not None and hasattr(type(result), "__await__")) or scratch:
+                        self._returned((handle, base + position), call, result, context)
+                if engine.scratch is not scratch:
+                    if context is scratch:
+                        context = engine.scratch
+                        call_in_context = context.run
+                    scratch = engine.scratch
+                after = monotonic()
+                if after - now > LONG_HOLD_SECONDS:
+                    engine.note_hold(call, after - now)
+                now = after
+                if now >= stop or self.is_changed:
+                    break
+        finally:
+            self._end()
+            if not batch.live and not batch.revoked:
+                calendar.finish(batch)
+                handle._forget(batch)
+            handle._wake()
+        return now
+
+    def settle(self) -> None:
+        """Bring all counts up to date, in the middle of a burst."""
+        if self._positions is None:
+            return
+        started = self._run.advance(self._positions) - self._skipped_count
+        self._skipped_count = 0
+        self._calendar.opened_count -= started
+        self._engine.started_count += started
+        self._run.source.note_started(started)
+        ended = started + self._is_ahead - self.is_inside
+        self._is_ahead = self.is_inside
+        self._note_done(ended)
+
+    def detach(self) -> None:
+        """End the burst after the call that runs: others may take its positions from now on."""
+        self.settle()
+        self._positions = None
+        self.is_changed = True
+
+    # Helpers.
+
+    def _begin(self, calendar: Calendar, run: Run) -> Iterator[int]:
+        self._calendar = calendar
+        self._run = run
+        self._positions = run.positions()
+        self.is_changed = False
+        self.is_inside = True
+        return islice(self._positions, _COUNT_MAX)
+
+    def _end(self) -> None:
+        self.is_inside = False
+        self.settle()
+        if self._is_ahead:  # it has let go of its run, during this call
+            self._is_ahead = False
+            self._note_done(1)
+        self._positions = self._run = self._calendar = None
+
+    def _raised(self, owner: Any, error: BaseException) -> None:
+        """End a call that raised."""
+        self._leave_call()
+        self._engine.end_raised(owner, error)
+        self.is_inside = True
+
+    def _returned(self, owner: Any, call: Any, result: Any, context: Any) -> None:
+        """End a call that returned a coroutine, or has set context variables of its own."""
+        self._leave_call()
+        self._engine.end_returned(owner, call, result, context, None)
+        self.is_inside = True
+
+    def _leave_call(self) -> None:
+        """Note that the call has ended, in a way that the engine will count."""
+        self.settle()
+        self._is_ahead = False
+        self.is_inside = False
+
+    def _note_done(self, count: int) -> None:
+        self._engine.ended_counts[TaskState.DONE] += count
+        if isinstance(self._run.source, BatchSource):
+            self._run.source.owner._note_done(count)
