@@ -1,68 +1,115 @@
-"""``python -m bench``: run the benchmarks and print a table."""
+"""``python -m bench``: run sections, print their tables, and keep the results."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
-import os
-import platform
+import json
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from bench.throughput import Result, compare
+from rich.console import Console
 
-_HEADINGS = ["case", "call_later: schedule", "start", "ours: schedule", "start", "CPU ratio (least to greatest)"]
+from bench.harness import Options
+from bench.reporting.documents import document
+from bench.reporting.environment import describe, environment, load_average
+from bench.reporting.plots import save_png, terminal_chart
+from bench.reporting.progress import SectionProgress
+from bench.reporting.tables import markdown, rich_table
+from bench.sections import load, names
+
+if TYPE_CHECKING:
+    from bench.harness import Table
+
+_WIDTH_MIN = 150  # characters, where the output is no terminal: tables are not folded then
 
 
-def main(arguments: list[str] | None = None) -> list[Result]:
-    """Parse the command line, run, print, and return the results."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks, side by side in one run.")
-    parser.add_argument("--count", type=int, default=1_000_000, help="calls in a round (default: 1,000,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each side (default: 3)")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    parser.add_argument("--uvloop", action="store_true", help="on uvloop in place of asyncio's own loop")
-    chosen = parser.parse_args(arguments)
-    count, rounds, scale = (2_000, 1, 0.02) if chosen.quick else (chosen.count, chosen.rounds, 1.0)
-
-    async def run() -> list[Result]:
-        return [
-            await compare("delays 0 to 10 s", count=count, spread=10 * scale, rounds=rounds),
-            await compare("delays 0 to 1 s", count=count, spread=scale, rounds=rounds),
-            await compare(
-                "delays 0 to 10 s, 3 context variables", count=count, spread=10 * scale, rounds=rounds, variable_count=3
-            ),
-        ]
-
-    loop_factory = None
-    if chosen.uvloop:
-        import uvloop  # noqa: PLC0415  # an extra, imported on use
-
-        loop_factory = uvloop.new_event_loop
-    logger = logging.getLogger("ratelimited_executor")
-    level = logger.level
-    logger.setLevel(
-        logging.ERROR
-    )  # scheduling a million calls at once blocks the loop, and is worth a warning each time
-    try:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            results = runner.run(run())
-    finally:
-        logger.setLevel(level)
-    print(
-        f"{platform.python_implementation()} {sys.version.split()[0]}, {platform.platform()}, {os.cpu_count()} cores,"
-    )
-    print(
-        f"load {os.getloadavg()[0]:.2f}, {'uvloop' if chosen.uvloop else 'asyncio'}, {count:,} calls, {rounds} rounds;"
-    )
-    print("medians, in microseconds of CPU a call")
-    _print_table([_HEADINGS, *(result.row() for result in results)])
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Parse the command line, run, print, and return the results as the JSON file has them."""
+    parser = _parser()
+    given = sys.argv[1:] if arguments is None else arguments
+    chosen = parser.parse_args(given)
+    if chosen.list:
+        print("\n".join(f"{name:12}{load(name).DESCRIPTION}" for name in names()))
+        return {}
+    facts = environment(given)
+    with SectionProgress(len(chosen.sections or names())) as progress:
+        options = Options(
+            quick=chosen.quick,
+            scale=chosen.scale,
+            rounds_wanted=chosen.rounds,
+            uvloop=chosen.uvloop,
+            progress=progress,
+        )
+        sections: dict[str, list[Table]] = {}
+        for name in chosen.sections or names():
+            progress.begin(name)
+            sections[name] = load(name).run(options)
+            progress.end()
+    facts["load_after"] = load_average()
+    results = document(facts, options, sections)
+    _print(sections, facts, options, is_markdown=chosen.markdown)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if chosen.plots:
+        for name, tables in sections.items():
+            for table in tables:
+                for chart in table.charts:
+                    print(save_png(chart, chosen.plots, section=name), file=sys.stderr)
     return results
 
 
-def _print_table(rows: list[list[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks, side by side in one run.")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", type=_section, help="which to run (default: all)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; no target is judged")
+    parser.add_argument("--rounds", type=_positive(int), help="rounds of each side (default: the section's choice)")
+    parser.add_argument("--scale", type=_positive(float), default=1.0, help="factor of all sizes (default: 1)")
+    parser.add_argument("--uvloop", action="store_true", help="on uvloop in place of asyncio's own loop")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown in place of drawn tables")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="write charts as PNG files there")
+    parser.add_argument("--list", action="store_true", help="list the sections, and run none")
+    return parser
+
+
+def _section(text: str) -> str:
+    if text not in names():
+        raise argparse.ArgumentTypeError(f"no section {text!r}: there are {', '.join(names())}")
+    return text
+
+
+def _positive(kind: type) -> Any:
+    def number(text: str) -> Any:
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+        return value
+
+    number.__name__ = kind.__name__
+    return number
+
+
+def _print(sections: dict[str, list[Table]], facts: dict[str, Any], options: Options, *, is_markdown: bool) -> None:
+    """Print everything to standard output, facts first."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, _WIDTH_MIN))
+    lead = "- " if is_markdown else ""
+    for line in describe(facts):
+        print(f"{lead}{line}")
+    print(f"\n{'#' * 2 * is_markdown} median (least to greatest) of the rounds".lstrip())
+    for name, tables in sections.items():
+        for table in tables:
+            if is_markdown:
+                print(f"\n{markdown(table, is_judged=options.is_judged)}", end="")
+                continue
+            console.print()
+            console.print(rich_table(table, is_judged=options.is_judged))
+            for chart in table.charts:
+                print(f"\n{terminal_chart(chart)}")
+        sys.stdout.flush()
+        del name
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Schedule and start n trivial calls with random delays: ours beside the event loop's own ``call_later``.
 
-Both run in one process, on one loop, in turns (A B A B), and are measured in CPU time of the process, so that waiting for
-due times does not count. A round schedules n calls in one go and lasts until the last of them has run.
+Both run in one process, on one loop, in turns (A B, B A), and are measured in CPU time of the process, so that waiting
+for due times does not count. A round schedules n calls in one go and lasts until the last of them has run.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import asyncio
 import contextvars
 import gc
 import random
-import statistics
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.harness import Figure, Table, Target, ratio
 from ratelimited_executor import RateLimitedExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Measured", "Result", "compare"]
+    from bench.harness import Options
 
+NAME = "throughput"
+DESCRIPTION = "CPU time to schedule and start a million calls, beside loop.call_later"
 SEED = 1
 _VARIABLES = [contextvars.ContextVar[str](f"variable_{index}") for index in range(3)]
 
@@ -33,55 +35,14 @@ class Measured:
     Attributes:
         schedule: CPU seconds to schedule all calls.
         start: CPU seconds from then until the last has run.
-        run_count: how many calls ran.
-        early_count: how many of them ran before their due time.
+        lost: how many calls did not run.
+        early: 1 if the last call ran before its due time.
     """
 
     schedule: float
     start: float
-    run_count: int
-    early_count: int
-
-    @property
-    def total(self) -> float:
-        """CPU seconds of the round."""
-        return self.schedule + self.start
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """All rounds of one case, in pairs.
-
-    Attributes:
-        name: of the case.
-        count: calls in a round.
-        theirs: the rounds of the event loop.
-        ours: the rounds of the executor.
-    """
-
-    name: str
-    count: int
-    theirs: Sequence[Measured]
-    ours: Sequence[Measured]
-
-    @property
-    def ratios(self) -> list[float]:
-        """How many times the CPU time of ours theirs was, pair by pair."""
-        return [theirs.total / ours.total for theirs, ours in zip(self.theirs, self.ours, strict=True)]
-
-    def row(self) -> list[str]:
-        """Return the figures as text: medians, with the least and greatest ratio."""
-        ratios = self.ratios
-        return [
-            self.name,
-            *(f"{statistics.median(side) * 1e6 / self.count:.2f}" for side in (
-                [m.schedule for m in self.theirs],
-                [m.start for m in self.theirs],
-                [m.schedule for m in self.ours],
-                [m.start for m in self.ours],
-            )),
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-        ]  # fmt: skip
+    lost: int
+    early: int
 
 
 async def measure(call_later: Callable[..., Any], delays: Sequence[float]) -> Measured:
@@ -104,32 +65,44 @@ async def measure(call_later: Callable[..., Any], delays: Sequence[float]) -> Me
     scheduled = time.process_time()
     await done
     after = time.process_time()
-    early = int(loop_time() - begin < max(delays))
-    return Measured(scheduled - before, after - scheduled, len(delays) - left, early)
+    return Measured(scheduled - before, after - scheduled, left, int(loop_time() - begin < max(delays)))
 
 
-async def compare(name: str, *, count: int, spread: float, rounds: int, variable_count: int = 0) -> Result:
-    """Measure one case in turns, after one round of each that is not counted.
-
-    Args:
-        name: of the case.
-        count: calls in a round.
-        spread: the delays are random, from 0 to so many seconds.
-        rounds: of each side.
-        variable_count: how many context variables are set where the calls are scheduled.
-    """
+async def _ours(delays: Sequence[float], variable_count: int) -> Measured:
     for variable in _VARIABLES[:variable_count]:
         variable.set("value")
-    chosen = random.Random(SEED)
-    delays = [chosen.random() * spread for _ in range(count)]
-    loop = asyncio.get_running_loop()
-    theirs: list[Measured] = []
-    ours: list[Measured] = []
-    for turn in range(rounds + 1):
-        their_round = await measure(loop.call_later, delays)
-        async with RateLimitedExecutor("bench") as executor:
-            our_round = await measure(executor.call_later, delays)
-        if turn:
-            theirs.append(their_round)
-            ours.append(our_round)
-    return Result(name, count, theirs, ours)
+    async with RateLimitedExecutor("bench") as executor:
+        return await measure(executor.call_later, delays)
+
+
+async def _theirs(delays: Sequence[float], variable_count: int) -> Measured:
+    for variable in _VARIABLES[:variable_count]:
+        variable.set("value")
+    return await measure(asyncio.get_running_loop().call_later, delays)
+
+
+def run(options: Options) -> list[Table]:
+    """Measure."""
+    count = options.size(1_000_000, 2_000)
+    table = Table(f"{count:,} trivial calls, CPU a call", ["call_later", "ours", "ratio"])
+    with options.runner() as runner:
+        for case, spread, variable_count, target in (
+            ("delays 0 to 10 s", 10.0, 0, 8.0),
+            ("delays 0 to 1 s", 1.0, 0, 4.5),
+            ("delays 0 to 10 s, 3 context variables", 10.0, 3, 5.0),
+        ):
+            chosen = random.Random(SEED)
+            delays = [chosen.random() * options.seconds(spread, spread / 50) for _ in range(count)]
+            rounds = options.in_turns(
+                {
+                    "call_later": lambda d=delays, v=variable_count: runner.run(_theirs(d, v)),
+                    "ours": lambda d=delays, v=variable_count: runner.run(_ours(d, v)),
+                },
+                label=case,
+            )
+            theirs, ours = ([(m.schedule + m.start) * 1e6 / count for m in rounds[side]] for side in rounds)
+            gain = ratio(theirs, ours, target=Target(f">= {target:g} x asyncio", target))
+            table.add(case, {"call_later": Figure(theirs, "us"), "ours": Figure(ours, "us"), "ratio": gain})
+            table.check("calls lost", sum(m.lost for side in rounds.values() for m in side))
+            table.check("calls of ours early", sum(m.early for m in rounds["ours"]))
+    return [table]

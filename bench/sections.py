@@ -1,0 +1,48 @@
+"""The sections by name, in the order of running; each is a module as ``bench/harness.py`` describes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+from bench.harness import has_module
+
+if TYPE_CHECKING:
+    from bench.harness import Options, Table
+
+__all__ = ["MODULES", "Section", "load", "names"]
+
+MODULES = {
+    "throughput": "bench.throughput",
+    "memory": "bench.memory",
+    "pacing": "bench.pacing",
+    "growth": "bench.growth",
+    "coroutines": "bench.coroutines",
+    "overflow": "bench.overflow",
+    "guest": "bench.guest",
+    "soak": "bench.soak",
+    "peers": "bench.peers",
+    "java": "bench.java",
+}
+
+
+class Section(Protocol):
+    """What a section's module has."""
+
+    NAME: str
+    DESCRIPTION: str
+
+    def run(self, options: Options) -> list[Table]:
+        """Measure, and return the tables."""
+        ...
+
+
+def names() -> list[str]:
+    """Return the names of the sections that are there."""
+    return [name for name, module in MODULES.items() if has_module(module)]
+
+
+def load(name: str) -> Section:
+    """Import a section."""
+    module: Section = importlib.import_module(MODULES[name])  # type: ignore[assignment]  # a module is its own protocol
+    return module
