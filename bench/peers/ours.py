@@ -1,0 +1,89 @@
+"""Our own side of the comparisons, by the faces that do what the peers do.
+
+Timers: ``call_later``, the drop-in, and ``schedule_many(delays=)``, which takes all calls at once; both start each call
+at its due time (``Pacing.ON_TIME``), as the peers' timers do. Rates: ``schedule_many`` of a coroutine function, and
+``submit`` call by call. Overflow: handles of ``submit``, and tasks that wait for ``acquire()``, which is the limiters' way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from bench.countdown import STRIDE, Countdown, schedule_one_by_one
+from bench.peers.peer import Call, Cancellable, Peer, waiting_in_line
+from ratelimited_executor import Pacing, RateLimitedExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+__all__ = ["PEERS", "run_batch"]
+
+
+async def _timers(countdown: Countdown, delays: Sequence[float]) -> None:
+    async with RateLimitedExecutor("peers", pacing=Pacing.ON_TIME) as executor:
+        schedule_one_by_one(executor.call_later, countdown, delays)
+        await countdown.done
+
+
+async def run_batch(countdown: Countdown, delays: Sequence[float]) -> None:
+    """Schedule one call for each delay, in seconds, by one ``schedule_many``, and wait for all.
+
+    The items of the sampled calls are their due times, and None of all others: one function serves the batch.
+    """
+    call, sample = countdown.call, countdown.sample
+
+    def one(due: float | None) -> None:
+        if due is None:
+            call()
+        else:
+            sample(due)
+
+    async with RateLimitedExecutor("peers", pacing=Pacing.ON_TIME) as executor:
+        items: list[float | None] = [None] * len(delays)
+        begin = monotonic()
+        items[::STRIDE] = [begin + delay for delay in delays[::STRIDE]]
+        executor.schedule_many(one, items, delays=delays)
+        await countdown.done
+
+
+async def _paced_batch(call: Call, count: int, rate: int) -> None:
+    async with RateLimitedExecutor("peers", rate=rate) as executor:
+        await executor.schedule_many(lambda _: call(), range(count), delay=0)
+
+
+async def _paced_submit(call: Call, count: int, rate: int) -> None:
+    async with RateLimitedExecutor("peers", rate=rate) as executor:
+        await asyncio.gather(*[executor.submit(call) for _ in range(count)])
+
+
+@contextlib.asynccontextmanager
+async def _queued_submit(call: Call, count: int, rate: int) -> AsyncIterator[Sequence[Cancellable]]:
+    async with RateLimitedExecutor("peers", rate=rate) as executor:
+        handles = [executor.submit(call) for _ in range(count)]
+        await asyncio.sleep(0)
+        try:
+            yield handles
+        finally:
+            for handle in handles:
+                handle.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _queued_acquire(call: Call, count: int, rate: int) -> AsyncIterator[Sequence[Cancellable]]:
+    async with (
+        RateLimitedExecutor("peers", rate=rate) as executor,
+        waiting_in_line(executor.acquire, call, count) as tasks,
+    ):
+        yield tasks
+
+
+PEERS = [
+    Peer(name="ours, call_later", timers=_timers),
+    Peer(name="ours, call_later on uvloop", package="uvloop", timers=_timers, uvloop=True),
+    Peer(name="ours, schedule_many", timers=run_batch, paced=_paced_batch),
+    Peer(name="ours, submit", paced=_paced_submit, queued=_queued_submit),
+    Peer(name="ours, acquire", queued=_queued_acquire),
+]
