@@ -1,0 +1,197 @@
+"""Coroutine functions: ours through ``execute`` and ``submit`` beside ``create_task``, in batches that are awaited.
+
+A batch of 200 is started, and its end awaited, before the next: so many requests at once are a busy service. The garbage
+collector's runs are counted over the time: what leaves nothing behind lets its older generations rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from bench.harness import Figure, Table, Target, ratio
+from ratelimited_executor import RateLimitedExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from bench.harness import Options
+
+NAME = "coroutines"
+DESCRIPTION = "100,000 coroutine functions through execute and submit, beside create_task"
+BATCH_COUNT = 200
+PARTS = 5  # of a run, between which the collections are counted
+_IS_EAGER = sys.version_info >= (3, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One round of one side.
+
+    Attributes:
+        cpu: seconds.
+        lost: coroutines that did not run, or ran twice.
+        collections: of each generation, in each part of the run.
+    """
+
+    cpu: float
+    lost: int
+    collections: list[list[int]]
+
+
+def run(options: Options) -> list[Table]:
+    """Measure coroutines that suspend and such that do not."""
+    count = options.size(100_000, 2_000)
+    speeds = Table(f"{count:,} coroutine functions in batches of {BATCH_COUNT}", ["create_task", "ours", "ratio"])
+    with options.runner() as runner:
+        for is_suspending in (True, False):
+            for name, theirs in (("execute", "create_task"), ("submit", "create_task, each awaited")):
+                _compare(speeds, options, runner, theirs, name, count, is_suspending=is_suspending)
+        return [speeds, _collections(options, runner, count)]
+
+
+def _compare(
+    table: Table, options: Options, runner: asyncio.Runner, theirs: str, ours: str, count: int, *, is_suspending: bool
+) -> None:
+    case = f"{ours}, {'' if is_suspending else 'not '}suspending"
+    sides = {
+        "create_task": lambda: runner.run(_measure(theirs, count, is_suspending=is_suspending)),
+        "ours": lambda: runner.run(_measure(ours, count, is_suspending=is_suspending)),
+    }
+    rounds = options.in_turns(sides, label=case)
+    costs = {side: [m.cpu * 1e6 / count for m in rounds[side]] for side in sides}
+    gain = ratio(costs["create_task"], costs["ours"], target=_target(is_suspending=is_suspending))
+    table.add(case, {**{side: Figure(values, "us") for side, values in costs.items()}, "ratio": gain})
+    table.check("coroutines lost or run twice", sum(m.lost for side in rounds.values() for m in side))
+
+
+def _collections(options: Options, runner: asyncio.Runner, count: int) -> Table:
+    """Count the collections of each generation in a longer run, part by part."""
+    table = Table(f"Garbage collections, by {count:,} suspending coroutines", ["generation 0", "1", "2", "growth"])
+    for name in _BATCHES:
+        options.note(f"collections: {name}")
+        parts = runner.run(_measure(name, count * PARTS, is_suspending=True)).collections
+        by_generation = [list(map(float, counts)) for counts in zip(*parts, strict=True)]
+        cells: dict[str, Figure | str] = {
+            column: Figure(counts, "", smaller_is_better=None)
+            for column, counts in zip(("generation 0", "1", "2"), by_generation, strict=False)
+        }
+        # The first part may still warm up, and counts come in steps.
+        growth = max(counts[-1] - max(counts[1:-1]) for counts in by_generation)
+        cells["growth"] = Figure([growth], "", target=Target("flat: <= 1 more", 1))
+        table.add(name, cells)
+    table.notes.append("median (least to greatest) of 5 parts of a run; growth: the last part against the 3 before")
+    return table
+
+
+def _target(*, is_suspending: bool) -> Target:
+    if not _IS_EAGER:
+        return Target(">= 0.85 x create_task (3.11)", 0.85)
+    return Target(">= 1 x create_task", 1.0) if is_suspending else Target(">= 1.8 x create_task (eager)", 1.8)
+
+
+async def _measure(name: str, count: int, *, is_suspending: bool) -> Measured:
+    tally = _Tally()
+    function = tally.suspending if is_suspending else tally.straight
+    async with RateLimitedExecutor("bench") as executor:
+        batch = _BATCHES[name](executor, function, tally)
+        await batch()  # the first is dear: caches, imports
+        tally.ran = 0
+        gc.collect()
+        collections = []
+        batches = -(-count // PARTS // BATCH_COUNT)
+        before = time.process_time()
+        for _ in range(PARTS):
+            runs = [generation["collections"] for generation in gc.get_stats()]
+            for _ in range(batches):
+                await batch()
+            now = [generation["collections"] for generation in gc.get_stats()]
+            collections.append([after - earlier for after, earlier in zip(now, runs, strict=True)])
+        spent = time.process_time() - before
+    expected = PARTS * batches * BATCH_COUNT
+    return Measured(spent * count / expected, abs(expected - tally.ran), collections)
+
+
+class _Tally:
+    """The coroutine functions that all sides run; the last of a batch tells whoever waits for it."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+        self.left = 0
+        self.done: asyncio.Future[None] | None = None
+
+    def expect(self) -> asyncio.Future[None]:
+        """Return what the last of the next batch sets."""
+        self.left = BATCH_COUNT
+        self.done = asyncio.get_running_loop().create_future()
+        return self.done
+
+    async def suspending(self) -> None:
+        """Count, one turn of the loop later."""
+        await asyncio.sleep(0)
+        self._count()
+
+    async def straight(self) -> None:
+        """Count."""
+        self._count()
+
+    def _count(self) -> None:
+        self.ran += 1
+        self.left -= 1
+        if self.left == 0 and self.done is not None:
+            self.done.set_result(None)
+
+
+_Batch: TypeAlias = "Callable[[], Awaitable[None]]"
+
+
+def _with_create_task(_: RateLimitedExecutor, function: Callable[[], Any], tally: _Tally) -> _Batch:
+    create_task = asyncio.get_running_loop().create_task
+
+    async def batch() -> None:
+        done = tally.expect()
+        kept = [create_task(function()) for _ in range(BATCH_COUNT)]  # as the documentation of create_task demands
+        await done
+        del kept
+
+    return batch
+
+
+def _with_create_task_awaited(_: RateLimitedExecutor, function: Callable[[], Any], __: _Tally) -> _Batch:
+    create_task = asyncio.get_running_loop().create_task
+
+    async def batch() -> None:
+        for task in [create_task(function()) for _ in range(BATCH_COUNT)]:
+            await task
+
+    return batch
+
+
+def _with_execute(executor: RateLimitedExecutor, function: Callable[[], Any], tally: _Tally) -> _Batch:
+    async def batch() -> None:
+        done = tally.expect()
+        for _ in range(BATCH_COUNT):
+            executor.execute(function)
+        await done
+
+    return batch
+
+
+def _with_submit(executor: RateLimitedExecutor, function: Callable[[], Any], __: _Tally) -> _Batch:
+    async def batch() -> None:
+        for handle in [executor.submit(function) for _ in range(BATCH_COUNT)]:
+            await handle
+
+    return batch
+
+
+_BATCHES = {
+    "create_task": _with_create_task,
+    "create_task, each awaited": _with_create_task_awaited,
+    "execute": _with_execute,
+    "submit": _with_submit,
+}
