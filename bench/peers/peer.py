@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.harness import has_module
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from bench.countdown import Countdown
@@ -20,8 +21,8 @@ __all__ = ["SLACK_SECONDS", "Acquire", "Call", "Cancellable", "Peer", "burst_of"
 
 SLACK_SECONDS = 0.02  # the slack of our default policy: peers with a burst to set get as many permits as come up in it
 
-Call = "Callable[[], Coroutine[Any, Any, None]]"
-Acquire = "Callable[[], Awaitable[object]]"
+Call = Callable[[], Coroutine[Any, Any, None]]
+Acquire = Callable[[], Awaitable[object]]
 
 
 class Cancellable(Protocol):

@@ -36,7 +36,7 @@ async def _paced(call: Call, count: int, rate: int) -> None:
     limit = _throttled(rate, burst_of(rate)).limit
 
     async def acquire() -> None:
-        while (answer := await limit(timeout=-1)).limited:
+        while (answer := await limit(timeout=-1)).limited:  # noqa: ASYNC110  # it has no event to wait for
             await asyncio.sleep(answer.state.retry_after)
 
     await feed(acquire, call, count)

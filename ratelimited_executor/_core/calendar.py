@@ -67,7 +67,7 @@ class Calendar:
     """
 
     __slots__ = (
-        "_ahead", "_batches", "_chores", "_current", "_current_group", "_groups", "_numbers",
+        "_ahead", "_batches", "_chores", "_current", "_current_group", "_groups", "_next_number", "_next_start", "_numbers",
         "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "number", "on_cancelled", "opened_count", "per_second", "ready",
         "take_count_max",
     )  # fmt: skip
@@ -93,6 +93,8 @@ class Calendar:
         # beside only means a start that is a quarter of a microsecond late.
         self.epoch_offset = timeline.epoch_offset
         self.per_second = NS / timeline.interval_ns
+        self._next_number: int | None = None  # whose start was asked for last
+        self._next_start = math.inf  # and its answer
         self.number = timeline.number_at(now)
         self.end = timeline.start_of(self.number + 1)
 
@@ -195,13 +197,14 @@ class Calendar:
 
     def lead_time(self) -> float:
         """Return the loop time at which the next bucket wants to be put in order ahead of its interval."""
-        if not self._numbers:
+        start = self.next_start()
+        if start == math.inf:
             return math.inf
         number = self._numbers[0]
         bucket = self.future.get(number)
-        if bucket is None or number in self._ahead or len(bucket.calls) < _LEAD_COUNT_MIN:
+        if bucket is None or len(bucket.calls) < _LEAD_COUNT_MIN or number in self._ahead:
             return math.inf
-        return self._timeline.start_of(number) - len(bucket.calls) * _LEAD_SECONDS_PER_TASK
+        return start - len(bucket.calls) * _LEAD_SECONDS_PER_TASK
 
     def prepare_ahead(self) -> None:
         """Begin to put the next bucket in order, as a chore."""
@@ -221,7 +224,7 @@ class Calendar:
         """
         while self._groups and steps > 0:
             group = self._groups[0]
-            steps = self._pull_group(group, now, steps)
+            steps = self._pull_stream(group[0], now, steps) if len(group) == 1 else self._pull_group(group, now, steps)
             if steps > 0:  # what has been read to the end is read no more
                 group[:] = [s for s in group if s is self._current or s.order.head() < math.inf]
             if group or group is self._current_group:
@@ -231,15 +234,24 @@ class Calendar:
 
     def next_due(self) -> float:
         """Return the earliest due time in the open intervals; infinity if there is none."""
-        return min((stream.order.head() for group in self._groups for stream in group), default=math.inf)
+        due = math.inf
+        for group in self._groups:
+            for stream in group:
+                due = min(due, stream.order.head())
+        return due
 
     def next_start(self) -> float:
         """Return the loop time at which the next interval that holds anything begins; infinity if none does."""
-        while self._numbers and self._is_void(self._numbers[0]):
-            number = heapq.heappop(self._numbers)
+        while self._numbers:
+            number = self._numbers[0]
+            if not self._is_void(number):
+                if number != self._next_number:
+                    self._next_number, self._next_start = number, self._timeline.start_of(number)
+                return self._next_start
+            heapq.heappop(self._numbers)
             self.future.pop(number, None)
             self._parcels.pop(number, None)
-        return self._timeline.start_of(self._numbers[0]) if self._numbers else math.inf
+        return math.inf
 
     def last_start(self) -> float:
         """Return the loop time at which the last interval that holds anything begins; minus infinity if none does."""
@@ -398,7 +410,9 @@ class Calendar:
     def _is_void(self, number: int) -> bool:
         """Whether all that waited for an interval was cancelled."""
         bucket = self.future.get(number)
-        return number not in self._ahead and not (bucket and bucket.live) and not self._parcels.get(number)
+        if bucket is not None and len(bucket.calls) > bucket.gone:
+            return False
+        return number not in self._ahead and not self._parcels.get(number)
 
     def _make_current(self) -> _Stream:
         bucket = Bucket(self)
@@ -424,6 +438,21 @@ class Calendar:
 
     # From due to ready.
 
+    def _pull_stream(self, stream: _Stream, now: float, steps: float) -> float:
+        """Make ready what is due of the only stream of an interval; return the steps left."""
+        order, source = stream.order, stream.source
+        while order.head() <= now:
+            if not order.prepare():
+                steps -= 1
+            else:
+                count_max = self._take_count_max_of(source)
+                positions = order.take(now, count_max)
+                self._make_ready(source, positions)
+                steps -= 0.01 + len(positions) / count_max
+            if steps <= 0:
+                return 0
+        return steps
+
     def _pull_group(self, group: list[_Stream], now: float, steps: float) -> float:
         """Make ready what is due of the streams of one interval, merged by due time; return the steps left."""
         heap: list[tuple[float, int, _Stream]] = []
@@ -437,9 +466,7 @@ class Calendar:
         while heap:
             _, index, stream = heap[0]
             limit = min(heap[1:3], default=(now,))[0]  # until the next stream's turn
-            count_max = (
-                min(self.take_count_max, _RECORD_COUNT_MAX) if stream.source.has_records else self.take_count_max
-            )
+            count_max = self._take_count_max_of(stream.source)
             positions = stream.order.take(limit, count_max)
             self._make_ready(stream.source, positions)
             steps -= 0.01 + len(positions) / count_max
@@ -451,6 +478,9 @@ class Calendar:
             else:
                 heapq.heappop(heap)
         return steps
+
+    def _take_count_max_of(self, source: Bucket | BatchSource) -> int:
+        return min(self.take_count_max, _RECORD_COUNT_MAX) if source.has_records else self.take_count_max
 
     def _make_ready(self, source: Bucket | BatchSource, positions: Sequence[int]) -> None:
         if isinstance(source, BatchSource):

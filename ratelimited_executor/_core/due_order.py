@@ -110,16 +110,19 @@ class DueOrder:
     def take(self, now: float, limit: int = RUN_COUNT) -> Sequence[int]:
         """Remove and return positions due at or before ``now``, in due order, ``limit`` of them at most.
 
-        One call returns what one slot holds: call again until :meth:`head` is later than ``now``. Nothing is returned
-        while work is left.
+        There may be more: call again until :meth:`head` is later than ``now``. Nothing is returned while work is left.
         """
-        if self.head() > now or self._steps is not None:
-            return ()
-        stop = bisect_right(self._open, now, lo=self._cursor, key=self._dues.__getitem__)
-        stop = min(stop, self._cursor + limit)
-        taken = self._open[self._cursor : stop]
-        self._cursor = stop
-        if stop == len(self._open):
+        taken: list[int] = []
+        while len(taken) < limit and self.head() <= now and self._steps is None:
+            cursor, positions = self._cursor, self._open
+            stop = len(positions)
+            if self._dues[positions[-1]] > now:
+                stop = bisect_right(positions, now, lo=cursor, key=self._dues.__getitem__)
+            stop = min(stop, cursor + limit - len(taken))
+            taken += positions[cursor:stop]
+            self._cursor = stop
+            if stop < len(positions):
+                break
             self._open, self._cursor = [], 0
         return taken
 
@@ -142,8 +145,10 @@ class DueOrder:
         dues, slots, start, scale = self._dues, self._slots, self._start, self._scale
         for first in range(0, len(todo), _PLACE_COUNT):
             least = self._slot + 1
-            for position in todo[first : first + _PLACE_COUNT]:
-                slot = int((dues[position] - start) * scale)  # as _slot_of has it, without the call
+            part = todo[first : first + _PLACE_COUNT]
+            part_dues = dues[part[0] : part[-1] + 1] if type(part) is range and part.step == 1 else map(dues.__getitem__, part)
+            for position, due in zip(part, part_dues, strict=True):
+                slot = int((due - start) * scale)  # as _slot_of has it, without the call
                 slots[slot if least <= slot < SLOT_COUNT else least if slot < least else -1].append(position)
             yield
 
@@ -157,13 +162,14 @@ class DueOrder:
             self._slot += 1
             last = self._slot + 1 == SLOT_COUNT
             self._open_until = math.inf if last else self._start + (self._slot + 1) / self._scale
-            slot, self._slots[self._slot] = self._slots[self._slot], array("I")
-            if len(slot) > RUN_COUNT:
-                self._steps = self._sort_runs(slot)
-                return True
+            slot = self._slots[self._slot]
             if slot:
-                # By position first: tasks may have joined while earlier ones were still being dealt out.
-                self._open = sorted(sorted(slot), key=self._dues.__getitem__)
+                self._slots[self._slot] = array("I")
+                if len(slot) > RUN_COUNT:
+                    self._steps = self._sort_runs(slot)
+                else:
+                    # By position first: tasks may have joined while earlier ones were still being dealt out.
+                    self._open = sorted(sorted(slot), key=self._dues.__getitem__)
                 return True
         return False
 

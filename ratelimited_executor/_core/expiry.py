@@ -35,6 +35,9 @@ class ExpiryIndex:
         self._arrival = 0
         self._purge_count = _PURGE_COUNT  # at so many batches, those that have ended are forgotten
 
+    def __bool__(self) -> bool:
+        return bool(self._numbers or self._batches)
+
     def add(self, record: Record) -> None:
         """Take in a record that has a deadline."""
         options = record._options
