@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["EARLY_SECONDS", "STRIDE", "Countdown", "percentiles", "schedule_in_turns", "schedule_one_by_one"]
+__all__ = [
+    "EARLY_SECONDS",
+    "STRIDE",
+    "Countdown",
+    "batch_items",
+    "percentiles",
+    "schedule_in_turns",
+    "schedule_one_by_one",
+]
 
 STRIDE = 100  # one call in so many is sampled
 EARLY_SECONDS = 1e-6  # a start within a microsecond before its due time is a rounding of the clocks, not an early start
@@ -27,6 +35,8 @@ class Countdown:
     Attributes:
         call: what is to be scheduled.
         sample: what is scheduled in its place for one call in ``STRIDE``, with the monotonic time when it is due.
+        begin: to be called at the moment from which the delays of a batch count.
+        call_item: the function of a batch; its items are those of ``batch_items``.
         done: ends with the last call.
         lateness: seconds from due to start of the sampled calls.
     """
@@ -34,7 +44,7 @@ class Countdown:
     def __init__(self, count: int) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lateness: list[float] = []
-        left, done, note = count, self.done, self.lateness.append
+        left, done, note, begun = count, self.done, self.lateness.append, 0.0
 
         def call() -> None:
             nonlocal left
@@ -46,8 +56,19 @@ class Countdown:
             note(monotonic() - due)
             call()
 
-        self.call = call
-        self.sample = sample
+        def begin() -> None:
+            nonlocal begun
+            begun = monotonic()
+
+        def call_item(delay: float | None) -> None:
+            nonlocal left
+            left -= 1
+            if delay is not None:
+                note(monotonic() - begun - delay)
+            if not left:
+                done.set_result(None)
+
+        self.call, self.sample, self.begin, self.call_item = call, sample, begin, call_item
         self._left: Callable[[], int] = lambda: left
 
     @property
@@ -59,6 +80,13 @@ class Countdown:
     def early(self) -> int:
         """How many of the sampled calls started before they were due."""
         return sum(late < -EARLY_SECONDS for late in self.lateness)
+
+
+def batch_items(delays: Sequence[float]) -> list[float | None]:
+    """Return the items of a batch: the delay, in seconds, of each call that is sampled, and None for all others."""
+    items: list[float | None] = [None] * len(delays)
+    items[::STRIDE] = delays[::STRIDE]
+    return items
 
 
 def schedule_one_by_one(call_later: Callable[..., Any], countdown: Countdown, delays: Sequence[float]) -> None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from time import monotonic
 from typing import TYPE_CHECKING
 
-from bench.countdown import STRIDE, Countdown, schedule_one_by_one
+from bench.countdown import Countdown, batch_items, schedule_one_by_one
 from bench.peers.peer import Call, Cancellable, Peer, waiting_in_line
 from ratelimited_executor import Pacing, RateLimitedExecutor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-__all__ = ["PEERS", "run_batch"]
+__all__ = ["PEERS"]
 
 
 async def _timers(countdown: Countdown, delays: Sequence[float]) -> None:
@@ -28,24 +27,11 @@ async def _timers(countdown: Countdown, delays: Sequence[float]) -> None:
         await countdown.done
 
 
-async def run_batch(countdown: Countdown, delays: Sequence[float]) -> None:
-    """Schedule one call for each delay, in seconds, by one ``schedule_many``, and wait for all.
-
-    The items of the sampled calls are their due times, and None of all others: one function serves the batch.
-    """
-    call, sample = countdown.call, countdown.sample
-
-    def one(due: float | None) -> None:
-        if due is None:
-            call()
-        else:
-            sample(due)
-
+async def _timers_batch(countdown: Countdown, delays: Sequence[float]) -> None:
     async with RateLimitedExecutor("peers", pacing=Pacing.ON_TIME) as executor:
-        items: list[float | None] = [None] * len(delays)
-        begin = monotonic()
-        items[::STRIDE] = [begin + delay for delay in delays[::STRIDE]]
-        executor.schedule_many(one, items, delays=delays)
+        items = batch_items(delays)
+        countdown.begin()
+        executor.schedule_many(countdown.call_item, items, delays=delays)
         await countdown.done
 
 
@@ -83,7 +69,7 @@ async def _queued_acquire(call: Call, count: int, rate: int) -> AsyncIterator[Se
 PEERS = [
     Peer(name="ours, call_later", timers=_timers),
     Peer(name="ours, call_later on uvloop", package="uvloop", timers=_timers, uvloop=True),
-    Peer(name="ours, schedule_many", timers=run_batch, paced=_paced_batch),
+    Peer(name="ours, schedule_many", timers=_timers_batch, paced=_paced_batch),
     Peer(name="ours, submit", paced=_paced_submit, queued=_queued_submit),
     Peer(name="ours, acquire", queued=_queued_acquire),
 ]

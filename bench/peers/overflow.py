@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Figure, Table, fresh
-from bench.memory import resident_bytes
+from bench.resident import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,7 @@ async def _measure(peer: Peer, count: int, seconds: float) -> dict[str, Any]:
         cancel_seconds, stuck = await _cancel(chosen)
     return {
         "queue_us": (queued - begin) * 1e6 / count,
-        "bytes": max(0, grown) / waiter_count,
+        "bytes": max(0, grown) / max(1, waiter_count),
         "start_us": ran * 1e6 / max(1, started),
         "rate": started / lasted,
         "cancel_us": cancel_seconds * 1e6 / len(chosen) if chosen else None,
