@@ -21,7 +21,7 @@ from bench.sections import load, names
 if TYPE_CHECKING:
     from bench.harness import Table
 
-_WIDTH_MIN = 150  # characters, where the output is no terminal: tables are not folded then
+_WIDTH_MIN = 200  # characters, where the output is no terminal: tables are not folded then
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

@@ -1,0 +1,209 @@
+"""Who starts n calls at a rate: a bare timerfd, the event loop's ``call_at``, and ours; with and without other load.
+
+Each side returns when its calls started and when they were to start, and what CPU it took. For ``call_at`` and the
+control the instants are fixed beforehand, 1/rate apart. Ours starts at the permits of its own grid: permit p comes up
+p/rate after the epoch of its timeline. Which permit a start took is reckoned by the rule of the policy: the first that is
+not taken, unless it is older than the slack; permits that lapsed are counted. The law of the rate is checked apart, by the
+audit of the test kit. Permits of before the calls were there do not count: an idle executor uses them at once, by design.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.pacing.timerfd import AbsoluteTimer
+from ratelimited_executor import ExecutorManager, Paced
+from ratelimited_executor.testing import audit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ratelimited_executor import RateLimitedExecutor
+
+__all__ = ["Starts", "call_at", "control", "executor"]
+
+NS = 1_000_000_000
+LEAD_NS = 20_000_000  # before the first instant, for setting up
+SLACK_SECONDS = 0.02
+SEED = 1
+# The other load: callbacks every few milliseconds that take some tenths of one, as parsing an answer would.
+CHATTER_EVERY_MS, CHATTER_TAKES_MS = (2.0, 6.0), (0.2, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """One round of one side.
+
+    Attributes:
+        lateness_ns: of each start, against its instant.
+        at_ns: when each of these starts was, on the monotonic clock.
+        cpu_a_start: seconds of CPU time, scheduling included.
+        lapsed: permits that came up and were not used.
+        lost: calls that did not start, or started twice.
+        is_lawful: whether the starts keep the law of the rate.
+    """
+
+    lateness_ns: Sequence[int]
+    at_ns: Sequence[int]
+    cpu_a_start: float
+    lapsed: int = 0
+    lost: int = 0
+    is_lawful: bool = True
+
+
+def control(count: int, rate: int, *, is_loaded: bool) -> Starts:
+    """Wait for each instant by a timerfd, in a loop that does nothing else, but for the load."""
+    timer = AbsoluteTimer()
+    gc.collect()
+    before = time.process_time()
+    begin = time.monotonic_ns() + LEAD_NS
+    instants = [begin + number * NS // rate for number in range(count)]
+    chatter = _chatter(begin) if is_loaded else iter(())
+    talk_at, talk_for = next(chatter, (None, 0))
+    at_ns = []
+    for instant in instants:
+        while talk_at is not None and talk_at < instant:
+            timer.wait_until(talk_at)
+            _spin(talk_for)
+            talk_at, talk_for = next(chatter)
+        timer.wait_until(instant)
+        at_ns.append(time.monotonic_ns())
+    cpu = time.process_time() - before
+    timer.close()
+    return Starts([at - instant for at, instant in zip(at_ns, instants, strict=True)], at_ns, cpu / count)
+
+
+async def call_at(count: int, rate: int, *, is_loaded: bool) -> Starts:
+    """Hand all instants to the event loop beforehand."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    at_ns: list[int] = []
+
+    def start(number: int) -> None:
+        at_ns.append(time.monotonic_ns())
+        if number == count - 1:
+            done.set_result(None)
+
+    gc.collect()
+    # asyncio compares times in whole resolutions of the clock; uvloop keeps a time of its own, in milliseconds.
+    before = time.process_time()
+    now, now_ns = loop.time(), time.monotonic_ns()
+    lead = LEAD_NS / NS + count * 2e-6
+    for number in range(count):
+        loop.call_at(now + lead + number / rate, start, number)
+    load = _start_chatter(loop) if is_loaded else None
+    await done
+    cpu = time.process_time() - before
+    await asyncio.sleep(0.002)  # uvloop may fire the last one early
+    _stop_chatter(load)
+    begin = now_ns + round(lead * NS)
+    lateness = [at - begin - number * NS // rate for number, at in enumerate(at_ns)]
+    return Starts(lateness, at_ns, cpu / count, lost=abs(count - len(at_ns)))
+
+
+async def executor(count: int, rate: int, *, is_loaded: bool, settings: dict[str, Any]) -> Starts:
+    """Have all calls due at once, so that each starts on a permit.
+
+    Args:
+        count: of the calls that are measured.
+        rate: permits a second.
+        is_loaded: whether the loop has something else to do.
+        settings: of the manager.
+    """
+    loop = asyncio.get_running_loop()
+    at_ns: list[int] = []
+
+    def start(_: int) -> None:
+        at_ns.append(time.monotonic_ns())
+
+    all_count = count + round(rate * SLACK_SECONDS) + 1
+    async with ExecutorManager(**settings) as manager:
+        paced = manager.executor("bench", rate=rate, policy=Paced(slack=SLACK_SECONDS))
+        grid = _Grid.of(paced)
+        gc.collect()
+        load = _start_chatter(loop) if is_loaded else None
+        before, begin = time.process_time(), time.monotonic_ns()
+        await paced.schedule_many(start, range(all_count))
+        cpu = time.process_time() - before
+        _stop_chatter(load)
+    lateness, lapsed = grid.lateness(at_ns, begin)
+    is_lawful = audit([at / NS for at in at_ns], rate=rate, slack=SLACK_SECONDS).ok
+    return Starts(
+        lateness, at_ns[-len(lateness) :], cpu / all_count, lapsed, abs(all_count - len(at_ns)), is_lawful=is_lawful
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The permits of an executor: number p comes up p / rate seconds after the epoch of the timeline.
+
+    Attributes:
+        rate: permits a second.
+        offset_ns: from the monotonic clock to the timeline.
+        slack_ns: for which a permit stays usable.
+        first: the first permit that the executor may take.
+    """
+
+    rate: int
+    offset_ns: int
+    slack_ns: int
+    first: int
+
+    @classmethod
+    def of(cls, executor: RateLimitedExecutor) -> _Grid:
+        """Read the grid of an executor that has just been made; nothing public tells the permit of a start."""
+        queue = executor._engine.queue  # type: ignore[union-attr]  # it has started
+        step = executor.rate.per_second
+        assert step is not None
+        return cls(int(step), queue.timeline.offset_ns, queue.grid.slack_ns, queue.grid._next)
+
+    def lateness(self, at_ns: Sequence[int], begin: int) -> tuple[list[int], int]:
+        """Return how late starts were against their permits, those of before ``begin`` left out, and the lapsed ones."""
+        late: list[int] = []
+        lapsed, last = 0, self.first - 1
+        for at in at_ns:
+            on_timeline = at + self.offset_ns
+            newest = on_timeline * self.rate // NS
+            fresh = -(-(on_timeline - self.slack_ns) * self.rate // NS)
+            permit = min(max(last + 1, fresh), newest)
+            came_up = -(-permit * NS // self.rate) - self.offset_ns
+            if came_up >= begin:
+                late.append(at - came_up)
+                lapsed += permit - last - 1 if len(late) > 1 else 0
+            last = permit
+        return late, lapsed
+
+
+def _chatter(begin: int) -> Iterator[tuple[int, int]]:
+    """Yield when the load runs and for how long, in nanoseconds."""
+    chosen = random.Random(SEED)
+    at = begin
+    while True:
+        at += round(chosen.uniform(*CHATTER_EVERY_MS) * 1e6)
+        yield at, round(chosen.uniform(*CHATTER_TAKES_MS) * 1e6)
+
+
+def _start_chatter(loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    async def talk() -> None:
+        begin, now = time.monotonic_ns(), loop.time()
+        for at, takes in _chatter(begin):
+            await asyncio.sleep(max(0.0, now + (at - begin) / NS - loop.time()))
+            _spin(takes)
+
+    return loop.create_task(talk())
+
+
+def _stop_chatter(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+
+
+def _spin(duration_ns: int) -> None:
+    end = time.monotonic_ns() + duration_ns
+    while time.monotonic_ns() < end:
+        pass
