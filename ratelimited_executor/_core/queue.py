@@ -98,7 +98,7 @@ class TaskQueue:
         self.end = 0.0  # loop time at which the running bucket ends: enter() is due
         self.interval_end = 0.0  # loop time at which the running interval ends
         self.last_tick = 0  # number of the last bucket of the running interval
-        self._is_unlimited = rate.is_unlimited
+        self.is_unlimited = rate.is_unlimited
         self._later_count = 0  # tasks to be spread in later buckets of the running interval
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
         self._dense = False  # whether the running interval holds more tasks than permits
@@ -183,7 +183,7 @@ class TaskQueue:
                 next(self.chores[0])
             except StopIteration:
                 self.chores.popleft()
-        self._dense = not self._is_unlimited and self._is_dense(now)
+        self._dense = not self.is_unlimited and self._is_dense(now)
         self._permit_count = 0
         return steps > 0 and not self.chores and not self._rekeying
 
@@ -196,7 +196,7 @@ class TaskQueue:
         second = self.spread.ready.head()
         if first is None and second is None and not self._rekeying:
             return None
-        if self._is_unlimited:
+        if self.is_unlimited:
             if first is not None:
                 return self.on_time
             return self.spread if second is not None and self._is_spread_instant(now) else None
@@ -212,7 +212,7 @@ class TaskQueue:
 
     def is_free(self, calendar: Calendar) -> bool:
         """Whether everything ready in ``calendar`` starts now, without a permit."""
-        return self._is_unlimited and (calendar is self.on_time or self.pacing is Pacing.ON_TIME)
+        return self.is_unlimited and (calendar is self.on_time or self.pacing is Pacing.ON_TIME)
 
     def spend(self, calendar: Calendar, due: float, now: float) -> None:
         """Take the permit of a start from ``calendar``."""
@@ -266,7 +266,7 @@ class TaskQueue:
     def set_rate(self, rate: Rate, now: float) -> None:
         """Put a rate in force."""
         self.grid.set_rate(rate, self.timeline.to_ns(now))
-        self._is_unlimited = rate.is_unlimited
+        self.is_unlimited = rate.is_unlimited
         self._permit_count = 0
 
     def set_share(self, *, peers: int, rank: int) -> None:
@@ -397,19 +397,19 @@ class TaskQueue:
         """Return the loop time of the next start instant, as far as it is known now."""
         on_time_ready = self.on_time.ready.head() is not None
         spread_ready = self.spread.ready.head() is not None
-        if self._is_unlimited and not spread_ready and not self.spread.opened_count:
+        if self.is_unlimited and not spread_ready and not self.spread.opened_count:
             return now if on_time_ready else self.on_time.next_due()
         instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
         planned = now if self.pacing is Pacing.ON_TIME else self.plan.next_at
         spread_due = now if spread_ready else self.interval_end if self.early else self.spread.next_due()
-        if self._is_unlimited:
+        if self.is_unlimited:
             permit = now
         elif on_time_ready or spread_ready:
             permit_ns = self.grid.next_time(self.timeline.to_ns(now))
             permit = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
         else:
             permit = now
-        if on_time_ready or (spread_ready and self._dense and not self._is_unlimited):
+        if on_time_ready or (spread_ready and self._dense and not self.is_unlimited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
 

@@ -46,7 +46,6 @@ __all__ = ["HOLD", "Engine"]
 HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
-_PRECISION_SECONDS: Final = 0.00025  # between two looks at the queue while tasks come thick and fast
 # A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
 # slack is kept for that, and the law holds for times that are read there, too.
 _RESERVE_SECONDS: Final = 0.005
@@ -226,7 +225,7 @@ class Engine:
     def run(self, stop: float) -> float:
         """Start what is due, until loop time ``stop`` at most; return the loop time at which to be run again."""
         queue = self.queue
-        now = self.now()
+        now = begin = self.now()
         start_count = 0
         while True:
             is_done = queue.pull(now)
@@ -248,8 +247,11 @@ class Engine:
             if is_done:
                 queue.rest()
                 wake = queue.next_wake(now, may_start=self.may_start())
-                # What became due while others started waits for the next turn: looking for each would cost more than starting it.
-                return wake if wake > now else now + _PRECISION_SECONDS
+                # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
+                earliest = self.runner.earliest
+                if queue.is_unlimited:
+                    earliest = max(earliest, begin + self.runner.precision_unlimited)
+                return max(wake, earliest)
             start_count += 1
             now = self.now()
             if now >= stop or start_count >= _START_COUNT_MAX:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ratelimited_executor._runtime.arguments import seconds_of
+from ratelimited_executor._runtime.arguments import delay_of, seconds_of
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
 from ratelimited_executor._runtime.runner import Runner
@@ -22,6 +22,7 @@ __all__ = ["ExecutorManager"]
 
 INTERVAL_SECONDS_MIN: Final = 0.01
 INTERVAL_SECONDS_MAX: Final = 3600.0
+PRECISION_SECONDS_MAX: Final = 1.0
 
 
 class ExecutorManager:
@@ -31,6 +32,10 @@ class ExecutorManager:
         interval: seconds in one interval, from 0.01 to 3600: the span over which tasks are spread.
         clock: where the time is read; the system's by default.
         peers: with whom the rates are shared; nobody by default.
+        precision: the shortest time between two wake-ups of the event loop by timers, in seconds, 0 to 1. What falls due
+            within it starts together: 0 paces every start by itself, to tens of microseconds where the system has timer
+            descriptors (Linux); more costs less CPU. By default half a millisecond, and a whole one for executors without
+            a limit, which have nothing to pace.
 
     Use it as an async context manager; leaving it normally closes every executor as leaving that executor would.
 
@@ -40,7 +45,14 @@ class ExecutorManager:
     ...         sms = manager.executor("sms", rate="5/min")
     """
 
-    def __init__(self, *, interval: float = 1.0, clock: Clock | None = None, peers: Peers | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        interval: float = 1.0,
+        clock: Clock | None = None,
+        peers: Peers | None = None,
+        precision: float | None = None,
+    ) -> None:
         self._interval = seconds_of("interval", interval)
         if not INTERVAL_SECONDS_MIN <= self._interval <= INTERVAL_SECONDS_MAX:
             raise ValueError(
@@ -52,6 +64,9 @@ class ExecutorManager:
             raise TypeError(f"clock must have methods monotonic() and wall(), got {clock!r}")
         if peers is not None and not isinstance(getattr(peers, "rank", None), int):
             raise TypeError(f"peers must have a count and a rank, such as StaticPeers(2, 0), got {peers!r}")
+        self._precision = None if precision is None else delay_of("precision", precision)
+        if self._precision is not None and self._precision > PRECISION_SECONDS_MAX:
+            raise ValueError(f"precision must be at most {PRECISION_SECONDS_MAX:g} seconds, got {precision!r}")
         self._clock = clock
         self._peers: Peers = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, RateLimitedExecutor] = {}
@@ -62,6 +77,11 @@ class ExecutorManager:
     def interval(self) -> float:
         """Seconds in one interval."""
         return self._interval
+
+    @property
+    def precision(self) -> float | None:
+        """The shortest time between two wake-ups in seconds; None if it was left to the library."""
+        return self._precision
 
     @property
     def peers(self) -> Peers:
@@ -97,14 +117,14 @@ class ExecutorManager:
         if self._is_closed or self._runner is not None:
             raise ExecutorStoppedError(repr(self))
         loop = asyncio.get_running_loop()
-        self._runner = Runner(loop, self._clock or clock_for(loop), self._interval)
+        self._runner = Runner(loop, self._clock or clock_for(loop), self._interval, self._precision)
         for executor in self._executors.values():
             executor._open(self._runner)
 
     async def aclose(self) -> None:
         """Close every executor as leaving its ``async with`` would: what was accepted runs, up to its ``drain_timeout``."""
         self._is_closed = True
-        await close_all([executor._closing for executor in self._executors.values()])
+        await self._close_all()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -119,7 +139,7 @@ class ExecutorManager:
         self._is_closed = True
         for executor in self._executors.values():
             executor._closing.abort()
-        await close_all([executor._closing for executor in self._executors.values()])
+        await self._close_all()
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "new" if self._runner is None else "open"
@@ -143,6 +163,15 @@ class ExecutorManager:
     def _close_alone(self) -> None:
         """Note that the only executor of a manager that nobody else has is closed."""
         self._is_closed = True
+        if self._runner is not None:
+            self._runner.close()
+
+    async def _close_all(self) -> None:
+        try:
+            await close_all([executor._closing for executor in self._executors.values()])
+        finally:
+            if self._runner is not None and not self._executors:
+                self._runner.close()
 
     def _started_runner(self) -> Runner:
         if self._runner is None:

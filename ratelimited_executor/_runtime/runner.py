@@ -1,6 +1,6 @@
 """The interval runner: wakes the event loop for the executors of one manager.
 
-It keeps one timer in the event loop, set for the earliest executor that wants to be run. An idle executor wants nothing,
+It keeps one timer (``wakers.py``), set for the earliest executor that wants to be run. An idle executor wants nothing,
 so that an idle process is never woken. Work goes in slices, between which the loop has its turn; executors that have work
 left take turns.
 """
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.timeline import NS, Timeline
 from ratelimited_executor._runtime.log import RateLimitedWarnings
+from ratelimited_executor._runtime.wakers import LoopTimer, waker_for
 
 if TYPE_CHECKING:
     import asyncio
 
     from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.wakers import Waker
     from ratelimited_executor.abc import Clock
 
 __all__ = ["Runner"]
@@ -27,7 +29,7 @@ __all__ = ["Runner"]
 _SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
 _BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
 _COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
-_TIMER_SECONDS_MAX: Final = 86_400.0
+_PRECISION_SECONDS: Final = 0.0005  # between two wake-ups, unless it was chosen: half of what asyncio's own timers do
 
 
 class Runner:
@@ -37,9 +39,16 @@ class Runner:
         loop: the event loop that everything runs on.
         clock: where the time is read; its monotonic scale is that of the loop's timers.
         interval: seconds in one interval.
+        precision: the shortest time between two wake-ups, in seconds; None for what the loop's kind is best at.
+
+    Attributes:
+        earliest: loop time before which no timer wakes the loop again.
+        precision_unlimited: the same as ``precision`` for an executor without a limit, which has nothing to pace.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, interval: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, interval: float, precision: float | None = None
+    ) -> None:
         self.loop = loop
         self.clock = clock
         self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
@@ -48,7 +57,11 @@ class Runner:
         self._heap: list[tuple[float, int, Engine]] = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # of entries of the heap: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._waker: Waker = waker_for(loop, self._on_timer, self.context)
+        is_virtual = getattr(loop, "clock", None) is not None  # there a wake-up costs nothing that anybody waits for
+        self._precision = precision if precision is not None else 0.0 if is_virtual else _PRECISION_SECONDS
+        self.precision_unlimited = precision if precision is not None else 2 * self._precision
+        self.earliest = -math.inf
         self._timer_at = math.inf
         self._call_at = math.inf  # when the loop was to call us: _timer_at, unless that had passed
         self._is_running = False
@@ -70,11 +83,17 @@ class Runner:
         if not self._heap:
             self._set_timer(math.inf)
 
+    def close(self) -> None:
+        """Free what the system lent; every engine has closed."""
+        self._waker.close()
+        self._waker = LoopTimer(self.loop, self._on_timer, self.context)
+
     def _on_timer(self) -> None:
         now = self.clock.monotonic()
         if now - self._call_at > _BLOCKED_SECONDS:
             self.warnings.warn("blocked", "the event loop was blocked for %.1f s", now - self._call_at)
-        self._timer = None
+        # From the time that was set and not from now: what is late must not make the next later.
+        self.earliest = min(now, self._call_at) + self._precision
         self._timer_at = math.inf
         self._is_running = True
         try:
@@ -120,16 +139,9 @@ class Runner:
         return heap[0][0] if heap else math.inf
 
     def _set_timer(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = when
-        if when == math.inf:
-            return
         now = self.clock.monotonic()
+        if now < when < self.earliest:
+            when = self.earliest
+        self._timer_at = when
         self._call_at = max(when, now)
-        if when <= now:
-            self._timer = self.loop.call_soon(self._on_timer, context=self.context)
-        else:
-            # At most a day ahead: no event loop was made for timers beyond.
-            self._timer = self.loop.call_at(min(when, now + _TIMER_SECONDS_MAX), self._on_timer, context=self.context)
+        self._waker.set(when, now)

@@ -1,0 +1,208 @@
+"""How the event loop is woken at a time: to the microsecond where the system can, else by the loop's own timers.
+
+Theory. asyncio's selector waits in whole milliseconds, rounded up, and uvloop's timers fire up to one early: no pacing is
+better than that through ``loop.call_at``. A Linux timer file descriptor is watched by the loop like a socket and becomes
+readable at an absolute time of the monotonic clock, within tens of microseconds. Setting it again also takes back that it
+is readable, so that a wake-up costs one system call and is never read (timerfd_create(2)).
+
+Loops that keep a time of their own (a virtual one, say) are woken by their own timers: no descriptor knows their time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from contextvars import Context
+
+__all__ = ["LoopTimer", "TimerDescriptor", "Waker", "waker_for"]
+
+_NS: Final = 1_000_000_000
+_LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # no event loop was made for timers further ahead
+_DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the kernel counts nanoseconds in 63 bits
+
+
+class Waker(Protocol):
+    """Calls back once, on the loop, at the time that was set last."""
+
+    def set(self, when: float, now: float) -> None:
+        """Call back at loop time ``when``, and at no other; infinity is never.
+
+        Args:
+            when: loop time; if it has passed, the loop calls back in its next turn.
+            now: loop time.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the system lent."""
+        ...
+
+
+class LoopTimer:
+    """The timers of the event loop itself.
+
+    Args:
+        loop: the event loop.
+        callback: what to call.
+        context: the context variables to call it in.
+    """
+
+    __slots__ = ("_callback", "_context", "_handle", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> None:
+        self._loop = loop
+        self._callback = callback
+        self._context = context
+        self._handle: asyncio.Handle | None = None
+
+    def set(self, when: float, now: float) -> None:
+        """Call back at loop time ``when``; a day ahead at most, where the caller looks again."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if when <= now:
+            self._handle = self._loop.call_soon(self._callback, context=self._context)
+        elif when < math.inf:
+            when = min(when, now + _LOOP_TIMER_SECONDS_MAX)
+            self._handle = self._loop.call_at(when, self._callback, context=self._context)
+
+    def close(self) -> None:
+        """Forget what was set."""
+        self.set(math.inf, 0.0)
+
+
+class TimerDescriptor:
+    """A timer file descriptor of Linux, on the scale of ``time.monotonic()``.
+
+    Args:
+        loop: an event loop that watches file descriptors.
+        callback: what to call.
+        context: the context variables to call it in.
+
+    Raises:
+        OSError: if the process may open no more.
+        NotImplementedError: if the loop watches none.
+    """
+
+    __slots__ = ("_callback", "_context", "_fd", "_handle", "_is_readable", "_loop", "_set_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> None:
+        self._loop = loop
+        self._callback = callback
+        self._context = context
+        self._handle: asyncio.Handle | None = None  # in place of the descriptor, where a call is wanted at once
+        self._is_readable = False
+        self._set_at = math.inf  # what the descriptor is set to
+        self._fd = -1
+        self._fd = _create()
+        context.run(loop.add_reader, self._fd, self._on_readable)
+
+    def set(self, when: float, now: float) -> None:
+        """Call back at loop time ``when``."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if when <= now:
+            self._handle = self._loop.call_soon(self._callback, context=self._context)
+            when = math.inf
+        if self._fd >= 0 and (when != self._set_at or self._is_readable):
+            self._is_readable = False
+            self._set_at = when
+            # Rounded up, so that it is never early; 0 would disarm it, and so it does for never.
+            _set(self._fd, math.ceil(when * _NS) or 1 if when < _DESCRIPTOR_SECONDS_MAX else 0)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:  # its loop was closed before its owner
+            os.close(self._fd)
+
+    def _on_readable(self) -> None:
+        self._is_readable = True
+        self._callback()
+
+
+def waker_for(loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> Waker:
+    """Return the most precise waker that the loop and the system have."""
+    if _create is not None and getattr(loop, "clock", None) is None:
+        try:
+            return TimerDescriptor(loop, callback, context)
+        except (OSError, NotImplementedError):
+            pass
+    return LoopTimer(loop, callback, context)
+
+
+class _TimeSpec(ctypes.Structure):
+    """struct timespec."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _TimerSpec(ctypes.Structure):
+    """struct itimerspec."""
+
+    _fields_ = (("interval", _TimeSpec), ("value", _TimeSpec))
+
+
+def _standard_library() -> tuple[Callable[[], int], Callable[[int, int], object]]:
+    """Return how to make and set a descriptor with CPython 3.13 and later."""
+    create, set_ns = os.timerfd_create, os.timerfd_settime_ns
+    flags, absolute = os.TFD_NONBLOCK | os.TFD_CLOEXEC, os.TFD_TIMER_ABSTIME
+
+    def set_at(fd: int, time_ns: int) -> None:
+        set_ns(fd, flags=absolute, initial=time_ns)
+
+    return lambda: create(time.CLOCK_MONOTONIC, flags=flags), set_at
+
+
+def _system_library() -> tuple[Callable[[], int], Callable[[int, int], object]]:
+    """Return how to make and set a descriptor through the C library; for CPython before 3.13.
+
+    Raises:
+        OSError: if there is no C library to be found.
+        AttributeError: if it knows nothing of such descriptors.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    timerfd_create, timerfd_settime = library.timerfd_create, library.timerfd_settime
+    timerfd_create.argtypes = (ctypes.c_int, ctypes.c_int)
+    timerfd_settime.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    spec = _TimerSpec()
+    value, address, absolute = spec.value, ctypes.addressof(spec), 1
+
+    def create() -> int:
+        fd: int = timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return fd
+
+    def set_at(fd: int, time_ns: int) -> None:
+        value.seconds, value.nanoseconds = divmod(time_ns, _NS)
+        if timerfd_settime(fd, absolute, address, None) < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    create.spec = spec  # type: ignore[attr-defined]  # its address must stay good
+    return create, set_at
+
+
+_create: Callable[[], int] | None = None
+_set: Callable[[int, int], object]
+if sys.platform == "linux":
+    try:
+        _create, _set = _standard_library() if sys.version_info >= (3, 13) else _system_library()
+    except (OSError, AttributeError):
+        _create = None
