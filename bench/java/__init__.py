@@ -7,6 +7,7 @@ Python. Each round of each side runs in a fresh process, and lasts from the firs
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.countdown import STRIDE
@@ -74,8 +75,8 @@ def _jvm_sides(options: Options) -> Iterator[Callable[[int, float], dict[str, Ca
             if classes is None or jvm.heap_bytes() < count * jvm.BYTES_PER_TASK:
                 return {}
             return {
-                f"JVM, {producers} producer{'s' * (producers > 1)}": lambda producers=producers: _jvm_round(
-                    options, classes, count, spread, producers
+                f"JVM, {producers} producer{'s' * (producers > 1)}": partial(
+                    _jvm_round, options, classes, count, spread, producers
                 )
                 for producers in PRODUCERS
             }
@@ -100,7 +101,7 @@ def _measure(
     spread = options.seconds(5.0, 0.05)
     theirs = sides_of(count, spread)
     ours = {
-        f"ours, {face}": lambda face=face: fresh("bench.java.ours:measure", face=face, count=count, spread=spread)
+        f"ours, {face}": partial(fresh, "bench.java.ours:measure", face=face, count=count, spread=spread)
         for face in FACES
     }
     rounds = options.in_turns(

@@ -10,9 +10,11 @@ import asyncio
 import gc
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Figure, Table, fresh
+from bench.peers.peer import bars
 from bench.resident import resident_bytes
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def _table(options: Options, peers: Sequence[Peer], count: int) -> Table:
     names = [peer.name for peer in peers if peer.queued is not None]
     rounds = options.in_turns(
         {
-            name: lambda name=name: fresh("bench.peers.overflow:measure_peer", name=name, count=count, seconds=seconds)
+            name: partial(fresh, "bench.peers.overflow:measure_peer", name=name, count=count, seconds=seconds)
             for name in names
         },
         rounds=options.rounds(3),
@@ -55,12 +57,16 @@ def _table(options: Options, peers: Sequence[Peer], count: int) -> Table:
             "memory a waiter": Figure([each["bytes"] for each in results], "B"),
             "CPU a start": Figure([each["start_us"] for each in results], "us"),
             "rate": Figure([each["rate"] for each in results], "/s", smaller_is_better=None),
-            "CPU to cancel one": "all or none",
+            "CPU to cancel one": "none waits" if results[0]["handle_count"] else "all or none",
         }
-        if results[0]["cancel_us"] is not None:
+        if all(each["cancel_us"] is not None for each in results):
             cells["CPU to cancel one"] = Figure([each["cancel_us"] for each in results], "us")
         table.add(name, cells)
         table.check("cancelled calls that went on waiting", sum(each["stuck"] for each in results))
+    table.notes.append(
+        "To cancel one includes what those that wait cost meanwhile; 'all or none': one handle for all calls."
+    )
+    table.charts.append(bars(table, "CPU a start", "microseconds"))
     return table
 
 
@@ -106,6 +112,7 @@ async def _measure(peer: Peer, count: int, seconds: float) -> dict[str, Any]:
         "start_us": ran * 1e6 / max(1, started),
         "rate": started / lasted,
         "cancel_us": cancel_seconds * 1e6 / len(chosen) if chosen else None,
+        "handle_count": len(waiting),
         "stuck": stuck,
     }
 

@@ -9,15 +9,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.harness import has_module
+from bench.harness import Chart, Figure, Series, has_module
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from bench.countdown import Countdown
+    from bench.harness import Table
 
-__all__ = ["SLACK_SECONDS", "Acquire", "Call", "Cancellable", "Peer", "burst_of", "feed", "waiting_in_line"]
+__all__ = ["SLACK_SECONDS", "Acquire", "Call", "Cancellable", "Peer", "bars", "burst_of", "feed", "waiting_in_line"]
 
 SLACK_SECONDS = 0.02  # the slack of our default policy: peers with a burst to set get as many permits as come up in it
 
@@ -67,6 +68,13 @@ class Peer:
             importlib.import_module(self.package)
             return True
         return not self.package
+
+
+def bars(table: Table, column: str, unit: str) -> Chart:
+    """Draw the medians of one column of a table."""
+    medians = {case: cell.median for case, cells in table.rows.items() if isinstance(cell := cells[column], Figure)}
+    series = Series(column, list(medians), list(medians.values()))
+    return Chart(table.title, "", f"{column}, {unit}", [series], kind="bar")
 
 
 def burst_of(rate: int) -> int:

@@ -10,9 +10,11 @@ import asyncio
 import gc
 import itertools
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Figure, Table
+from bench.peers.peer import SLACK_SECONDS, bars, burst_of
 from ratelimited_executor.testing import worst_window
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def _table(options: Options, peers: Sequence[Peer], rate: int) -> Table:
     count = round(rate * seconds)
     sides = {peer.name: peer for peer in peers if peer.paced is not None}
     rounds = options.in_turns(
-        {name: lambda peer=peer: _round(options, peer, count, rate) for name, peer in sides.items()},
+        {name: partial(_round, options, peer, count, rate) for name, peer in sides.items()},
         rounds=options.rounds(3),
         warm_up=0,
         label=f"{rate:,} starts a second",
@@ -57,13 +59,15 @@ def _table(options: Options, peers: Sequence[Peer], rate: int) -> Table:
         if name.startswith("ours"):
             table.check("calls of ours lost", sum(count - each["started"] for each in results))
     table.notes.append("Evenness: (p95 - p5 of the gaps between starts) / their mean; 0 is a metronome.")
+    most = [round(rate * (width + SLACK_SECONDS)) + 1 for width in (1, 0.1)]
     table.notes.append(
-        f"An exact limit starts {rate:,} in any second and {rate // 10:,} in any tenth of one, and 1 more."
+        f"We allow {most[0]:,} in 1 s and {most[1]:,} in 0.1 s, and so do the buckets of {burst_of(rate)}."
     )
+    table.charts.append(bars(table, "CPU a start", "microseconds"))
     return table
 
 
-def _round(options: Options, peer: Peer, count: int, rate: int) -> dict[str, float]:
+def _round(options: Options, peer: Peer, count: int, rate: int) -> dict[str, Any]:
     with options.runner() as runner:
         return runner.run(_one_round(peer, count, rate))
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.countdown import STRIDE, Countdown, percentiles
 from bench.harness import Figure, Table, ratio
+from bench.peers.peer import bars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +35,7 @@ def measure(options: Options, peers: Sequence[Peer]) -> Table:
     delays = [chosen.random() * spread for _ in range(count)]
     sides = {peer.name: peer for peer in peers if peer.timers is not None}
     rounds = options.in_turns(
-        {name: lambda peer=peer: _round(options, peer, delays[: peer.calls_max]) for name, peer in sides.items()},
+        {name: partial(_round, options, peer, delays[: peer.calls_max]) for name, peer in sides.items()},
         rounds=options.rounds(3),
         label="timers",
     )
@@ -56,6 +58,7 @@ def measure(options: Options, peers: Sequence[Peer]) -> Table:
             table.check("calls of ours started early", sum(each["early"] for each in results))
     table.notes.append(f"'By that of ours': CPU a call, divided by that of {BASE} in the same round.")
     table.notes.append(f"Lateness is that of one call in {STRIDE}; below 0 is early.")
+    table.charts.append(bars(table, "CPU a call", "microseconds"))
     return table
 
 
