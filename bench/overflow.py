@@ -1,0 +1,214 @@
+"""What it costs to decide which of many due tasks starts, at a finite rate: by the length of the overflow.
+
+The pure queue is driven in virtual time: no loop, no timers, no tasks are called. Every start is at the next permit, the
+most important of all that are due. Where the default order holds, the cost must not depend on how many wait; an order of
+one's own goes through a heap and may grow with the logarithm. The second table is the whole executor on the event loop of
+the test kit, whose time is virtual, too: what the decision is a part of.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from bench.harness import Chart, Figure, Series, Table, Target, fresh
+from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_order, latest_due_first
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.queue import TaskQueue
+from ratelimited_executor._core.records import Options as TaskOptions
+from ratelimited_executor._core.records import Record
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor.testing import run_virtual
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.harness import Options
+
+NAME = "overflow"
+DESCRIPTION = "decision cost of a start, with a thousand to a million tasks that are due"
+LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
+QUICK_LENGTHS = (100, 1_000)
+ROUNDS = 3
+STARTS_MIN = 100_000  # that are timed: short overflows are emptied several times
+RATE = 10_000  # permits a second
+PRIORITIES = 10
+FACTOR_MAX = 2.0
+SEED = 1
+_FORMS = {
+    "default order": "",
+    "ten priorities": "",
+    "an order of one's own": "a heap: grows with the logarithm",
+}
+
+
+def run(options: Options) -> list[Table]:
+    """Measure each length in a process of its own."""
+    lengths = QUICK_LENGTHS if options.quick else tuple(options.size(length, length) for length in LENGTHS)
+    starts_min = 0 if options.quick else options.size(STARTS_MIN, 0)
+    return [
+        _table(options, title, function, lengths, starts_min)
+        for title, function in (
+            ("Pure decision of a start", "bench.overflow:measure_queue"),
+            ("A start of the executor in virtual time", "bench.overflow:measure_executor"),
+        )
+    ]
+
+
+def _table(options: Options, title: str, function: str, lengths: tuple[int, ...], starts_min: int) -> Table:
+    table = Table(f"{title}, by the length of the overflow", ["CPU a start", "against the shortest"])
+    series = []
+    for form, remark in _FORMS.items():
+        costs: dict[int, list[float]] = {}
+        for length in lengths:
+            rounds = options.in_turns(
+                {
+                    form: lambda form=form, length=length: fresh(
+                        function, form=form, length=length, starts_min=starts_min
+                    )
+                },
+                rounds=options.rounds(ROUNDS),
+                warm_up=0,
+                label=f"{title}, {length:,}",
+            )
+            costs[length] = [m["cpu_us"] for m in rounds[form]]
+            for check in ("lost", "disordered"):
+                table.check(f"starts {check}", sum(m[check] for m in rounds[form]))
+            table.add(f"{form}, {length:,}", _row(costs[length], costs[lengths[0]], is_flat=not remark))
+        if remark:
+            table.notes.append(f"{form}: {remark}")
+        series.append(Series(form, list(lengths), [Figure(values, "us").median for values in costs.values()]))
+    table.charts.append(Chart(title, "overflow", "CPU us a start", series, log="x"))
+    return table
+
+
+def _row(costs: list[float], shortest: list[float], *, is_flat: bool) -> Mapping[str, Figure | str]:
+    target = Target(f"flat: <= {FACTOR_MAX:g} x", FACTOR_MAX) if is_flat else None
+    growth = [mine / first for mine, first in zip(costs, shortest, strict=True)]
+    return {"CPU a start": Figure(costs, "us"), "against the shortest": Figure(growth, "x", target=target)}
+
+
+# In a process of its own.
+
+
+class _Record(Record):
+    """A task without a shell."""
+
+    __slots__ = ()
+
+    def __init__(self, due: float, priority: int) -> None:
+        self._due = due
+        self._class = TaskClass.OTHER
+        self._place = None
+        self._state = TaskState.WAITING
+        self._options = TaskOptions(priority=priority) if priority else None
+
+    @property
+    def name(self) -> str:
+        return "task"
+
+
+def measure_queue(*, form: str, length: int, starts_min: int) -> dict[str, float]:
+    """Fill a queue with due tasks, time how it empties, and repeat until there were starts enough."""
+    repeats = max(1, -(-starts_min // length))
+    cpu, lost, disordered = 0.0, 0, 0
+    for _ in range(repeats):
+        queue, now = _filled(form, length)
+        gc.collect()
+        started: list[_Record] = []
+        before = time.process_time()
+        _empty(queue, now, started)
+        cpu += time.process_time() - before
+        lost += abs(length - len(started))
+        disordered += _disorder(form, started)
+    return {"cpu_us": cpu * 1e6 / (length * repeats), "lost": lost, "disordered": disordered}
+
+
+def _filled(form: str, length: int) -> tuple[TaskQueue, float]:
+    """Return a queue in which so many tasks are due, and the loop time."""
+    chosen = random.Random(SEED)
+    timeline = Timeline(monotonic=0.0, wall=1_700_000_000.0, interval_ns=NS)
+    queue = TaskQueue(
+        timeline,
+        now=0.0,
+        rate=Rate(0),
+        slack=0.015,
+        pacing=Pacing.ON_TIME,
+        order=latest_due_first if form == "an order of one's own" else default_order,
+        early=False,
+        peers=1,
+        rank=0,
+        report_order_error=_raise,
+    )
+    for _ in range(length):
+        priority = chosen.randrange(PRIORITIES) if form == "ten priorities" else 0
+        queue.add_record(_Record(1.0 + chosen.random(), priority))
+    now = 4.0
+    while now >= queue.end:
+        queue.enter(now, 1_700_000_000.0 + now)
+    while not queue.pull(now):  # sort them and make them ready, which is not what is measured
+        pass
+    queue.set_rate(Rate(RATE), now)
+    return queue, now
+
+
+def _empty(queue: TaskQueue, now: float, started: list[_Record]) -> None:
+    """Start everything as the engine does, at the time at which the queue asks to be asked."""
+    while True:
+        if now >= queue.end:
+            queue.enter(now, 1_700_000_000.0 + now)
+        is_done = queue.pull(now)
+        while (calendar := queue.choose(now)) is not None:
+            run: Any = calendar.ready.pop()
+            record = run.take()
+            calendar.opened_count -= 1
+            queue.spend(calendar, record._due, now)
+            started.append(record)
+        if is_done:
+            now = queue.next_wake(now, may_start=True)
+            if now == float("inf"):
+                return
+
+
+def _disorder(form: str, started: list[_Record]) -> int:
+    """Count neighbours in the wrong order."""
+    keys: list[Any] = (
+        [-record._due for record in started]
+        if form == "an order of one's own"
+        else [(-record.priority, record._due) for record in started]
+    )
+    return sum(first > second for first, second in pairwise(keys))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def measure_executor(*, form: str, length: int, starts_min: int) -> dict[str, float]:
+    """Submit so many tasks at once, and time how the executor works them off in virtual time; repeat as above."""
+    repeats = max(1, -(-starts_min // length))
+    results = [run_virtual(_work_off(form, length)) for _ in range(repeats)]
+    cpu = sum(spent for spent, _, _ in results)
+    lost, disordered = sum(row[1] for row in results), sum(row[2] for row in results)
+    return {"cpu_us": cpu * 1e6 / (length * repeats), "lost": lost, "disordered": disordered}
+
+
+async def _work_off(form: str, length: int) -> tuple[float, int, int]:
+    chosen = random.Random(SEED)
+    order = latest_due_first if form == "an order of one's own" else default_order
+    started: list[float] = []
+    async with RateLimitedExecutor("bench", rate=0, order=order, pacing=Pacing.ON_TIME) as executor:
+        for _ in range(length):
+            priority = chosen.randrange(PRIORITIES) if form == "ten priorities" else 0
+            executor.submit(started.append, -priority, priority=priority)
+        gc.collect()
+        executor.rate = RATE
+        before = time.process_time()
+        await executor.aclose()
+        spent = time.process_time() - before
+    disordered = sum(first > second for first, second in pairwise(started))
+    return spent, abs(length - len(started)), disordered

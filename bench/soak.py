@@ -1,0 +1,178 @@
+"""What stays behind: memory and objects over many tasks, in processes of their own.
+
+- Twenty minutes of virtual time at 100 tasks a second, through every face, on the event loop of the test kit.
+- A million cycles of schedule and run on the real loop.
+
+Readings are taken in equal steps, after a collection; the slope is that of the least-squares line through all but the
+first quarter of them, which warms up. Resident memory moves in pages, and by what other libraries keep for later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
+from bench.harness import Chart, Figure, Series, Table, Target, fresh
+from bench.resident import resident_bytes
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.testing import run_virtual
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.harness import Options
+
+NAME = "soak"
+DESCRIPTION = "memory and objects left behind by 20 virtual minutes, and by a million tasks"
+PER_SECOND = 100
+MINUTES, STEPS = 20, 20
+CYCLES, BATCH_COUNT = 1_000_000, 1_000
+_TRACED, _RESIDENT, _OBJECTS = "traced", "resident", "objects"
+_TARGETS = {
+    _TRACED: Target("flat: <= 0.1 B a task", 0.1),
+    _RESIDENT: Target("flat: <= 1 B a task", 1.0),
+    _OBJECTS: Target("flat: <= 1 in 100,000 tasks", 1e-5),
+}
+
+
+def run(options: Options) -> list[Table]:
+    """Run both, each for three kinds of readings."""
+    table = Table("What stays behind a task", ["traced", "resident", "objects", "CPU a task"])
+    for case, function, sizes in (
+        (
+            f"{MINUTES} virtual minutes, {PER_SECOND} tasks a second",
+            "bench.soak:virtual_minutes",
+            {"seconds": options.size(MINUTES * 60, 40), "steps": STEPS},
+        ),
+        (
+            f"{options.size(CYCLES, 20_000):,} cycles of schedule and run",
+            "bench.soak:cycles",
+            {"count": options.size(CYCLES, 20_000), "steps": STEPS},
+        ),
+    ):
+        rounds = options.in_turns(
+            {how: lambda how=how: fresh(function, how=how, **sizes) for how in _TARGETS},  # noqa: B023  # called at once
+            rounds=options.rounds(1),
+            warm_up=0,
+            label=case,
+        )
+        table.check("tasks lost or run twice", sum(m["lost"] for side in rounds.values() for m in side))
+        _add(table, case, rounds)
+    table.notes.append("growth a task: the slope of the readings, the first quarter left out")
+    return [table]
+
+
+def _add(table: Table, case: str, rounds: dict[str, list[dict[str, list[float]]]]) -> None:
+    cells: dict[str, Figure | str] = {}
+    for how, results in rounds.items():
+        slopes = [_slope(m["tasks"], m["readings"]) for m in results]
+        cells[how] = Figure(slopes, "" if how == _OBJECTS else "B", target=_TARGETS[how])
+        first = results[0]
+        label = "objects" if how == _OBJECTS else "MB"
+        readings = [value if how == _OBJECTS else value / 1e6 for value in first["readings"]]
+        table.charts.append(Chart(f"{how}, {case}", "tasks", label, [Series(how, first["tasks"], readings)]))
+    cells["CPU a task"] = Figure([m["cpu"][0] * 1e6 / m["tasks"][-1] for m in rounds[_RESIDENT]], "us")
+    table.add(case, cells)
+
+
+def _slope(tasks: list[float], readings: list[float]) -> float:
+    """Return the slope of the least-squares line through all but the first quarter of the readings."""
+    x, y = tasks[len(tasks) // 4 :], readings[len(readings) // 4 :]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    spread = sum((value - mean_x) ** 2 for value in x)
+    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
+
+
+# In a process of its own.
+
+
+class _Readings:
+    """What is held after so many tasks."""
+
+    def __init__(self, how: str) -> None:
+        self.tasks: list[int] = []
+        self.values: list[int] = []
+        self._read: Callable[[], int] = {
+            _TRACED: lambda: tracemalloc.get_traced_memory()[0],
+            _RESIDENT: resident_bytes,
+            _OBJECTS: lambda: len(gc.get_objects()),
+        }[how]
+        self._spent = 0.0
+        self._before = time.process_time()
+        if how == _TRACED:
+            tracemalloc.start()
+
+    def take(self, tasks: int) -> None:
+        """Read, and leave the time that it takes out of account."""
+        self._spent += time.process_time() - self._before
+        gc.collect()
+        self.tasks.append(tasks)
+        self.values.append(0)  # so that the list has grown before the reading
+        self.values[-1] = self._read()
+        self._before = time.process_time()
+
+    def results(self, *, expected: int, ran: int) -> dict[str, object]:
+        """Return everything as JSON has it."""
+        return {"tasks": self.tasks, "readings": self.values, "cpu": [self._spent], "lost": abs(expected - ran)}
+
+
+def virtual_minutes(*, how: str, seconds: int, steps: int) -> dict[str, object]:
+    """Schedule 100 tasks in each virtual second, through all faces in turn."""
+    return run_virtual(_virtual_seconds(_Readings(how), seconds, steps))
+
+
+async def _virtual_seconds(readings: _Readings, seconds: int, steps: int) -> dict[str, object]:
+    ran = 0
+
+    def plain(*_: object) -> None:
+        nonlocal ran
+        ran += 1
+
+    async def suspending() -> None:
+        nonlocal ran
+        await asyncio.sleep(0.01)
+        ran += 1
+
+    every = max(1, seconds // steps)
+    quarter = PER_SECOND // 4
+    async with RateLimitedExecutor("bench", rate=2 * PER_SECOND) as executor:
+        for second in range(1, seconds + 1):
+            batch = executor.schedule_many(plain, range(quarter), over=0.5)
+            for index in range(quarter):
+                executor.call_later(index / quarter, plain)
+                executor.schedule(plain, delay=1.5 + index / quarter, priority=index % 3, expires=30)
+                executor.execute(suspending)
+            await batch
+            await asyncio.sleep(1 - asyncio.get_running_loop().time() % 1)
+            if second % every == 0:
+                readings.take(second * PER_SECOND)
+    return readings.results(expected=seconds * PER_SECOND, ran=ran)
+
+
+def cycles(*, how: str, count: int, steps: int) -> dict[str, object]:
+    """Schedule and run, batch after batch, on the real loop."""
+    return asyncio.run(_cycles(_Readings(how), count, steps))
+
+
+async def _cycles(readings: _Readings, count: int, steps: int) -> dict[str, object]:
+    ran = 0
+
+    def plain() -> None:
+        nonlocal ran
+        ran += 1
+
+    half = BATCH_COUNT // 2
+    batches = max(steps, count // BATCH_COUNT)
+    async with RateLimitedExecutor("bench") as executor:
+        for number in range(1, batches + 1):
+            for index in range(half):
+                executor.call_later(index * 1e-6, plain)
+            for handle in [executor.submit(plain) for _ in range(half)]:
+                await handle
+            if number % (batches // steps) == 0:
+                await asyncio.sleep(0.02)  # the last calls are due within half a millisecond
+                readings.take(number * BATCH_COUNT)
+    return readings.results(expected=batches * BATCH_COUNT, ran=ran)
