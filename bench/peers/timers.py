@@ -5,6 +5,7 @@ CPU time of the process, from the first call scheduled to the last that ran, so 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import random
 import time
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["measure"]
 
 SEED = 1
+ROUND_SECONDS_MAX = 300.0  # a peer that loses a call would never end
 BASE = "ours, call_later"  # what the others' CPU time is divided by
 COLUMNS = ["calls", "CPU a call", "by that of ours", "least lateness", "p99 lateness"]
 
@@ -73,7 +75,8 @@ async def _one_round(peer: Peer, delays: Sequence[float]) -> dict[str, Any]:
     countdown = Countdown(len(delays))
     gc.collect()
     before = time.process_time()
-    await peer.timers(countdown, delays)
+    async with asyncio.timeout(ROUND_SECONDS_MAX):
+        await peer.timers(countdown, delays)
     cpu = time.process_time() - before
     return {
         "count": len(delays),

@@ -161,19 +161,21 @@ class PermitGrid:
             return 1
         return 0
 
-    def take(self) -> None:
-        """Take one of the permits that :meth:`usable` counted."""
-        if not self._pieces:
+    def take(self, count: int = 1) -> None:
+        """Take some of the permits that :meth:`usable` counted."""
+        if not self._pieces or not count:
             return
-        assert self._first < self._last, (self._first, self._last)
-        self._next = self._first + 1 if self._void_to is None else self._void_to
-        self._first += self.peers
+        assert self._first + (count - 1) * self.peers < self._last, (self._first, self._last, count)
+        self._first += count * self.peers
+        self._next = self._first - self.peers + 1 if self._void_to is None else self._void_to
         self._void_to = None
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when the next permit may be taken, >= ``now_ns``; None if never at this rate."""
-        if self.usable(now_ns):
-            return now_ns
+        return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
+
+    def next_fresh_time(self, now_ns: int) -> int | None:
+        """Tell the same where :meth:`usable` has just found none."""
         if not self._pieces or self._pieces[-1].step == 0:
             return None
         number = self._own(

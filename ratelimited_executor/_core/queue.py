@@ -22,7 +22,7 @@ from ratelimited_executor._core.chores import Chores
 from ratelimited_executor._core.due_order import RUN_COUNT
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._core.ordering import default_order
-from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, RecordRun
 from ratelimited_executor._core.spread import SpreadPlan
 from ratelimited_executor._core.timeline import NS, Timeline
@@ -104,6 +104,7 @@ class TaskQueue:
         self._dense = False  # whether the running interval holds more tasks than permits
         self._permit_count = 0  # permits counted by the grid and not yet taken
         self._usable_until = 0.0  # loop time until which they may be taken
+        self._next_permit_at = -math.inf  # loop time of the next permit, once there was none
         self._report_order_error = report_order_error
         self._rekeying: list[tuple[Calendar, Ready]] = []  # ready queues in an old order, being emptied
         self._is_interim = False  # whether a heap keeps the default order, because another came before
@@ -183,7 +184,7 @@ class TaskQueue:
                 next(self.chores[0])
             except StopIteration:
                 self.chores.popleft()
-        self._dense = not self.is_unlimited and self._is_dense(now)
+        self._dense = not self.is_unlimited and self.spread.opened_count + self._later_count > 0 and self._is_dense(now)
         self._permit_count = 0
         return steps > 0 and not self.chores and not self._rekeying
 
@@ -200,28 +201,41 @@ class TaskQueue:
             if first is not None:
                 return self.on_time
             return self.spread if second is not None and self._is_spread_instant(now) else None
-        if not self._permit_count or now > self._usable_until:
-            now_ns = self.timeline.to_ns(now)
-            self._permit_count = self.grid.usable(now_ns)
-            self._usable_until = now + (self.grid.usable_until_ns - now_ns) / NS
-            if not self._permit_count:
-                return None
+        if (not self._permit_count or now > self._usable_until) and not self._count_permits(now):
+            return None
         if first is not None:
             return self.spread if second is not None and second < first else self.on_time
         return self.spread if second is not None and (self._dense or self._is_spread_instant(now)) else None
 
-    def is_free(self, calendar: Calendar) -> bool:
-        """Whether everything ready in ``calendar`` starts now, without a permit."""
-        return self.is_unlimited and (calendar is self.on_time or self.pacing is Pacing.ON_TIME)
+    def burst_count(self, calendar: Calendar) -> int:
+        """Return how many tasks of the run that was chosen from ``calendar`` start now, one after the other.
 
-    def spend(self, calendar: Calendar, due: float, now: float) -> None:
-        """Take the permit of a start from ``calendar``."""
+        Args:
+            calendar: what :meth:`choose` has just returned.
+        """
+        if calendar is self.spread and self.pacing is Pacing.SPREAD and (self.is_unlimited or not self._dense):
+            return 1
+        if self.is_unlimited:
+            return UNLIMITED
+        other = self.spread if calendar is self.on_time else self.on_time
+        return self._permit_count if other.ready.head() is None else 1
+
+    @property
+    def usable_until(self) -> float:
+        """Loop time until which the permits that :meth:`choose` has seen stay usable."""
+        return math.inf if self.is_unlimited else self._usable_until
+
+    def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
+        """Take the permits of starts from ``calendar``; the tasks are counted as started already."""
         if self._permit_count:
-            self._permit_count -= 1
-            self.grid.take()
-        if calendar is self.spread:
+            self._permit_count -= count
+            self.grid.take(count)
+        if calendar is self.spread and count:
             self.plan.started(
-                due=-math.inf if self.early else due, now=now, left=calendar.opened_count + self._later_count
+                due=-math.inf if self.early else due,
+                now=now,
+                left=calendar.opened_count + self._later_count,
+                count=count,
             )
 
     def next_wake(self, now: float, *, may_start: bool) -> float:
@@ -268,11 +282,13 @@ class TaskQueue:
         self.grid.set_rate(rate, self.timeline.to_ns(now))
         self.is_unlimited = rate.is_unlimited
         self._permit_count = 0
+        self._next_permit_at = -math.inf
 
     def set_share(self, *, peers: int, rank: int) -> None:
         """Own another part of the permits."""
         self.grid.set_share(peers=peers, rank=rank)
         self._permit_count = 0
+        self._next_permit_at = -math.inf
 
     def set_order(self, order: Order) -> None:
         """Start by another order from now on; what is ready is re-keyed once, in slices.
@@ -382,6 +398,19 @@ class TaskQueue:
 
         self.wall.read(wall + (self.interval_end - now), record_due, batch_due)
 
+    def _count_permits(self, now: float) -> int:
+        """Count the permits that may be taken now; if there is none, note when the next comes up."""
+        if now < self._next_permit_at:
+            return 0
+        now_ns = self.timeline.to_ns(now)
+        self._permit_count = self.grid.usable(now_ns)
+        if self._permit_count:
+            self._usable_until = now + (self.grid.usable_until_ns - now_ns) / NS
+        else:
+            permit_ns = self.grid.next_fresh_time(now_ns)
+            self._next_permit_at = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
+        return self._permit_count
+
     def _is_dense(self, now: float) -> bool:
         """Whether more tasks wait for this interval than it has permits."""
         waiting = self.ready_count() + self._later_count + self._later_on_time_count
@@ -405,8 +434,10 @@ class TaskQueue:
         if self.is_unlimited:
             permit = now
         elif on_time_ready or spread_ready:
-            permit_ns = self.grid.next_time(self.timeline.to_ns(now))
-            permit = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
+            permit = now if self._permit_count else self._next_permit_at
+            if permit <= now:
+                permit_ns = self.grid.next_time(self.timeline.to_ns(now))
+                permit = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
         else:
             permit = now
         if on_time_ready or (spread_ready and self._dense and not self.is_unlimited):

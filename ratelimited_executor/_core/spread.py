@@ -43,16 +43,18 @@ class SpreadPlan:
         self.end = end
         self._late_count = late_count
 
-    def started(self, *, due: float, now: float, left: int) -> None:
-        """Note a start, and plan the next.
+    def started(self, *, due: float, now: float, left: int, count: int = 1) -> None:
+        """Note a start, or some at one instant, and plan the next.
 
         Args:
             due: the due time of the task that started: a planned instant is never before it.
             now: when it started.
             left: how many tasks of the plan are still to start.
+            count: how many have started.
         """
-        if self._late_count:
-            self._late_count -= 1
+        late_count = min(count, self._late_count)
+        self._late_count -= late_count
+        if late_count == count:
             return
         last = max(self.next_at, due)
         if now - last > self._slack:

@@ -1,4 +1,6 @@
-"""Starts many plain calls in one tight loop, where nothing stands between them: no permits, deadlines or records.
+"""Starts many plain calls in one tight loop, where nothing is to be decided between them.
+
+That is where the rate is unlimited, or several permits are there and nobody else waits for them.
 
 Theory. Of a trivial call's cost most is bookkeeping: an attribute that is counted up costs as much as the call itself. So
 nothing is counted while a burst runs. How far it has come is known to the iterator over its positions alone
@@ -45,7 +47,7 @@ class Burst:
     """
 
     __slots__ = (
-        "_calendar", "_engine", "_is_ahead", "_positions", "_run", "_skipped_count", "is_changed", "is_inside"
+        "_calendar", "_engine", "_is_ahead", "_is_paid", "_positions", "_run", "_skipped_count", "is_changed", "is_inside"
     )  # fmt: skip
 
     def __init__(self, engine: Engine) -> None:
@@ -54,12 +56,13 @@ class Burst:
         self._run: Any = None
         self._positions: Any = None  # an iterator; None if no burst runs, or it has let go of its run
         self._skipped_count = 0  # positions read since the last settling whose tasks had gone before
+        self._is_paid = False  # whether each start takes a permit, or is planned
         self._is_ahead = False  # whether the call that runs was counted as started when the burst was last settled
         self.is_inside = False
         self.is_changed = False
 
-    def run_calls(self, calendar: Calendar, run: Run, now: float, stop: float) -> float:
-        """Start calls of a bucket until loop time ``stop`` at most; return the time afterwards."""
+    def run_calls(self, calendar: Calendar, run: Run, now: float, stop: float, count_max: int) -> float:
+        """Start calls of a bucket, ``count_max`` and until loop time ``stop`` at most; return the time afterwards."""
         engine = self._engine
         bucket: Bucket = run.source  # type: ignore[assignment]  # the caller has looked
         calls, args, contexts = bucket.calls, bucket.args, bucket.contexts
@@ -67,7 +70,7 @@ class Burst:
         context = scratch = engine.scratch
         call_in_context = scratch.run
         try:
-            for position in self._begin(calendar, run):
+            for position in self._begin(calendar, run, count_max):
                 call = calls[position]
                 if call is None:  # cancelled
                     self._skipped_count += 1
@@ -99,8 +102,8 @@ class Burst:
             self._end()
         return now
 
-    def run_items(self, calendar: Calendar, run: Run, now: float, stop: float) -> float:
-        """Start tasks of a batch until loop time ``stop`` at most; return the time afterwards."""
+    def run_items(self, calendar: Calendar, run: Run, now: float, stop: float, count_max: int) -> float:
+        """Start tasks of a batch, ``count_max`` and until loop time ``stop`` at most; return the time afterwards."""
         engine = self._engine
         batch: BatchSource = run.source  # type: ignore[assignment]  # the caller has looked
         handle: BatchHandle[Any] = batch.owner
@@ -112,7 +115,7 @@ class Burst:
         call_in_context = context.run
         is_shared = handle.context is not None and not handle.own_context
         try:
-            for position in self._begin(calendar, run):
+            for position in self._begin(calendar, run, count_max):
                 if started is not None:
                     if started[position]:
                         self._skipped_count += 1
@@ -156,6 +159,10 @@ class Burst:
         self._calendar.opened_count -= started
         self._engine.started_count += started
         self._run.source.note_started(started)
+        if self._is_paid:
+            engine = self._engine
+            now = engine.monotonic()
+            engine.queue.spend(self._calendar, now, now, started)
         ended = started + self._is_ahead - self.is_inside
         self._is_ahead = self.is_inside
         self._note_done(ended)
@@ -168,13 +175,14 @@ class Burst:
 
     # Helpers.
 
-    def _begin(self, calendar: Calendar, run: Run) -> Iterator[int]:
+    def _begin(self, calendar: Calendar, run: Run, count_max: int) -> Iterator[int]:
         self._calendar = calendar
         self._run = run
+        self._is_paid = not self._engine.queue.is_unlimited or calendar is not self._engine.on_time
         self._positions = run.positions()
         self.is_changed = False
         self.is_inside = True
-        return islice(self._positions, _COUNT_MAX)
+        return islice(self._positions, min(count_max, _COUNT_MAX))
 
     def _end(self) -> None:
         self.is_inside = False

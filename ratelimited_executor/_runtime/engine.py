@@ -130,6 +130,7 @@ class Engine:
     def add_immediate(self, record: TaskHandle[Any]) -> None:
         """Accept a record due now."""
         self.accepted_count += 1
+        self.burst.is_changed = True
         self.queue.add_immediate(record)
         self.wake_for(record._due)
 
@@ -235,9 +236,10 @@ class Engine:
                 if calendar is None:
                     break
                 run = calendar.ready.pop()
-                if self.max_concurrency is None and queue.is_free(calendar) and run.source is not None:
+                count_max = queue.burst_count(calendar) if self.max_concurrency is None and run.source is not None else 1
+                if count_max > 1:
                     started_before = self.started_count
-                    now = self._start_burst(calendar, run, now, stop)
+                    now = self._start_burst(calendar, run, now, stop, count_max)
                     start_count += self.started_count - started_before
                 else:
                     now = self._start_next(calendar, run, now)
@@ -261,12 +263,13 @@ class Engine:
         """Whether a place is free."""
         return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
 
-    def _start_burst(self, calendar: Calendar, run: Run | RecordRun, now: float, stop: float) -> float:
-        """Start tasks without records until ``stop`` at most, where nothing limits them; return the time afterwards."""
+    def _start_burst(self, calendar: Calendar, run: Any, now: float, stop: float, count_max: int) -> float:
+        """Start tasks without records one after the other; return the time afterwards."""
+        stop = min(stop, self.queue.usable_until)
         if isinstance(run.source, Bucket):
-            now = self.burst.run_calls(calendar, run, now, stop)
+            now = self.burst.run_calls(calendar, run, now, stop, count_max)
         elif run.source.owner._is_plain(run.source):
-            now = self.burst.run_items(calendar, run, now, stop)
+            now = self.burst.run_items(calendar, run, now, stop, count_max)
         else:
             return self._start_next(calendar, run, now)
         self._progress()
@@ -548,7 +551,16 @@ class Engine:
         self.is_paused = is_paused
         self._apply_rate()
 
+    def add_call_ready(self, now: float, call: Any, args: Any, context: Any) -> tuple[Bucket, int]:
+        """Accept a task without a record that is due now, and return where it lies."""
+        self.accepted_count += 1
+        self.burst.is_changed = True
+        place = self.on_time.add_call_ready(now, call, args, context)
+        self.wake_for(now)
+        return place
+
     def _apply_rate(self) -> None:
+        self.burst.detach()
         self.queue.set_rate(_PAUSE if self.is_paused else self.rate, self.monotonic())
         self.wake()
         self._progress()

@@ -82,9 +82,7 @@ class LoopFace(ExecutorBase):
         callable_of("callback", callback)
         kept: Any = engine.capture() if context is None else (check_context(context),)
         now = engine.now()
-        engine.accepted_count += 1
-        bucket, place = engine.on_time.add_call_ready(now, callback, args, kept)
-        engine.wake_for(now)
+        bucket, place = engine.add_call_ready(now, callback, args, kept)
         return CallHandle(bucket, place, now)
 
     def call_soon_threadsafe(

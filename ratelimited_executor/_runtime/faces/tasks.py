@@ -145,10 +145,7 @@ class TaskFace(ExecutorBase):
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
         engine = self._admit()
         callable_of("fn", fn)
-        now = engine.now()
-        engine.accepted_count += 1
-        engine.queue.on_time.add_call_ready(now, fn, args, engine.capture())
-        engine.wake_for(now)
+        engine.add_call_ready(engine.now(), fn, args, engine.capture())
 
     @overload
     def schedule_threadsafe(
