@@ -27,7 +27,9 @@ def has_jdk() -> bool:
 
 
 def heap_bytes() -> int:
-    """Return the heap to give the JVM: half the memory of the machine."""
+    """Return the heap to give the JVM: half the memory of the machine, or 2 GiB where the system does not tell."""
+    if not hasattr(os, "sysconf"):
+        return 2**31
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
