@@ -3,7 +3,7 @@
 ``AsyncIOScheduler`` with a job of a ``date`` trigger for each call. The function is a coroutine function, which it runs as a
 task of the loop; a plain one would go to a thread, which costs more. Jobs are added while it is paused, as each one added to
 a running scheduler wakes it up, and ``misfire_grace_time=None`` keeps it from dropping jobs that are late. So this is the
-least that it can cost. It gets fewer jobs than the others, as many as it can run on time; the table says how many.
+least that it can cost. It gets fewer jobs than the others, half a run of CPU time; the table says how many.
 """
 
 from __future__ import annotations
