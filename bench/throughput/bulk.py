@@ -13,10 +13,11 @@ from bench.throughput.rounds import (
     Measured,
     compare,
     fill_and_wait,
+    interval_of,
     new_table,
     random_delays,
 )
-from ratelimited_executor import Pacing, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ _DELAY_SECONDS = 5.0  # asyncio needs some seconds to schedule a million calls, 
 def table(options: Options, runner: asyncio.Runner) -> Table:
     """Measure each form, on time and spread."""
     count = options.size(1_000_000, 2_000)
-    over, delay = options.seconds(_OVER_SECONDS, 0.2), options.seconds(_DELAY_SECONDS, 0.2)
+    over, delay = options.seconds(_OVER_SECONDS, 0.1), options.seconds(_DELAY_SECONDS, 0.1)
     filled = new_table(f"schedule_many, {count:,} items, beside a loop of call_later")
     for pacing in (Pacing.ON_TIME, Pacing.SPREAD):
         for form, delays, target in (
@@ -45,12 +46,12 @@ def table(options: Options, runner: asyncio.Runner) -> Table:
                 options,
                 runner,
                 theirs=partial(_theirs, delays),
-                ours=partial(_ours, form, delays, over, pacing),
+                ours=partial(_ours, form, delays, over, pacing, interval_of(options)),
                 count=count,
                 target=target,
             )
     small = min(count, VERIFIED_COUNT_MAX)
-    early = runner.run(_verify(random_delays(small, 0.2))) + runner.run(_verify_over(small, 0.2))
+    early = runner.run(_verify(random_delays(small, 0.1))) + runner.run(_verify_over(small, 0.1))
     filled.check("items of ours early, looked at one by one", early)
     return filled
 
@@ -67,10 +68,11 @@ async def _theirs(delays: Sequence[float]) -> Measured:
     return await fill_and_wait(fill, counter, last=max(delays))
 
 
-async def _ours(form: str, delays: Sequence[float], over: float, pacing: Pacing) -> Measured:
+async def _ours(form: str, delays: Sequence[float], over: float, pacing: Pacing, interval: float) -> Measured:
     counter = Counter(len(delays))
     items = range(len(delays))
-    async with RateLimitedExecutor("bench", pacing=pacing) as executor:
+    async with ExecutorManager(interval=interval) as manager:
+        executor = manager.executor("bench", pacing=pacing)
         many: Callable[..., Any] = partial(executor.schedule_many, counter.call_one, items)
         fill = {
             "delays=": lambda: many(delays=delays),

@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench.throughput.rounds import Counter, Measured, compare, fill_and_wait, new_table, random_delays
-from ratelimited_executor import Pacing, RateLimitedExecutor
+from bench.throughput.rounds import Counter, Measured, compare, fill_and_wait, interval_of, new_table, random_delays
+from ratelimited_executor import ExecutorManager, Pacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def table(options: Options, runner: asyncio.Runner) -> Table:
             options,
             runner,
             theirs=lambda: _theirs(delays),
-            ours=partial(_ours, delays, pacing),
+            ours=partial(_ours, delays, pacing, interval_of(options)),
             count=count,
             target=3,
         )
@@ -61,8 +61,9 @@ async def _theirs(delays: Sequence[float]) -> Measured:
     return await _with_results(fill, counter, delays)
 
 
-async def _ours(delays: Sequence[float], pacing: Pacing) -> Measured:
-    async with RateLimitedExecutor("bench", pacing=pacing) as executor:
+async def _ours(delays: Sequence[float], pacing: Pacing, interval: float) -> Measured:
+    async with ExecutorManager(interval=interval) as manager:
+        executor = manager.executor("bench", pacing=pacing)
         counter = Counter(len(delays))
 
         def fill() -> list[Any]:

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from bench.harness import Options
 
-__all__ = ["COLUMNS", "Counter", "Measured", "compare", "fill_and_wait", "new_table", "random_delays", "set_variables"]
+__all__ = [
+    "VERIFIED_COUNT_MAX",
+    "Counter",
+    "Measured",
+    "compare",
+    "fill_and_wait",
+    "interval_of",
+    "new_table",
+    "random_delays",
+    "set_variables",
+]
 
 SEED = 1
 ROUNDS = 3  # of a million calls each: a round of both sides takes half a minute
@@ -105,6 +115,11 @@ def random_delays(count: int, spread: float) -> list[float]:
     """Return so many delays from 0 to ``spread`` seconds, the same at each call."""
     chosen = random.Random(SEED)
     return [chosen.random() * spread for _ in range(count)]
+
+
+def interval_of(options: Options) -> float:
+    """Return the manager's interval, in seconds: the default one, unless nobody is to wait for the end of it."""
+    return options.seconds(1.0, 0.05)
 
 
 def set_variables(count: int) -> None:

@@ -195,19 +195,24 @@ class Calendar:
         while self._numbers and self._numbers[0] <= number:
             self._open(heapq.heappop(self._numbers))
 
-    def lead_time(self) -> float:
-        """Return the loop time at which the next bucket wants to be put in order ahead of its interval."""
+    def opening_time(self) -> float:
+        """Return the loop time at which the next interval that holds anything begins; infinity if none does.
+
+        If its bucket is large, that is earlier by the time it takes to put it in order: see :meth:`prepare_ahead`.
+        """
         start = self.next_start()
         if start == math.inf:
-            return math.inf
+            return start
         number = self._numbers[0]
         bucket = self.future.get(number)
         if bucket is None or len(bucket.calls) < _LEAD_COUNT_MIN or number in self._ahead:
-            return math.inf
+            return start
         return start - len(bucket.calls) * _LEAD_SECONDS_PER_TASK
 
     def prepare_ahead(self) -> None:
-        """Begin to put the next bucket in order, as a chore."""
+        """Begin to put the next bucket in order, as a chore; does nothing if it is small, or that has begun."""
+        if self.opening_time() == self.next_start():
+            return
         number = self._numbers[0]
         bucket = self.future[number]
         bucket.frozen = True

@@ -23,9 +23,13 @@ _PURGE_COUNT: Final = 64
 
 
 class ExpiryIndex:
-    """Records by the interval in which their deadline lies, and batches by the next deadline among their tasks."""
+    """Records by the interval in which their deadline lies, and batches by the next deadline among their tasks.
 
-    __slots__ = ("_arrival", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline")
+    Attributes:
+        is_used: whether there was ever a deadline: most executors see none, and need not ask.
+    """
+
+    __slots__ = ("_arrival", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline", "is_used")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -33,16 +37,15 @@ class ExpiryIndex:
         self._numbers: list[int] = []  # a heap of the keys
         self._batches: list[tuple[float, int, BatchSource]] = []  # a heap of (next deadline, arrival, batch)
         self._arrival = 0
+        self.is_used = False
         self._purge_count = _PURGE_COUNT  # at so many batches, those that have ended are forgotten
-
-    def __bool__(self) -> bool:
-        return bool(self._numbers or self._batches)
 
     def add(self, record: Record) -> None:
         """Take in a record that has a deadline."""
         options = record._options
         assert options is not None
         assert options.deadline is not None
+        self.is_used = True
         number = self._timeline.number_at(options.deadline)
         records = self._intervals.get(number)
         if records is None:
@@ -53,6 +56,7 @@ class ExpiryIndex:
 
     def add_batch(self, source: BatchSource) -> None:
         """Take in a batch whose tasks have deadlines."""
+        self.is_used = True
         if len(self._batches) >= self._purge_count:
             self._batches = [entry for entry in self._batches if entry[2].live]
             heapq.heapify(self._batches)

@@ -185,6 +185,13 @@ class PermitGrid:
         assert when is not None, number
         return max(when, now_ns)
 
+    def next_number_time(self) -> int:
+        """Tell before when no permit comes up that is neither taken nor void; the past, if that is not known."""
+        if not self._pieces or self._pieces[-1].step == 0:
+            return 0
+        when = self._time_of(self._own(self._next))
+        return 0 if when is None else when
+
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
         if not self._pieces:

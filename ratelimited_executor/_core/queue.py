@@ -104,7 +104,8 @@ class TaskQueue:
         self._dense = False  # whether the running interval holds more tasks than permits
         self._permit_count = 0  # permits counted by the grid and not yet taken
         self._usable_until = 0.0  # loop time until which they may be taken
-        self._next_permit_at = -math.inf  # loop time of the next permit, once there was none
+        self._next_permit_at = -math.inf  # loop time before which no other permit comes up
+        self._opening_at = -math.inf  # loop time at which a calendar wants to open, or to prepare, its next bucket
         self._report_order_error = report_order_error
         self._rekeying: list[tuple[Calendar, Ready]] = []  # ready queues in an old order, being emptied
         self._is_interim = False  # whether a heap keeps the default order, because another came before
@@ -174,10 +175,10 @@ class TaskQueue:
             self.set_order(default_order)
         steps = self.on_time.pull(now, _PULL_STEPS)
         steps = self.spread.pull(self.interval_end if self.early else now, steps)
-        if self.on_time.lead_time() <= now:
-            self.on_time.prepare_ahead()
-        if self.spread.lead_time() <= now:
-            self.spread.prepare_ahead()
+        if self._opening_at <= now:
+            for calendar in (self.on_time, self.spread):
+                if calendar.opening_time() <= now:
+                    calendar.prepare_ahead()
         while self.chores and steps > 0:
             steps -= 1
             try:
@@ -193,6 +194,8 @@ class TaskQueue:
 
         It looks at the permits as well, and takes none: :meth:`spend` does.
         """
+        if not self._permit_count and now < self._next_permit_at:
+            return None
         first = self.on_time.ready.head()
         second = self.spread.ready.head()
         if first is None and second is None and not self._rekeying:
@@ -230,6 +233,8 @@ class TaskQueue:
         if self._permit_count:
             self._permit_count -= count
             self.grid.take(count)
+            if not self._permit_count:
+                self._next_permit_at = self.timeline.to_loop(self.grid.next_number_time())
         if calendar is self.spread and count:
             self.plan.started(
                 due=-math.inf if self.early else due,
@@ -246,34 +251,28 @@ class TaskQueue:
             may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
         """
         wake = math.inf
-        sweep = self.expiry.next_sweep() if self.expiry else None
+        sweep = self.expiry.next_sweep() if self.expiry.is_used else None
         if sweep is not None:
             wake = self.timeline.start_of(sweep)
         if self.wall.is_pending:
             wake = min(wake, self.interval_end)
         if not may_start or self.grid.rate.is_zero:
             return wake
-        return min(
-            wake,
-            self.on_time.next_start(),
-            self.spread.next_start(),
-            self.on_time.lead_time(),
-            self.spread.lead_time(),
-            self._next_instant(now),
-        )
+        self._opening_at = min(self.on_time.opening_time(), self.spread.opening_time())
+        return min(wake, self._opening_at, self._next_instant(now))
 
     def sweep_number(self, now: float) -> int | None:
         """Return the interval before which deadlines have passed, if the index of deadlines must be read."""
-        if not self.expiry:
-            return None
         sweep = self.expiry.next_sweep()
         number = self.timeline.number_at(now)
         return number if sweep is not None and sweep <= number else None
 
     def rest(self) -> None:
         """Free what an idle queue need not hold."""
-        self.on_time.rest()
-        self.spread.rest()
+        if not self.on_time.opened_count:
+            self.on_time.rest()
+        if not self.spread.opened_count:
+            self.spread.rest()
 
     # Settings.
 
@@ -400,8 +399,6 @@ class TaskQueue:
 
     def _count_permits(self, now: float) -> int:
         """Count the permits that may be taken now; if there is none, note when the next comes up."""
-        if now < self._next_permit_at:
-            return 0
         now_ns = self.timeline.to_ns(now)
         self._permit_count = self.grid.usable(now_ns)
         if self._permit_count:

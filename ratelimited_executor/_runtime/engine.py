@@ -230,8 +230,9 @@ class Engine:
         start_count = 0
         while True:
             is_done = queue.pull(now)
-            self._expire(now)
-            while self.may_start():
+            if queue.expiry.is_used:
+                self._expire(now)
+            while self.max_concurrency is None or self.may_start():
                 calendar = queue.choose(now)
                 if calendar is None:
                     break

@@ -106,9 +106,12 @@ class Runner:
         """Run each engine whose time has come once; what they ask of each other meanwhile is for the next turn."""
         stop = now + _SLICE_SECONDS
         due: list[Engine] = []
-        while self._next() <= now:
-            due.append(heapq.heappop(self._heap)[2])
-            due[-1].armed = -math.inf  # what it arms until it has run is in the answer that it returns
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            when, _, engine = heapq.heappop(heap)
+            if engine.armed == when:
+                due.append(engine)
+                engine.armed = -math.inf  # what it arms until it has run is in the answer that it returns
         run_count = 0
         try:
             for engine in due:
