@@ -11,6 +11,7 @@ import gc
 import random
 import time
 from array import array
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
@@ -46,8 +47,8 @@ def run(options: Options) -> list[Table]:
         sides = [side for side in _MEASURES if not side.startswith("loop.") or count <= THEIR_COUNT_MAX]
         rounds = options.in_turns(
             {
-                side: lambda side=side, count=count: fresh(
-                    "bench.growth:measure", side=side, count=count, calls_min=0 if options.quick else CALLS_MIN
+                side: partial(
+                    fresh, "bench.growth:measure", side=side, count=count, calls_min=0 if options.quick else CALLS_MIN
                 )
                 for side in sides
             },

@@ -243,7 +243,7 @@ class Options:
         warm_up = int(not self.quick) if warm_up is None else warm_up
         results: dict[str, list[_T]] = {name: [] for name in sides}
         for turn in range(warm_up + rounds):
-            for name in list(sides) if turn % 2 == 0 else list(reversed(sides)):  # type: ignore[call-overload]  # a dict
+            for name in list(sides)[:: 1 if turn % 2 == 0 else -1]:
                 number = "warm-up" if turn < warm_up else f"round {turn - warm_up + 1} of {rounds}"
                 self.note(f"{label}: {name}, {number}")
                 result = sides[name]()

@@ -13,6 +13,7 @@ import gc
 import random
 import time
 import tracemalloc
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
@@ -58,7 +59,7 @@ def run(options: Options) -> list[Table]:
     count = options.size(1_000_000, 2_000)
     rounds = options.in_turns(
         {
-            f"{side}|{how}": lambda side=side, how=how: fresh("bench.memory:measure", side=side, how=how, count=count)
+            f"{side}|{how}": partial(fresh, "bench.memory:measure", side=side, how=how, count=count)
             for side in (list(_SIDES)[::4] if options.quick else _SIDES)  # a process for each costs seconds
             for how in ("traced", "resident")
         },

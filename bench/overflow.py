@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import random
 import time
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +67,7 @@ def _table(options: Options, title: str, function: str, lengths: tuple[int, ...]
         costs: dict[int, list[float]] = {}
         for length in lengths:
             rounds = options.in_turns(
-                {
-                    form: lambda form=form, length=length: fresh(
-                        function, form=form, length=length, starts_min=starts_min
-                    )
-                },
+                {form: partial(fresh, function, form=form, length=length, starts_min=starts_min)},
                 rounds=options.rounds(ROUNDS),
                 warm_up=0,
                 label=f"{title}, {length:,}",

@@ -44,5 +44,5 @@ def names() -> list[str]:
 
 def load(name: str) -> Section:
     """Import a section."""
-    module: Section = importlib.import_module(MODULES[name])  # type: ignore[assignment]  # a module is its own protocol
+    module: Section = importlib.import_module(MODULES[name])
     return module

@@ -13,7 +13,8 @@ import asyncio
 import gc
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
 from bench.resident import resident_bytes
@@ -41,7 +42,7 @@ _TARGETS = {
 def run(options: Options) -> list[Table]:
     """Run both, each for three kinds of readings."""
     table = Table("What stays behind a task", ["traced", "resident", "objects", "CPU a task"])
-    for case, function, sizes in (
+    cases: list[tuple[str, str, dict[str, Any]]] = [
         (
             f"{MINUTES} virtual minutes, {PER_SECOND} tasks a second",
             "bench.soak:virtual_minutes",
@@ -52,9 +53,10 @@ def run(options: Options) -> list[Table]:
             "bench.soak:cycles",
             {"count": options.size(CYCLES, 20_000), "steps": STEPS},
         ),
-    ):
+    ]
+    for case, function, sizes in cases:
         rounds = options.in_turns(
-            {how: lambda how=how: fresh(function, how=how, **sizes) for how in _TARGETS},  # noqa: B023  # called at once
+            {how: partial(fresh, function, how=how, **sizes) for how in _TARGETS},
             rounds=options.rounds(1),
             warm_up=0,
             label=case,

@@ -84,10 +84,12 @@ def _measure(options: Options, runner: asyncio.Runner, rate: int, *, is_loaded: 
         "call_at": lambda: runner.run(call_at(count, rate, is_loaded=is_loaded)),
     }
     for name, settings in sides().items():
-        turns[name] = lambda settings=settings: runner.run(
-            executor(count, rate, is_loaded=is_loaded, settings=settings)
-        )
+        turns[name] = partial(_ours, runner, count, rate, is_loaded=is_loaded, settings=settings)
     return options.in_turns(turns, rounds=options.rounds(ROUNDS), label=f"{rate:,}/s{', loaded' * is_loaded}")
+
+
+def _ours(runner: asyncio.Runner, count: int, rate: int, *, is_loaded: bool, settings: dict[str, Any]) -> Starts:
+    return runner.run(executor(count, rate, is_loaded=is_loaded, settings=settings))
 
 
 def _add(table: Table, case: str, rate: int, rounds: Mapping[str, list[Starts]], *, is_loaded: bool) -> None:

@@ -37,7 +37,7 @@ class AbsoluteTimer:
         self._fd = -1
         if not is_available():
             self._set = None
-        elif hasattr(os, "timerfd_create"):
+        elif sys.version_info >= (3, 13):
             self._fd = os.timerfd_create(time.CLOCK_MONOTONIC, flags=os.TFD_CLOEXEC)
             self._set = self._set_by_os
         else:
@@ -64,8 +64,10 @@ class AbsoluteTimer:
             os.close(self._fd)
             self._fd = -1
 
-    def _set_by_os(self, instant_ns: int) -> None:
-        os.timerfd_settime_ns(self._fd, flags=os.TFD_TIMER_ABSTIME, initial=instant_ns)
+    if sys.version_info >= (3, 13):
+
+        def _set_by_os(self, instant_ns: int) -> None:
+            os.timerfd_settime_ns(self._fd, flags=os.TFD_TIMER_ABSTIME, initial=instant_ns)
 
     def _set_by_ctypes(self, instant_ns: int) -> None:
         self._setting.first.seconds, self._setting.first.nanoseconds = divmod(instant_ns, _NS)

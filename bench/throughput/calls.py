@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,8 @@ def table(options: Options, runner: asyncio.Runner) -> Table:
             name,
             options,
             runner,
-            theirs=lambda delays=delays, case=case: _theirs(delays, case),
-            ours=lambda delays=delays, case=case: _ours(delays, case),
+            theirs=partial(_theirs, delays, case),
+            ours=partial(_ours, delays, case),
             count=count,
             target=case.target,
         )
@@ -111,11 +112,12 @@ async def _verify(delays: Sequence[float]) -> tuple[int, int]:
     """Return how many calls started before their due time, and how many before one that was due earlier."""
     loop_time = asyncio.get_running_loop().time
     started: list[tuple[int, float]] = []
+
+    def start(index: int) -> None:
+        started.append((index, loop_time()))
+
     async with RateLimitedExecutor("bench") as executor:
-        handles = [
-            executor.call_later(delay, lambda index=index: started.append((index, loop_time())))
-            for index, delay in enumerate(delays)
-        ]
+        handles = [executor.call_later(delay, start, index) for index, delay in enumerate(delays)]
         dues = [handle.when() for handle in handles]
     early = sum(at < dues[index] for index, at in started)
     return early, sum(dues[first] > dues[second] for (first, _), (second, _) in pairwise(started))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.throughput.rounds import Measured, compare, new_table, random_delays
@@ -32,7 +33,7 @@ def table(options: Options, runner: asyncio.Runner) -> Table:
             options,
             runner,
             theirs=lambda: _theirs(delays),
-            ours=lambda side=side: side(delays),
+            ours=partial(side, delays),
             count=count,
             target=2.2 if side is _ours else None,
         )
