@@ -95,7 +95,7 @@ def _chart(cells: Mapping[str, Mapping[int, Mapping[str, list[float]]]], key: st
 
 _PER_SECOND = 1_000_000
 _FIRST_SECONDS = 1.1  # until the first is due: in an interval that does not run yet, as with many
-_FILL_SECONDS = 6e-6  # to schedule a task, at most: the first of them is due when all of them are there
+_FILL_SECONDS = 3e-6  # to schedule a task, at most: the first of them is due when all of them are there
 
 
 def measure(*, side: str, count: int, calls_min: int) -> dict[str, float]:
