@@ -20,7 +20,7 @@ from ratelimited_executor._core.buckets import RECORD, Bucket
 from ratelimited_executor._core.due_order import RUN_COUNT, DueOrder
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.ready import ReadyQueues
-from ratelimited_executor._core.timeline import FAR_SECONDS, NS
+from ratelimited_executor._core.timeline import NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -146,7 +146,9 @@ class DueOrder:
         for first in range(0, len(todo), _PLACE_COUNT):
             least = self._slot + 1
             part = todo[first : first + _PLACE_COUNT]
-            part_dues = dues[part[0] : part[-1] + 1] if type(part) is range and part.step == 1 else map(dues.__getitem__, part)
+            part_dues = (
+                dues[part[0] : part[-1] + 1] if type(part) is range and part.step == 1 else map(dues.__getitem__, part)
+            )
             for position, due in zip(part, part_dues, strict=True):
                 slot = int((due - start) * scale)  # as _slot_of has it, without the call
                 slots[slot if least <= slot < SLOT_COUNT else least if slot < least else -1].append(position)

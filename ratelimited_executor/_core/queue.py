@@ -198,17 +198,16 @@ class TaskQueue:
             return None
         first = self.on_time.ready.head()
         second = self.spread.ready.head()
-        if first is None and second is None and not self._rekeying:
+        if first is None and second is None:
             return None
-        if self.is_unlimited:
-            if first is not None:
-                return self.on_time
-            return self.spread if second is not None and self._is_spread_instant(now) else None
-        if (not self._permit_count or now > self._usable_until) and not self._count_permits(now):
-            return None
+        if not self.is_unlimited:
+            if (not self._permit_count or now > self._usable_until) and not self._count_permits(now):
+                return None
+            if first is not None and second is not None:
+                return self.spread if second < first else self.on_time
         if first is not None:
-            return self.spread if second is not None and second < first else self.on_time
-        return self.spread if second is not None and (self._dense or self._is_spread_instant(now)) else None
+            return self.on_time
+        return self.spread if self._dense or self._is_spread_instant(now) else None
 
     def burst_count(self, calendar: Calendar) -> int:
         """Return how many tasks of the run that was chosen from ``calendar`` start now, one after the other.

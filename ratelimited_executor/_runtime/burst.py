@@ -67,7 +67,8 @@ class Burst:
         bucket: Bucket = run.source  # type: ignore[assignment]  # the caller has looked
         calls, args, contexts = bucket.calls, bucket.args, bucket.contexts
         monotonic = engine.monotonic
-        context = scratch = engine.scratch
+        scratch = engine.scratch
+        context: Any = scratch
         call_in_context = scratch.run
         try:
             for position in self._begin(calendar, run, count_max):
@@ -132,10 +133,9 @@ class Burst:
                     if (result is not None and hasattr(type(result), "__await__")) or scratch:
                         self._returned((handle, base + position), call, result, context)
                 if engine.scratch is not scratch:
-                    if context is scratch:
-                        context = engine.scratch
-                        call_in_context = context.run
                     scratch = engine.scratch
+                    context = scratch if handle.context is None else context
+                    call_in_context = context.run
                 after = monotonic()
                 if after - now > LONG_HOLD_SECONDS:
                     engine.note_hold(call, after - now)

@@ -237,7 +237,9 @@ class Engine:
                 if calendar is None:
                     break
                 run = calendar.ready.pop()
-                count_max = queue.burst_count(calendar) if self.max_concurrency is None and run.source is not None else 1
+                count_max = (
+                    queue.burst_count(calendar) if self.max_concurrency is None and run.source is not None else 1
+                )
                 if count_max > 1:
                     started_before = self.started_count
                     now = self._start_burst(calendar, run, now, stop, count_max)
@@ -599,6 +601,7 @@ class Engine:
     # Helpers.
 
     def note_hold(self, call: Any, seconds: float) -> None:
+        """Warn of a task that held the event loop."""
         message = "%s: %s held the event loop for %.0f ms (or the process did not get the CPU)"
         self.runner.warnings.warn("hold", message, self.name, name_of(call), seconds * 1e3)
 

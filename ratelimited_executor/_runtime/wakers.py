@@ -10,12 +10,13 @@ Loops that keep a time of their own (a virtual one, say) are woken by their own 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -89,10 +90,10 @@ class TimerDescriptor:
 
     Raises:
         OSError: if the process may open no more.
-        NotImplementedError: if the loop watches none.
+        NotImplementedError: if the system has none, or the loop watches none.
     """
 
-    __slots__ = ("_callback", "_context", "_fd", "_handle", "_is_readable", "_loop", "_set_at")
+    __slots__ = ("_callback", "_context", "_fd", "_handle", "_is_readable", "_loop", "_set_at", "_system")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> None:
         self._loop = loop
@@ -102,7 +103,10 @@ class TimerDescriptor:
         self._is_readable = False
         self._set_at = math.inf  # what the descriptor is set to
         self._fd = -1
-        self._fd = _create()
+        if _system is None:
+            raise NotImplementedError("timer descriptors are there on Linux only")
+        self._system = _system
+        self._fd = _system.create()
         context.run(loop.add_reader, self._fd, self._on_readable)
 
     def set(self, when: float, now: float) -> None:
@@ -117,7 +121,7 @@ class TimerDescriptor:
             self._is_readable = False
             self._set_at = when
             # Rounded up, so that it is never early; 0 would disarm it, and so it does for never.
-            _set(self._fd, math.ceil(when * _NS) or 1 if when < _DESCRIPTOR_SECONDS_MAX else 0)
+            self._system.set(self._fd, math.ceil(when * _NS) or 1 if when < _DESCRIPTOR_SECONDS_MAX else 0)
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -139,11 +143,9 @@ class TimerDescriptor:
 
 def waker_for(loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> Waker:
     """Return the most precise waker that the loop and the system have."""
-    if _create is not None and getattr(loop, "clock", None) is None:
-        try:
+    if getattr(loop, "clock", None) is None:
+        with contextlib.suppress(OSError, NotImplementedError):
             return TimerDescriptor(loop, callback, context)
-        except (OSError, NotImplementedError):
-            pass
     return LoopTimer(loop, callback, context)
 
 
@@ -159,50 +161,60 @@ class _TimerSpec(ctypes.Structure):
     _fields_ = (("interval", _TimeSpec), ("value", _TimeSpec))
 
 
-def _standard_library() -> tuple[Callable[[], int], Callable[[int, int], object]]:
-    """Return how to make and set a descriptor with CPython 3.13 and later."""
-    create, set_ns = os.timerfd_create, os.timerfd_settime_ns
-    flags, absolute = os.TFD_NONBLOCK | os.TFD_CLOEXEC, os.TFD_TIMER_ABSTIME
-
-    def set_at(fd: int, time_ns: int) -> None:
-        set_ns(fd, flags=absolute, initial=time_ns)
-
-    return lambda: create(time.CLOCK_MONOTONIC, flags=flags), set_at
-
-
-def _system_library() -> tuple[Callable[[], int], Callable[[int, int], object]]:
-    """Return how to make and set a descriptor through the C library; for CPython before 3.13.
+class _SystemLibrary:
+    """Timer descriptors through the C library, for CPython before 3.13.
 
     Raises:
         OSError: if there is no C library to be found.
         AttributeError: if it knows nothing of such descriptors.
     """
-    library = ctypes.CDLL(None, use_errno=True)
-    timerfd_create, timerfd_settime = library.timerfd_create, library.timerfd_settime
-    timerfd_create.argtypes = (ctypes.c_int, ctypes.c_int)
-    timerfd_settime.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    spec = _TimerSpec()
-    value, address, absolute = spec.value, ctypes.addressof(spec), 1
 
-    def create() -> int:
-        fd: int = timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        self._create, self._set = library.timerfd_create, library.timerfd_settime
+        self._create.argtypes = (ctypes.c_int, ctypes.c_int)
+        self._set.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        self._spec = _TimerSpec()
+        self._value = self._spec.value
+        self._address = ctypes.addressof(self._spec)
+
+    def create(self) -> int:
+        """Make a descriptor."""
+        fd: int = self._create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return fd
 
-    def set_at(fd: int, time_ns: int) -> None:
-        value.seconds, value.nanoseconds = divmod(time_ns, _NS)
-        if timerfd_settime(fd, absolute, address, None) < 0:
+    def set(self, fd: int, time_ns: int) -> None:
+        """Set a descriptor to a time of the monotonic clock; 0 disarms it."""
+        self._value.seconds, self._value.nanoseconds = divmod(time_ns, _NS)
+        if self._set(fd, 1, self._address, None) < 0:  # 1: TFD_TIMER_ABSTIME
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
-    create.spec = spec  # type: ignore[attr-defined]  # its address must stay good
-    return create, set_at
+
+class _StandardLibrary:
+    """Timer descriptors with CPython 3.13 and later."""
+
+    def __init__(self) -> None:
+        system: Any = os  # type checkers for 3.11 do not know it all
+        self._create, self._set = system.timerfd_create, system.timerfd_settime_ns
+        self._flags, self._absolute = system.TFD_NONBLOCK | system.TFD_CLOEXEC, system.TFD_TIMER_ABSTIME
+
+    def create(self) -> int:
+        """Make a descriptor."""
+        fd: int = self._create(time.CLOCK_MONOTONIC, flags=self._flags)
+        return fd
+
+    def set(self, fd: int, time_ns: int) -> None:
+        """Set a descriptor to a time of the monotonic clock; 0 disarms it."""
+        self._set(fd, flags=self._absolute, initial=time_ns)
 
 
-_create: Callable[[], int] | None = None
-_set: Callable[[int, int], object]
-if sys.platform == "linux":
-    try:
-        _create, _set = _standard_library() if sys.version_info >= (3, 13) else _system_library()
-    except (OSError, AttributeError):
-        _create = None
+def _find_system() -> _SystemLibrary | _StandardLibrary | None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            return _StandardLibrary() if sys.version_info >= (3, 13) else _SystemLibrary()
+    return None
+
+
+_system: Final = _find_system()

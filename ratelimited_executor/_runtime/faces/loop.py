@@ -6,7 +6,6 @@ in a bucket's columns: the handle that is returned names that place, and may be 
 
 from __future__ import annotations
 
-import asyncio
 from contextvars import copy_context
 from threading import get_ident as _thread_id
 from typing import TYPE_CHECKING, Any, TypeVarTuple
@@ -18,6 +17,7 @@ from ratelimited_executor._runtime.faces.tasks import check_context
 from ratelimited_executor._runtime.handles import CallHandle
 
 if TYPE_CHECKING:
+    import asyncio
     import contextvars
     from collections.abc import Callable
 
