@@ -15,7 +15,6 @@ import ctypes
 import math
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LoopTimer", "TimerDescriptor", "Waker", "waker_for"]
 
 _NS: Final = 1_000_000_000
+_CLOCK_MONOTONIC: Final = 1  # what Linux calls the clock that time.monotonic() reads
 _LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # no event loop was made for timers further ahead
 _DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the kernel counts nanoseconds in 63 bits
 
@@ -180,7 +180,7 @@ class _SystemLibrary:
 
     def create(self) -> int:
         """Make a descriptor."""
-        fd: int = self._create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        fd: int = self._create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return fd
@@ -202,7 +202,7 @@ class _StandardLibrary:
 
     def create(self) -> int:
         """Make a descriptor."""
-        fd: int = self._create(time.CLOCK_MONOTONIC, flags=self._flags)
+        fd: int = self._create(_CLOCK_MONOTONIC, flags=self._flags)
         return fd
 
     def set(self, fd: int, time_ns: int) -> None:
