@@ -13,6 +13,7 @@ import asyncio
 import gc
 import time
 import tracemalloc
+from array import array
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,9 +95,10 @@ def _slope(tasks: list[float], readings: list[float]) -> float:
 class _Readings:
     """What is held after so many tasks."""
 
-    def __init__(self, how: str) -> None:
-        self.tasks: list[int] = []
-        self.values: list[int] = []
+    def __init__(self, how: str, steps: int) -> None:
+        # Places for all readings beforehand, so that they do not measure themselves.
+        self._tasks, self._values = array("q", bytes(8 * 2 * steps)), array("q", bytes(8 * 2 * steps))
+        self._count = 0
         self._read: Callable[[], int] = {
             _TRACED: lambda: tracemalloc.get_traced_memory()[0],
             _RESIDENT: resident_bytes,
@@ -111,19 +113,24 @@ class _Readings:
         """Read, and leave the time that it takes out of account."""
         self._spent += time.process_time() - self._before
         gc.collect()
-        self.tasks.append(tasks)
-        self.values.append(0)  # so that the list has grown before the reading
-        self.values[-1] = self._read()
+        self._tasks[self._count] = tasks
+        self._values[self._count] = self._read()
+        self._count += 1
         self._before = time.process_time()
 
     def results(self, *, expected: int, ran: int) -> dict[str, object]:
         """Return everything as JSON has it."""
-        return {"tasks": self.tasks, "readings": self.values, "cpu": [self._spent], "lost": abs(expected - ran)}
+        return {
+            "tasks": self._tasks[: self._count].tolist(),
+            "readings": self._values[: self._count].tolist(),
+            "cpu": [self._spent],
+            "lost": abs(expected - ran),
+        }
 
 
 def virtual_minutes(*, how: str, seconds: int, steps: int) -> dict[str, object]:
     """Schedule 100 tasks in each virtual second, through all faces in turn."""
-    return run_virtual(_virtual_seconds(_Readings(how), seconds, steps))
+    return run_virtual(_virtual_seconds(_Readings(how, steps), seconds, steps))
 
 
 async def _virtual_seconds(readings: _Readings, seconds: int, steps: int) -> dict[str, object]:
@@ -156,7 +163,7 @@ async def _virtual_seconds(readings: _Readings, seconds: int, steps: int) -> dic
 
 def cycles(*, how: str, count: int, steps: int) -> dict[str, object]:
     """Schedule and run, batch after batch, on the real loop."""
-    return asyncio.run(_cycles(_Readings(how), count, steps))
+    return asyncio.run(_cycles(_Readings(how, steps), count, steps))
 
 
 async def _cycles(readings: _Readings, count: int, steps: int) -> dict[str, object]:
