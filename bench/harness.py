@@ -246,10 +246,8 @@ class Options:
             for name in list(sides)[:: 1 if turn % 2 == 0 else -1]:
                 number = "warm-up" if turn < warm_up else f"round {turn - warm_up + 1} of {rounds}"
                 self.note(f"{label}: {name}, {number}")
-                result = sides[name]()
-                if turn >= warm_up:
-                    results[name].append(result)
-        return results
+                results[name].append(sides[name]())
+        return {name: measured[warm_up:] for name, measured in results.items()}
 
     @contextlib.contextmanager
     def runner(self, *, uvloop: bool | None = None) -> Iterator[asyncio.Runner]:
@@ -283,15 +281,12 @@ def has_module(name: str) -> bool:
 
 
 def fresh(function: str, /, *, python: Sequence[str] = (sys.executable,), **arguments: Any) -> Any:
-    """Call a function in a fresh process and return what it returned.
+    """Call a function in a fresh process and return what it returned; RuntimeError with its standard error if it failed.
 
     Args:
         function: "module:name", such as "bench.memory:measure".
         python: the interpreter, with options.
         arguments: keyword arguments of the function, as JSON has them.
-
-    Raises:
-        RuntimeError: with the process's standard error, if it failed or printed no result.
     """
     command = [*python, "-m", "bench.fresh", function, json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
