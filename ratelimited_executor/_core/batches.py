@@ -1,7 +1,8 @@
-"""Many tasks of one function as one source, whose due times are computed rather than stored.
+"""Many tasks of one function as one source, whose due times rise and are mostly computed rather than stored.
 
 A batch due at one instant, or evenly over a span, needs two numbers for its due times, whatever its length. A batch with
-a delay for each item keeps them in an array, and its indexes dealt out to the intervals.
+a delay for each item is put in due order once, by whoever makes it: one array holds the due times, another says which
+item of the owner each position stands for.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Final
-
-from ratelimited_executor._core.due_order import DueOrder
 
 if TYPE_CHECKING:
     from array import array
@@ -22,14 +21,14 @@ __all__ = ["BatchSource", "RisingOrder"]
 
 
 class BatchSource:
-    """The tasks of one batch, or of a part of it; a task is a position below ``count``, or one of its parcels.
+    """The tasks of one batch, or of a part of it; a task is a position below ``count``.
 
     Args:
         count: how many tasks, >= 0.
         first: loop time at which the first is due.
         gap: seconds from one due time to the next, >= 0.
-        dues: the due time of each position, in any order, in place of ``first`` and ``gap``.
-        parcels: which positions are due in which interval, by its number; only together with ``dues``.
+        dues: the due time of each position, rising, in place of ``first`` and ``gap``.
+        indexes: what the owner calls each position; the position itself by default.
         rank: priority and class of every task, as the ready queues compare them.
         name: what a task of it is called.
         owner: whom the shell tells of outcomes; the core only carries it.
@@ -37,8 +36,8 @@ class BatchSource:
     """
 
     __slots__ = (
-        "_gap", "_started", "_swept_count", "_unswept", "base", "calendar", "count", "deadline_after", "dues", "first",
-        "name", "opened_count", "owner", "parcels", "rank", "revoked", "started_count",
+        "_gap", "_started", "_swept_count", "calendar", "count", "deadline_after", "dues", "first", "indexes", "name",
+        "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
     )  # fmt: skip
 
     has_records: Final = False
@@ -50,28 +49,27 @@ class BatchSource:
         first: float = 0.0,
         gap: float = 0.0,
         dues: array[float] | None = None,
-        parcels: dict[int, Sequence[int]] | None = None,
+        indexes: Sequence[int] | None = None,
         rank: tuple[float, TaskClass],
         name: str,
         owner: Any,
         deadline_after: float = math.inf,
     ) -> None:
         self.count = count
-        self.first = first
+        self.first = first if not dues else dues[0]
         self._gap = gap
         self.dues = dues
+        self.indexes = range(count) if indexes is None else indexes
         self.rank = rank
         self.name = name
         self.owner = owner
         self.deadline_after = deadline_after
         self.calendar: Any = None  # set when it is placed
+        self.parcel: int | None = None  # the number of the interval that takes up the next of its tasks
         self.opened_count = 0  # tasks whose interval has begun, started ones included
         self.started_count = 0  # tasks that have started or expired
         self.revoked = False
-        self.base = 0  # what the owner adds to a position to get its own index
-        self.parcels = parcels
-        self._swept_count = 0  # rising ones: tasks below it have started or expired
-        self._unswept: list[tuple[float, int]] | None = None  # parcels by their latest due time, the first of them last
+        self._swept_count = 0  # tasks below it have started or expired
         self._started: bytearray | None = None  # by position; None while exactly those below started_count have
 
     @property
@@ -97,7 +95,7 @@ class BatchSource:
 
     def started_flags(self, position: int) -> bytearray | None:
         """Return where to note, by position, what starts from ``position`` on; None if that is in order, and needs no note."""
-        if self._started is None and (self.dues is not None or position != self.started_count):
+        if self._started is None and position != self.started_count:
             self._make_flags()
         return self._started
 
@@ -107,34 +105,20 @@ class BatchSource:
 
     def waiting_positions(self) -> Iterator[int]:
         """Walk the positions of the tasks that wait."""
-        for positions in (range(self.count),) if self.parcels is None else self.parcels.values():
-            for position in positions:
-                if not self.has_started(position):
-                    yield position
+        return (position for position in range(self.count) if not self.has_started(position))
 
     def next_deadline(self) -> float:
-        """Return the loop time by which more deadlines have passed: one, or those of a parcel; infinity if none is left."""
-        if self.parcels is None:
-            if self._started is None:
-                self._swept_count = max(self._swept_count, self.started_count)
-            return self.due_of(self._swept_count) + self.deadline_after if self._swept_count < self.count else math.inf
-        assert self.dues is not None
-        if self._unswept is None:
-            latest = ((max(map(self.dues.__getitem__, parcel)), number) for number, parcel in self.parcels.items())
-            self._unswept = sorted(latest, reverse=True)
-        return self._unswept[-1][0] + self.deadline_after if self._unswept else math.inf
+        """Return the loop time by which another deadline has passed; infinity if none is left."""
+        if self._started is None:
+            self._swept_count = max(self._swept_count, self.started_count)
+        return self.due_of(self._swept_count) + self.deadline_after if self._swept_count < self.count else math.inf
 
     def overdue(self, now: float) -> Iterator[int]:
         """Walk the positions of waiting tasks whose deadline has passed; each is to be started before the next."""
         while self.next_deadline() < now:
-            if self.parcels is None:
-                self._swept_count += 1
-                if not self.has_started(self._swept_count - 1):
-                    yield self._swept_count - 1
-            else:
-                assert self._unswept is not None
-                yield from (p for p in self.parcels[self._unswept[-1][1]] if not self.has_started(p))
-                self._unswept.pop()
+            self._swept_count += 1
+            if not self.has_started(self._swept_count - 1):
+                yield self._swept_count - 1
 
     def due_of(self, position: int) -> float:
         """Return the loop time at which a task is due."""
@@ -142,24 +126,27 @@ class BatchSource:
 
     def name_of(self, position: int) -> str:
         """Return what a task is called."""
-        return f"{self.name}[{position}]"
-
-    def order(self, positions: Sequence[int], start: float, end: float) -> DueOrder:
-        """Put some of the tasks of an interval in due order; only for due times in an array."""
-        assert self.dues is not None
-        return DueOrder(self.dues, start, end, positions)
-
-    def _make_flags(self) -> None:
-        self._started = bytearray(self.count if self.dues is None else len(self.dues))
-        self._started[: self.started_count] = b"\1" * self.started_count
+        return f"{self.name}[{self.indexes[position]}]"
 
     def count_before(self, end: float) -> int:
-        """Count the tasks due before ``end``; only for rising due times."""
+        """Count the tasks due before ``end``."""
+        if self.dues is not None:
+            return bisect_left(self.dues, end)
         return bisect_left(range(self.count), end, key=self.due_of)
+
+    def count_until(self, now: float, start: int, stop: int) -> int:
+        """Count the tasks due at or before ``now``, of which there are from ``start`` to ``stop``."""
+        if self.dues is not None:
+            return bisect_right(self.dues, now, start, stop)
+        return bisect_right(range(stop), now, lo=start, key=self.due_of)
+
+    def _make_flags(self) -> None:
+        self._started = bytearray(self.count)
+        self._started[: self.started_count] = b"\1" * self.started_count
 
 
 class RisingOrder:
-    """Indexes of a batch whose due times rise: what :class:`~.due_order.DueOrder` is for a bucket, without any work."""
+    """Positions of a batch: what :class:`~.due_order.DueOrder` is for a bucket, without any work."""
 
     __slots__ = ("_next", "_source", "_stop")
 
@@ -180,5 +167,5 @@ class RisingOrder:
         """Remove and return the indexes due at or before ``now``, ``limit`` of them at most."""
         start = self._next
         stop = min(start + limit, self._stop)
-        self._next = bisect_right(range(stop), now, lo=start, key=self._source.due_of)
+        self._next = self._source.count_until(now, start, stop)
         return range(start, self._next)

@@ -76,7 +76,7 @@ class Calendar:
         self._timeline = timeline
         self._chores = chores
         self.future: dict[int, Bucket] = {}
-        self._parcels: dict[int, dict[BatchSource, Sequence[int] | None]] = {}
+        self._parcels: dict[int, dict[BatchSource, None]] = {}  # batches by when the next of their tasks is taken up
         self._numbers: list[int] = []  # a heap of the keys of both
         self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
         self._groups: deque[list[_Stream]] = deque()  # open intervals that are not read to the end, oldest first
@@ -156,28 +156,15 @@ class Calendar:
         self.opened_count += 1
         self.ready.push_record(record)
 
-    def add_rising(self, source: BatchSource) -> None:
-        """Place a batch whose due times rise."""
+    def add_batch(self, source: BatchSource) -> None:
+        """Place a batch, or a part of one."""
         source.calendar = self
         self._batches[source] = None
         number = self._timeline.number_at(source.first)
         if number <= self.number:
-            self._open_rising(source, self.number, self._running_group())
+            self._open_batch(source, self.number, self._running_group())
         else:
-            self._add_parcel(number, source, None)
-
-    def add_scattered(self, source: BatchSource) -> None:
-        """Place a batch whose positions were dealt out to the intervals of their due times."""
-        assert source.parcels is not None
-        source.calendar = self
-        self._batches[source] = None
-        start = self._timeline.start_of(self.number)
-        for number, positions in source.parcels.items():
-            if number <= self.number:
-                order = source.order(positions, start, self.end)
-                self._open_batch(source, order, len(positions), self._running_group())
-            else:
-                self._add_parcel(number, source, positions)
+            self._add_parcel(number, source)
 
     # Going on.
 
@@ -280,11 +267,8 @@ class Calendar:
         later = sum(self.future[n].live for n in range(self.number + 1, number + 1) if n in self.future)
         batches = sum(
             source.count_before(self._timeline.start_of(number + 1)) - source.opened_count
-            if indexes is None
-            else len(indexes)
             for n in range(self.number + 1, number + 1)
-            for source, indexes in self._parcels.get(n, {}).items()
-            if not source.revoked
+            for source in self._parcels.get(n, ())
         )
         return self.opened_count + later + batches
 
@@ -314,8 +298,8 @@ class Calendar:
         self.opened_count -= _opened_live(source)
         source.revoked = True
         self._batches.pop(source, None)
-        for number in source.parcels or ():
-            self._parcels.get(number, {}).pop(source, None)
+        if source.parcel is not None:
+            self._parcels.get(source.parcel, {}).pop(source, None)
         return count
 
     def finish(self, source: BatchSource) -> None:
@@ -383,34 +367,28 @@ class Calendar:
             group.append(_Stream(bucket, order))
             if number == self.number:
                 self._current = group[0]
-        for source, indexes in self._parcels.pop(number, {}).items():
-            if source.revoked:
-                continue
-            if indexes is None:
-                self._open_rising(source, number, group)
-            else:
-                self._open_batch(source, source.order(indexes, start, end), len(indexes), group)
+        for source in self._parcels.pop(number, ()):
+            self._open_batch(source, number, group)
 
-    def _open_rising(self, source: BatchSource, number: int, group: list[_Stream]) -> None:
+    def _open_batch(self, source: BatchSource, number: int, group: list[_Stream]) -> None:
         """Take up the tasks of a batch that are due in an interval, and keep a place for the next of the others."""
+        source.parcel = None
         start, stop = source.opened_count, source.count_before(self._timeline.start_of(number + 1))
         if stop > start:
-            self._open_batch(source, RisingOrder(source, start, stop), stop - start, group)
+            group.append(_Stream(source, RisingOrder(source, start, stop)))
+            source.opened_count = stop
+            self.opened_count += stop - start
         if stop < source.count:
-            self._add_parcel(max(self._timeline.number_at(source.due_of(stop)), number + 1), source, None)
+            self._add_parcel(max(self._timeline.number_at(source.due_of(stop)), number + 1), source)
 
-    def _open_batch(self, source: BatchSource, order: _Order, count: int, group: list[_Stream]) -> None:
-        group.append(_Stream(source, order))
-        source.opened_count += count
-        self.opened_count += count
-
-    def _add_parcel(self, number: int, source: BatchSource, indexes: Sequence[int] | None) -> None:
+    def _add_parcel(self, number: int, source: BatchSource) -> None:
         parcels = self._parcels.get(number)
         if parcels is None:
             parcels = self._parcels[number] = {}
             if number not in self.future:
                 heapq.heappush(self._numbers, number)
-        parcels[source] = indexes
+        parcels[source] = None
+        source.parcel = number
 
     def _is_void(self, number: int) -> bool:
         """Whether all that waited for an interval was cancelled."""

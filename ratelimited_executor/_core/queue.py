@@ -131,10 +131,7 @@ class TaskQueue:
     def add_batch(self, source: BatchSource, *, joined: bool) -> None:
         """Place a batch, or a part of one; ``joined`` if it begins in the running interval."""
         calendar = self.on_time if self.pacing is Pacing.ON_TIME or joined else self.spread
-        if source.parcels is None:
-            calendar.add_rising(source)
-        else:
-            calendar.add_scattered(source)
+        calendar.add_batch(source)
         if source.deadline_after < math.inf:
             self.expiry.add_batch(source)
 

@@ -191,7 +191,7 @@ class BatchHandle(Generic[T]):
             cancelled += count
             self._counts[TaskState.CANCELLED] += count - len(waiting)
             for position in waiting:
-                self._note(source.base + position, TaskState.CANCELLED, None)
+                self._note(source.indexes[position], TaskState.CANCELLED, None)
         self._wake()
         return cancelled
 
@@ -217,7 +217,7 @@ class BatchHandle(Generic[T]):
         """Return the arguments of a task that starts, and free them here."""
         items = self._parts[source]
         self._forget(source)
-        return (items[source.base + position],)
+        return (items[source.indexes[position]],)
 
     def _items_of(self, source: BatchSource) -> Items:
         """Return the items of a source by their index in the batch."""

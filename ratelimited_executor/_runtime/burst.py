@@ -108,7 +108,7 @@ class Burst:
         engine = self._engine
         batch: BatchSource = run.source  # type: ignore[assignment]  # the caller has looked
         handle: BatchHandle[Any] = batch.owner
-        call, items, base = handle.call, handle._items_of(batch), batch.base
+        call, items, indexes = handle.call, handle._items_of(batch), batch.indexes
         started = batch.started_flags(run.first)
         monotonic = engine.monotonic
         scratch = engine.scratch
@@ -126,12 +126,12 @@ class Burst:
                     context = handle.context.copy()  # type: ignore[union-attr]  # it is not None, or not shared
                     call_in_context = context.run
                 try:
-                    result = call_in_context(call, items[base + position])
+                    result = call_in_context(call, items[indexes[position]])
                 except BaseException as error:  # noqa: BLE001  # as above; the items are user code, too
-                    self._raised((handle, base + position), error)
+                    self._raised((handle, indexes[position]), error)
                 else:
                     if (result is not None and hasattr(type(result), "__await__")) or scratch:
-                        self._returned((handle, base + position), call, result, context)
+                        self._returned((handle, indexes[position]), call, result, context)
                 if engine.scratch is not scratch:
                     scratch = engine.scratch
                     context = scratch if handle.context is None else context

@@ -45,6 +45,7 @@ __all__ = ["HOLD", "Engine"]
 
 HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
+_CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
 _EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
 # A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
 # slack is kept for that, and the law holds for times that are read there, too.
@@ -255,7 +256,8 @@ class Engine:
                 # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
                 earliest = self.runner.earliest
                 if queue.is_unlimited:
-                    earliest = max(earliest, begin + self.runner.precision_unlimited)
+                    is_crowded = start_count >= _CROWD_COUNT
+                    earliest = max(earliest, begin + self.runner.precision_unlimited(is_crowded=is_crowded))
                 return max(wake, earliest)
             start_count += 1
             now = self.now()
@@ -345,7 +347,7 @@ class Engine:
     def _start_item(self, calendar: Calendar, batch: BatchSource, position: int, now: float) -> bool:
         handle: BatchHandle[Any] = batch.owner
         due = batch.due_of(position)
-        owner = (handle, batch.base + position)
+        owner = (handle, batch.indexes[position])
         batch.start(position)
         if not batch.live:
             calendar.finish(batch)
@@ -520,7 +522,7 @@ class Engine:
                 return
 
     def _end_expired_item(self, batch: BatchSource, position: int) -> None:
-        index = batch.base + position
+        index = batch.indexes[position]
         error = TaskExpiredError(f"{batch.name}[{index}]", expires=batch.deadline_after)
         self.end((batch.owner, index), TaskState.EXPIRED, error)
 

@@ -34,8 +34,8 @@ class ExecutorManager:
         peers: with whom the rates are shared; nobody by default.
         precision: the shortest time between two wake-ups of the event loop by timers, in seconds, 0 to 1. What falls due
             within it starts together: 0 paces every start by itself, to tens of microseconds where the system has timer
-            descriptors (Linux); more costs less CPU. By default half a millisecond, and a whole one for executors without
-            a limit, which have nothing to pace.
+            descriptors (Linux); more costs less CPU. By default half a millisecond; for executors without a
+            limit, which have nothing to pace, one, and four while so much falls due that waking up costs more than it.
 
     Use it as an async context manager; leaving it normally closes every executor as leaving that executor would.
 

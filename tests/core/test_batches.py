@@ -39,7 +39,7 @@ def test_rising_order_reads_each_position_once_and_none_early(count, gap, nows):
 @given(st.integers(1, 30), st.lists(st.integers(0, 29), unique=True, max_size=30), st.booleans())
 def test_waiting_positions_are_those_that_have_not_started(count, started, is_scattered):
     """In any order of starts, with due times in an array or computed."""
-    dues = {"dues": array("d", range(count)), "parcels": {0: range(0, count, 2), 1: range(1, count, 2)}}
+    dues = {"dues": array("d", range(count)), "indexes": range(count - 1, -1, -1)}
     source = make(count, **(dues if is_scattered else {}))
     started = [position for position in started if position < count]
     for position in started:

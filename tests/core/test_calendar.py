@@ -103,16 +103,13 @@ def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
                 model[name] = due
             elif action == "rising":
                 source = BatchSource(4, first=due, gap=0.4, rank=PLAIN_RANK, name=name, owner=None)
-                calendar.add_rising(source)
+                calendar.add_batch(source)
                 for position in range(4):
                     model[f"{name}/{position}"] = source.due_of(position)
             elif action == "scattered":
-                dues = array("d", [now + (value * (position * 7 % 4)) / 2 for position in range(4)])
-                parcels: dict[int, list[int]] = {}
-                for position, at in enumerate(dues):
-                    parcels.setdefault(timeline.number_at(at), []).append(position)
-                source = BatchSource(4, dues=dues, parcels=parcels, rank=PLAIN_RANK, name=name, owner=None)
-                calendar.add_scattered(source)
+                dues = array("d", sorted(now + (value * (position * 7 % 4)) / 2 for position in range(4)))
+                source = BatchSource(4, dues=dues, rank=PLAIN_RANK, name=name, owner=None)
+                calendar.add_batch(source)
                 for position in range(4):
                     model[f"{name}/{position}"] = dues[position]
             elif action == "cancel":
@@ -160,7 +157,7 @@ def test_tasks_of_one_interval_come_in_due_order_whatever_they_lie_in(record_cla
     calendar, timeline = make()
     calendar.add_call(101.5, "call", (), None)
     calendar.add_record(record_class("record", due=101.2))
-    calendar.add_rising(BatchSource(3, first=101.1, gap=0.3, rank=PLAIN_RANK, name="batch", owner=None))
+    calendar.add_batch(BatchSource(3, first=101.1, gap=0.3, rank=PLAIN_RANK, name="batch", owner=None))
     calendar.add_call(101.3, "call2", (), None)
     calendar.open_until(timeline.number_at(101.0))
     assert 101.1 == calendar.next_due()
@@ -180,7 +177,7 @@ def test_revoked_batch_is_gone_from_everywhere():
     """What waits of it is counted once, and nothing of it becomes ready."""
     calendar, timeline = make()
     source = BatchSource(10, first=100.0, gap=0.5, rank=PLAIN_RANK, name="batch", owner=None)
-    calendar.add_rising(source)
+    calendar.add_batch(source)
     calendar.pull(100.0, 10.0)
     assert ["batch/0"] == take_all(calendar)
     assert 9 == calendar.live_count()
@@ -207,7 +204,7 @@ def test_waiting_until_counts_what_an_interval_holds():
     calendar, timeline = make()
     for delay in (0.5, 1.5, 1.6, 2.5, 9.5):
         calendar.add_call(START + delay, "x", (), None)
-    calendar.add_rising(BatchSource(6, first=START + 1.0, gap=1.0, rank=PLAIN_RANK, name="batch", owner=None))
+    calendar.add_batch(BatchSource(6, first=START + 1.0, gap=1.0, rank=PLAIN_RANK, name="batch", owner=None))
     first = timeline.number_at(START)
     assert [1, 4, 6, 7] == [calendar.waiting_until(first + later) for later in range(4)]
 
@@ -218,7 +215,7 @@ def test_clear_returns_everything_and_forgets_it(record_class):
     bucket, place = calendar.add_call(105.0, "call", (), None)
     record = record_class(due=103.0)
     calendar.add_record(record)
-    calendar.add_rising(BatchSource(3, first=104.0, rank=PLAIN_RANK, name="batch", owner=None))
+    calendar.add_batch(BatchSource(3, first=104.0, rank=PLAIN_RANK, name="batch", owner=None))
     assert 5 == len(list(calendar.clear()))
     assert None is record._place
     assert 0 == calendar.live_count() == calendar.cancelled_count
