@@ -88,7 +88,11 @@ class Bucket:
         """Append a record."""
         self.has_records = True
         record._place = self
-        self.add(record._due, record, RECORD)
+        if self.contexts is not None:
+            self.contexts.append(None)
+        self.dues.append(record._due)
+        self.calls.append(record)
+        self.args.append(RECORD)
 
     def cancel(self, place: int) -> bool:
         """Remove the task whose first place is ``place``; False if it has started or gone before."""

@@ -20,7 +20,7 @@ from ratelimited_executor._core.buckets import RECORD, Bucket
 from ratelimited_executor._core.due_order import RUN_COUNT, DueOrder
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.ready import ReadyQueues
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._core.timeline import FAR_SECONDS, NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -145,11 +145,15 @@ class Calendar:
 
     def add_record(self, record: Record) -> None:
         """Put a record where its due time belongs."""
-        if record._due < self.end:
+        due = record._due
+        if due < self.end:
             self.joined().add_record(record)
             self.join()
-        else:
-            self.bucket_of(max(self._timeline.number_at(record._due), self.number + 1)).add_record(record)
+            return
+        bucket = self.future.get(int((due + self.epoch_offset) * self.per_second)) if due < FAR_SECONDS else None
+        if bucket is None:
+            bucket = self.bucket_of(max(self._timeline.number_at(due), self.number + 1))
+        bucket.add_record(record)
 
     def add_ready(self, record: Record) -> None:
         """Make a record ready at once: it was asked for without delay."""

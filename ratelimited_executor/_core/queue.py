@@ -119,7 +119,13 @@ class TaskQueue:
 
     def add_record(self, record: Record) -> None:
         """Place a record by its due time."""
-        self._calendar_for(record, joined=record._due < self.interval_end).add_record(record)
+        is_joined = record._due < self.interval_end
+        if record._options is not None:
+            self._calendar_for(record, joined=is_joined).add_record(record)
+        elif is_joined or self.pacing is Pacing.ON_TIME:
+            self.on_time.add_record(record)
+        else:
+            self.spread.add_record(record)
 
     def add_immediate(self, record: Record) -> None:
         """Make a record ready at once."""
@@ -206,18 +212,20 @@ class TaskQueue:
             return self.on_time
         return self.spread if self._dense or self._is_spread_instant(now) else None
 
-    def burst_count(self, calendar: Calendar) -> int:
+    def burst_count(self, calendar: Calendar, now: float) -> int:
         """Return how many tasks of the run that was chosen from ``calendar`` start now, one after the other.
 
         Args:
             calendar: what :meth:`choose` has just returned.
+            now: loop time.
         """
-        if calendar is self.spread and self.pacing is Pacing.SPREAD and (self.is_unlimited or not self._dense):
-            return 1
-        if self.is_unlimited:
-            return UNLIMITED
-        other = self.spread if calendar is self.on_time else self.on_time
-        return self._permit_count if other.ready.head() is None else 1
+        count = UNLIMITED
+        if not self.is_unlimited:
+            other = self.spread if calendar is self.on_time else self.on_time
+            count = self._permit_count if other.ready.head() is None else 1
+        if calendar is self.spread and self.pacing is Pacing.SPREAD and not self._dense:
+            count = min(count, self.plan.count_until(now, left=calendar.opened_count + self._later_count))
+        return count
 
     @property
     def usable_until(self) -> float:

@@ -115,6 +115,10 @@ class Run:
         before, self._cursor = self._cursor, len(self._positions) - positions.__length_hint__()
         return self._cursor - before
 
+    def last_due(self) -> float:
+        """Return the due time of the task that was taken last."""
+        return self.source.due_of(self._positions[max(self._cursor - 1, 0)])
+
     def walk(self) -> Iterator[tuple[Source, Any]]:
         """Walk the tasks that wait."""
         for position in self._positions[self._cursor :]:

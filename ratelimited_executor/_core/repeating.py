@@ -55,7 +55,11 @@ class LastRun(NamedTuple):
 
 def newest_tick(first: float, period: float, now: float) -> int:
     """Return the number of the newest tick that is due; below 0 before the first."""
-    return math.floor((now - first) / period)
+    number = math.floor((now - first) / period)
+    # The quotient is rounded: the product, by which ticks become due, decides.
+    if first + (number + 1) * period <= now:
+        return number + 1
+    return number - 1 if first + number * period > now else number
 
 
 def next_tick(first: float, period: float, last: int, now: float, missed: MissedTick) -> Tick:

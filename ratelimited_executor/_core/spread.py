@@ -43,6 +43,15 @@ class SpreadPlan:
         self.end = end
         self._late_count = late_count
 
+    def count_until(self, now: float, *, left: int) -> int:
+        """Count the tasks that start at or before ``now``, of which ``left`` are still to start."""
+        gap = (self.end - self.next_at) / max(left, 1)
+        if gap <= 0:
+            return max(left, 1)
+        is_late = now - self.next_at > self._slack  # a delay: one starts, and the plan goes on from there
+        planned = 1 if is_late else int((now - self.next_at) / gap) + 1
+        return max(1, min(left, self._late_count + planned))
+
     def started(self, *, due: float, now: float, left: int, count: int = 1) -> None:
         """Note a start, or some at one instant, and plan the next.
 
@@ -54,8 +63,10 @@ class SpreadPlan:
         """
         late_count = min(count, self._late_count)
         self._late_count -= late_count
-        if late_count == count:
+        count -= late_count
+        if not count:
             return
+        self.next_at += (count - 1) * (self.end - self.next_at) / (left + count)  # the instant of the last of them
         last = max(self.next_at, due)
         if now - last > self._slack:
             last = now

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.calendar import Calendar
-    from ratelimited_executor._core.ready import Run
+    from ratelimited_executor._core.ready import RecordRun, Run
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["LONG_HOLD_SECONDS", "Burst"]
+__all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst"]
+
+HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 
 LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 _COUNT_MAX: Final = 1024  # calls of one burst: also where time stands still, the event loop has its turn
@@ -150,6 +152,60 @@ class Burst:
             handle._wake()
         return now
 
+    def run_records(self, calendar: Calendar, run: RecordRun, now: float, stop: float, count_max: int) -> float:
+        """Start records, ``count_max`` and until loop time ``stop`` at most; return the time afterwards.
+
+        They have a state each, so that each is counted as it starts.
+        """
+        engine = self._engine
+        queue = engine.queue
+        is_paid = not queue.is_unlimited or calendar is not engine.on_time
+        self.is_changed = False
+        for _ in range(min(count_max, _COUNT_MAX)):
+            due = run.head_due()
+            if due is None:
+                break
+            record: Any = run.take()
+            call, args, context = record._call, record._outcome, record._context
+            calendar.opened_count -= 1
+            if record._options is not None or call is HOLD:
+                engine.start_record(calendar, record, now)
+            else:
+                if is_paid:
+                    queue.spend(calendar, due, now)
+                engine.started_count += 1
+                record._state = TaskState.RUNNING
+                record._context = now
+                record._outcome = None
+                self._call_record(record, call, args, context)
+            del record  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
+            after = engine.monotonic()
+            if after - now > LONG_HOLD_SECONDS:
+                engine.note_hold(call, after - now)
+            now = after
+            if now >= stop or self.is_changed:
+                break
+        return now
+
+    def _call_record(self, record: Any, call: Any, args: Any, context: Any) -> None:
+        engine = self._engine
+        scratch = engine.scratch
+        context = scratch if context is None else context.copy()
+        self.is_inside = True
+        try:
+            result = context.run(call, *args)
+        except BaseException as error:  # noqa: BLE001  # as above
+            self.is_inside = False
+            engine.end_raised(record, error)
+        else:
+            self.is_inside = False
+            if scratch or (result is not None and hasattr(type(result), "__await__")):
+                engine.end_returned(record, call, result, context, None)
+            else:
+                engine.ended_counts[TaskState.DONE] += 1
+                record._end_done(call, result)
+        del record  # as in run_records
+
     def settle(self) -> None:
         """Bring all counts up to date, in the middle of a burst."""
         if self._positions is None:
@@ -160,9 +216,7 @@ class Burst:
         self._engine.started_count += started
         self._run.source.note_started(started)
         if self._is_paid:
-            engine = self._engine
-            now = engine.monotonic()
-            engine.queue.spend(self._calendar, now, now, started)
+            self._engine.queue.spend(self._calendar, self._run.last_due(), self._engine.monotonic(), started)
         ended = started + self._is_ahead - self.is_inside
         self._is_ahead = self.is_inside
         self._note_done(ended)

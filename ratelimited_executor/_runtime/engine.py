@@ -22,7 +22,7 @@ from ratelimited_executor._core.buckets import Bucket, name_of
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.burst import LONG_HOLD_SECONDS, Burst
+from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst
 from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
 from ratelimited_executor.exceptions import TaskExpiredError
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HOLD", "Engine"]
 
-HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
 _EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
@@ -126,7 +125,8 @@ class Engine:
         """Accept a record due at a time of its own."""
         self.accepted_count += 1
         self.queue.add_record(record)
-        self.wake_for(record._due)
+        if record._due < self.armed:
+            self.wake_for(record._due)
 
     def add_immediate(self, record: TaskHandle[Any]) -> None:
         """Accept a record due now."""
@@ -238,9 +238,7 @@ class Engine:
                 if calendar is None:
                     break
                 run = calendar.ready.pop()
-                count_max = (
-                    queue.burst_count(calendar) if self.max_concurrency is None and run.source is not None else 1
-                )
+                count_max = queue.burst_count(calendar, now) if self.max_concurrency is None else 1
                 if count_max > 1:
                     started_before = self.started_count
                     now = self._start_burst(calendar, run, now, stop, count_max)
@@ -269,9 +267,11 @@ class Engine:
         return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
 
     def _start_burst(self, calendar: Calendar, run: Any, now: float, stop: float, count_max: int) -> float:
-        """Start tasks without records one after the other; return the time afterwards."""
+        """Start tasks of one run, one after the other; return the time afterwards."""
         stop = min(stop, self.queue.usable_until)
-        if isinstance(run.source, Bucket):
+        if run.source is None:
+            now = self.burst.run_records(calendar, run, now, stop, count_max)
+        elif isinstance(run.source, Bucket):
             now = self.burst.run_calls(calendar, run, now, stop, count_max)
         elif run.source.owner._is_plain(run.source):
             now = self.burst.run_items(calendar, run, now, stop, count_max)
@@ -286,13 +286,10 @@ class Engine:
         source = run.source
         calendar.opened_count -= 1
         if source is None:
-            record: TaskHandle[Any] = item
-            if record._options is not None and self._is_expired(record, now):
+            name_source: Any = item._call
+            if not self.start_record(calendar, item, now):
                 return now
-            self.queue.spend(calendar, record._due, now)
-            name_source: Any = record._call
-            self._start_record(record, now)
-            del record, item  # as in _launch
+            del item  # as in _launch
         elif isinstance(source, Bucket):
             self.queue.spend(calendar, source.dues[item], now)
             name_source = source.calls[item]
@@ -307,17 +304,22 @@ class Engine:
             self.note_hold(name_source, after - now)
         return after if after < self.queue.end else self.now()
 
-    def _start_record(self, record: TaskHandle[Any], now: float) -> None:
-        call, args, context, options = record._call, record._outcome, record._context, record._options
+    def start_record(self, calendar: Calendar, record: TaskHandle[Any], now: float) -> bool:
+        """Start a record that was taken from its run; False if its deadline has passed."""
+        options = record._options
+        if options is not None and self._is_expired(record, now):
+            return False
+        self.queue.spend(calendar, record._due, now)
+        call, args, context = record._call, record._outcome, record._context
         record._state = TaskState.RUNNING
-        record._started = now
-        record._outcome = record._context = None
+        record._context = now
+        record._outcome = None
         self.started_count += 1
         if call is HOLD:
             granted, self.holding[record] = args
             if not granted.done():
                 granted.set_result(None)
-            return
+            return True
         own = options is not None and options.own_context
         if options is not None and options.in_thread:
             if context is None:
@@ -333,6 +335,7 @@ class Engine:
                 record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout
             )
         del record  # as in _launch
+        return True
 
     def _start_call(self, bucket: Bucket, position: int) -> None:
         call, args = bucket.calls[position], bucket.args[position]

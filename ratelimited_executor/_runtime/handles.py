@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
@@ -39,42 +40,31 @@ class TaskHandle(Record, Generic[T_co]):
     """
 
     # _call: the callable; once the task has ended, its name. _outcome: the arguments; once ended, result or exception.
-    # _context: the variables it was scheduled with; _callbacks: what to call at the end, or the guard of an exception
-    # that nobody has seen. _place: where it waits, then the asyncio task that runs it.
-    __slots__ = (
-        "__weakref__",
-        "_asyncio_future_blocking",
-        "_call",
-        "_callbacks",
-        "_context",
-        "_engine",
-        "_outcome",
-        "_started",
-    )
+    # _context: the variables it was scheduled with; once it has started, when that was. _callbacks: what to call at the
+    # end, or the guard of an exception that nobody has seen. _place: where it waits, then the asyncio task that runs it.
+    # Two meanings a slot, because a million handles wait: 8 bytes of each are 8 MB.
+    __slots__ = ("__weakref__", "_call", "_callbacks", "_context", "_engine", "_outcome")
 
     def __init__(
         self,
         engine: Engine,
         call: Callable[..., Any],
         args: tuple[Any, ...],
-        *,
         due: float,
         rank: TaskClass,
         context: contextvars.Context | None,
         options: Options | None,
     ) -> None:
-        self._asyncio_future_blocking = False
         self._engine = engine
         self._call: Any = call
         self._outcome: Any = args
         self._due = due
         self._class = rank
-        self._context = context
+        self._context: Any = context
         self._options = options
         self._state = TaskState.WAITING
         self._place = None
         self._callbacks: Any = None
-        self._started: float | None = None
 
     # Looking.
 
@@ -161,7 +151,21 @@ class TaskHandle(Record, Generic[T_co]):
         outcome = f" {self._outcome!r}" if self._state in (TaskState.DONE, TaskState.FAILED) else ""
         return f"<TaskHandle {self.name} {self._state.value} due={self.due:.6f}{late}{outcome}>"
 
+    @property
+    def _started(self) -> float | None:
+        """Loop time of the start; None if there was none."""
+        return self._context if type(self._context) is float else None
+
     # Awaiting.
+
+    @property
+    def _asyncio_future_blocking(self) -> bool:
+        """What marks an object as a future for asyncio; it is only ever yielded by ``await``."""
+        return True
+
+    @_asyncio_future_blocking.setter
+    def _asyncio_future_blocking(self, is_blocking: bool) -> None:
+        pass
 
     def add_done_callback(
         self, callback: Callable[[TaskHandle[T_co]], object], *, context: contextvars.Context | None = None
@@ -187,7 +191,6 @@ class TaskHandle(Record, Generic[T_co]):
 
     def __await__(self) -> Generator[Any, None, T_co]:
         if self._state not in FINAL_STATES:
-            self._asyncio_future_blocking = True
             yield self
             if self._state not in FINAL_STATES:
                 raise RuntimeError(f"{self.name} was awaited by something that does not wait for futures")
@@ -225,10 +228,25 @@ class TaskHandle(Record, Generic[T_co]):
         self._outcome = outcome
         self._place = None
         callbacks, self._callbacks = self._callbacks, None
-        self._context = None
+        if type(self._context) is not float:
+            self._context = None
         if state is TaskState.FAILED:
             self._callbacks = _Unseen(self._engine.loop, self.name, outcome)
         if callbacks is not None:
+            self._call_back(callbacks)
+
+    def _end_done(self, call: Any, result: Any) -> None:
+        """Enter the state of a plain function that has returned: what :meth:`_end` does, for nearly every task."""
+        self._state = TaskState.DONE
+        self._call = call.__qualname__ if type(call) is FunctionType else name_of(call)
+        self._outcome = result
+        callbacks = self._callbacks
+        if callbacks is not None:
+            self._callbacks = None
+            self._call_back(callbacks)
+
+    def _call_back(self, callbacks: list[tuple[Any, contextvars.Context]]) -> None:
+        if callbacks:
             call_soon = self._engine.loop.call_soon
             for callback, callback_context in callbacks:
                 call_soon(callback, self, context=callback_context)

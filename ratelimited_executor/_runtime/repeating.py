@@ -131,9 +131,7 @@ class RepeatingHandle:
         options.wall = wall_due
         if options.expires is not None:
             options.deadline = due + options.expires
-        handle: TaskHandle[Any] = TaskHandle(
-            engine, self._start, (), due=due, rank=TaskClass.REPEATING, context=self._context, options=options
-        )
+        handle: TaskHandle[Any] = TaskHandle(engine, self._start, (), due, TaskClass.REPEATING, self._context, options)
         handle.add_done_callback(self._ended, context=engine.runner.context)
         self._open.add(handle)
         self._waiting = handle

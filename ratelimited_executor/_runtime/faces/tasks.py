@@ -6,6 +6,8 @@ import asyncio
 import concurrent.futures
 import contextvars
 import functools
+import math
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
 
 from ratelimited_executor._core.ordering import TaskClass
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime, timedelta
 
+    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
 __all__ = ["TaskFace", "check_context", "make_options"]
@@ -73,37 +76,71 @@ class TaskFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine = self._admit()
+        engine: Any = self._engine
+        if self._home._thread_id != get_ident():
+            engine = self._admit()
         if refused:
             _refuse(refused)
         callable_of("fn", fn)
-        if delay is not None and at is not None:
-            raise TypeError("schedule() takes delay= or at=, not both")
-        options = make_options(
-            priority=priority, expires=expires, run_timeout=run_timeout, in_thread=in_thread, name=name, context=context
+        options = None
+        if (
+            priority != 0
+            or expires is not None
+            or run_timeout is not None
+            or in_thread
+            or name is not None
+            or context is not None
+        ):
+            options = make_options(
+                priority=priority,
+                expires=expires,
+                run_timeout=run_timeout,
+                in_thread=in_thread,
+                name=name,
+                context=context,
+            )
+        if at is not None:
+            if delay is not None:
+                raise TypeError("schedule() takes delay= or at=, not both")
+            return self._schedule_at(engine, fn, args, wall_of("at", at), context, options or Options())
+        after = (
+            0.0
+            if delay is None
+            else delay
+            if type(delay) is float and 0 <= delay < math.inf
+            else delay_of("delay", delay)
         )
-        after = 0.0 if delay is None else delay_of("delay", delay)
-        wall_due = None if at is None else wall_of("at", at)
-        is_immediate = after == 0 and wall_due is None
-        now = engine.now()
-        if wall_due is not None:
-            after = max(0.0, wall_due - engine.runner.clock.wall())
-            options = options or Options()
-            options.wall = wall_due
+        due = engine.now() + after
         if options is not None and options.expires is not None:
-            options.deadline = now + after + options.expires
+            options.deadline = due + options.expires
+        rank = TaskClass.OTHER if after else TaskClass.IMMEDIATE
         handle: TaskHandle[Any] = TaskHandle(
-            engine,
-            fn,
-            args,
-            due=now + after,
-            rank=TaskClass.IMMEDIATE if is_immediate else TaskClass.OTHER,
-            context=engine.capture() if context is None else context,
-            options=options,
+            engine, fn, args, due, rank, engine.capture() if context is None else context, options
         )
-        if is_immediate:
+        if after:
+            engine.add(handle)
+        else:
             engine.add_immediate(handle)
-        elif wall_due is not None and now + after >= engine.queue.interval_end:
+        return handle
+
+    def _schedule_at(
+        self,
+        engine: Engine,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        wall_due: float,
+        context: contextvars.Context | None,
+        options: Options,
+    ) -> TaskHandle[Any]:
+        """Schedule a task that is due by the wall clock."""
+        due = engine.now() + max(0.0, wall_due - engine.runner.clock.wall())
+        options.wall = wall_due
+        if options.expires is not None:
+            options.deadline = due + options.expires
+        handle: TaskHandle[Any] = TaskHandle(
+            engine, fn, args, due, TaskClass.OTHER, engine.capture() if context is None else context, options
+        )
+        if due >= engine.queue.interval_end:
             engine.add_wall(handle, wall_due)
         else:
             engine.add(handle)
