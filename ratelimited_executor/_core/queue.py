@@ -105,6 +105,9 @@ class TaskQueue:
         self._permit_count = 0  # permits counted by the grid and not yet taken
         self._usable_until = 0.0  # loop time until which they may be taken
         self._next_permit_at = -math.inf  # loop time before which no other permit comes up
+        self._pulled_at = (
+            now  # loop time up to which planned instants count: one that comes meanwhile waits for the next look
+        )
         self._opening_at = -math.inf  # loop time at which a calendar wants to open, or to prepare, its next bucket
         self._report_order_error = report_order_error
         self._rekeying: list[tuple[Calendar, Ready]] = []  # ready queues in an old order, being emptied
@@ -172,6 +175,7 @@ class TaskQueue:
 
     def pull(self, now: float) -> bool:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        self._pulled_at = now
         if self._rekeying:
             self.rekey()
         elif self._is_interim and self.on_time.ready.head() is None is self.spread.ready.head():
@@ -210,21 +214,20 @@ class TaskQueue:
                 return self.spread if second < first else self.on_time
         if first is not None:
             return self.on_time
-        return self.spread if self._dense or self._is_spread_instant(now) else None
+        return self.spread if self._dense or self._is_spread_instant() else None
 
-    def burst_count(self, calendar: Calendar, now: float) -> int:
+    def burst_count(self, calendar: Calendar) -> int:
         """Return how many tasks of the run that was chosen from ``calendar`` start now, one after the other.
 
         Args:
             calendar: what :meth:`choose` has just returned.
-            now: loop time.
         """
         count = UNLIMITED
         if not self.is_unlimited:
             other = self.spread if calendar is self.on_time else self.on_time
             count = self._permit_count if other.ready.head() is None else 1
         if calendar is self.spread and self.pacing is Pacing.SPREAD and not self._dense:
-            count = min(count, self.plan.count_until(now, left=calendar.opened_count + self._later_count))
+            count = min(count, self.plan.count_until(self._pulled_at, left=calendar.opened_count + self._later_count))
         return count
 
     @property
@@ -420,8 +423,8 @@ class TaskQueue:
         now_ns = self.timeline.to_ns(now)
         return waiting > self.grid.count_until(now_ns, self.timeline.to_ns(self.interval_end))
 
-    def _is_spread_instant(self, now: float) -> bool:
-        return now >= self.plan.next_at or self.pacing is Pacing.ON_TIME
+    def _is_spread_instant(self) -> bool:
+        return self._pulled_at >= self.plan.next_at or self.pacing is Pacing.ON_TIME
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""

@@ -238,7 +238,7 @@ class Engine:
                 if calendar is None:
                     break
                 run = calendar.ready.pop()
-                count_max = queue.burst_count(calendar, now) if self.max_concurrency is None else 1
+                count_max = queue.burst_count(calendar) if self.max_concurrency is None else 1
                 if count_max > 1:
                     started_before = self.started_count
                     now = self._start_burst(calendar, run, now, stop, count_max)

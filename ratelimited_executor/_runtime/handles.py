@@ -171,23 +171,37 @@ class TaskHandle(Record, Generic[T_co]):
         self, callback: Callable[[TaskHandle[T_co]], object], *, context: contextvars.Context | None = None
     ) -> None:
         """Call ``callback(handle)`` soon after the task has ended, as ``asyncio.Future`` does."""
+        is_own = context is not None
         if context is None:
             context = contextvars.copy_context()
         if self._state in FINAL_STATES:
             self._engine.loop.call_soon(callback, self, context=context)
-        elif self._callbacks is None:
-            self._callbacks = [(callback, context)]
+            return
+        # A callback without any context variable, which is what most handles have, is kept without objects of its own.
+        if self._callbacks is None:
+            self._callbacks = (
+                (callback, context) if is_own or context or isinstance(callback, (tuple, list)) else callback
+            )
         else:
-            self._callbacks.append((callback, context))
+            self._callbacks = [*self._entries(), (callback, context)]
 
     def remove_done_callback(self, callback: Callable[[TaskHandle[T_co]], object]) -> int:
         """Remove every instance of a callback, and return how many there were."""
         if self._state in FINAL_STATES or self._callbacks is None:
             return 0
-        kept = [entry for entry in self._callbacks if entry[0] != callback]
-        removed = len(self._callbacks) - len(kept)
+        entries = self._entries()
+        kept = [entry for entry in entries if entry[0] != callback]
         self._callbacks = kept or None
-        return removed
+        return len(entries) - len(kept)
+
+    def _entries(self) -> list[tuple[Any, contextvars.Context]]:
+        """Return what to call at the end, and in which context."""
+        callbacks = self._callbacks
+        if callbacks is None:
+            return []
+        if type(callbacks) is list:
+            return callbacks
+        return [callbacks if type(callbacks) is tuple else (callbacks, contextvars.Context())]
 
     def __await__(self) -> Generator[Any, None, T_co]:
         if self._state not in FINAL_STATES:
@@ -227,29 +241,22 @@ class TaskHandle(Record, Generic[T_co]):
         self._call = name
         self._outcome = outcome
         self._place = None
-        callbacks, self._callbacks = self._callbacks, None
+        entries = self._entries()
+        self._callbacks = _Unseen(self._engine.loop, self.name, outcome) if state is TaskState.FAILED else None
         if type(self._context) is not float:
             self._context = None
-        if state is TaskState.FAILED:
-            self._callbacks = _Unseen(self._engine.loop, self.name, outcome)
-        if callbacks is not None:
-            self._call_back(callbacks)
+        for callback, context in entries:
+            self._engine.loop.call_soon(callback, self, context=context)
 
     def _end_done(self, call: Any, result: Any) -> None:
         """Enter the state of a plain function that has returned: what :meth:`_end` does, for nearly every task."""
         self._state = TaskState.DONE
         self._call = call.__qualname__ if type(call) is FunctionType else name_of(call)
         self._outcome = result
-        callbacks = self._callbacks
-        if callbacks is not None:
-            self._callbacks = None
-            self._call_back(callbacks)
-
-    def _call_back(self, callbacks: list[tuple[Any, contextvars.Context]]) -> None:
-        if callbacks:
-            call_soon = self._engine.loop.call_soon
-            for callback, callback_context in callbacks:
-                call_soon(callback, self, context=callback_context)
+        if self._callbacks is not None:
+            entries, self._callbacks = self._entries(), None
+            for callback, context in entries:
+                self._engine.loop.call_soon(callback, self, context=context)
 
 
 class _Unseen:
