@@ -480,22 +480,36 @@ class Calendar:
             self.ready.push_run(source, positions, PLAIN_RANK)
 
     def _split(self, bucket: Bucket, positions: Sequence[int]) -> None:
-        """Make ready records one by one and the plain tasks between them as runs."""
+        """Make ready records and the plain tasks between them, those of one kind and rank together."""
+        calls, args, ready = bucket.calls, bucket.args, self.ready
         plain: list[int] = []
+        records: list[Record] = []  # of the same rank as plain tasks
         for position in positions:
-            if bucket.args[position] is not RECORD:
+            if args[position] is not RECORD:
+                if records:
+                    ready.push_records(records, PLAIN_RANK)
+                    records = []
                 plain.append(position)
                 continue
-            record = bucket.calls[position]
-            bucket.calls[position] = None
-            if record._place is bucket:
-                bucket.gone += 1
-                if plain:
-                    self.ready.push_run(bucket, plain, PLAIN_RANK)
-                    plain = []
-                self.ready.push_record(record)
+            record = calls[position]
+            calls[position] = None
+            if record._place is not bucket:
+                continue
+            bucket.gone += 1
+            if plain:
+                ready.push_run(bucket, plain, PLAIN_RANK)
+                plain = []
+            if record._options is None and record._class is TaskClass.OTHER:
+                records.append(record)
+            else:
+                if records:
+                    ready.push_records(records, PLAIN_RANK)
+                    records = []
+                ready.push_record(record)
         if plain:
-            self.ready.push_run(bucket, plain, PLAIN_RANK)
+            ready.push_run(bucket, plain, PLAIN_RANK)
+        if records:
+            ready.push_records(records, PLAIN_RANK)
 
 
 def _opened_live(source: BatchSource) -> int:

@@ -134,11 +134,13 @@ class RecordRun:
     opened: Final = True
     source: Final = None
 
-    def __init__(self, calendar: Any) -> None:
+    def __init__(self, calendar: Any, records: list[Record] | None = None) -> None:
         self.calendar = calendar
-        self._records: list[Record] = []
+        self._records: list[Record] = [] if records is None else records
         self._cursor = 0
         self._stale_count = 0
+        for record in self._records:
+            record._place = self
 
     def push(self, record: Record) -> bool:
         """Append a record; False if the run is full."""
@@ -184,6 +186,10 @@ class Ready(Protocol):
 
     def push_record(self, record: Record) -> None:
         """Take in a record whose due time has come."""
+        ...
+
+    def push_records(self, records: list[Record], rank: Rank) -> None:
+        """Take in records of one rank, in due order; the list is not the caller's any more."""
         ...
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
@@ -241,6 +247,10 @@ class ReadyQueues:
             last = RecordRun(self._calendar)
             last.push(record)
             queue.append(last)
+
+    def push_records(self, records: list[Record], rank: Rank) -> None:
+        """Take in records of one rank, in due order."""
+        self._queue(rank).append(RecordRun(self._calendar, records))
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
         """Take in tasks of one source and rank, in due order: O(1)."""
@@ -361,6 +371,11 @@ class ReadyHeap:
         """Take in a record whose due time has come: O(log n)."""
         record._place = self
         self._push(None, record, record._due, record.name, (-record.priority, record._class))
+
+    def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+        """Take in records: O(log n) each."""
+        for record in records:
+            self.push_record(record)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
         """Take in tasks of one source and rank: O(log n) each."""
