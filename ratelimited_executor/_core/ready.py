@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ratelimited_executor._core.ordering import TaskClass, TaskView
@@ -299,10 +300,10 @@ class ReadyQueues:
     def keyed(self) -> Iterator[tuple[Any, Any]]:
         """Walk what waits as (key, record or position)."""
         for rank in self._active:
-            for run in self._queues[rank]:
-                for index, (source, item) in enumerate(run.walk()):
-                    due = item._due if source is None else source.due_of(item)
-                    yield (rank, due, index), item
+            waiting = chain.from_iterable(run.walk() for run in self._queues[rank])
+            for index, (source, item) in enumerate(waiting):
+                due = item._due if source is None else source.due_of(item)
+                yield (rank, due, index), item
 
     def _queue(self, rank: Rank) -> deque[Run | RecordRun]:
         queue = self._queues.get(rank)
