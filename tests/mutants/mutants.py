@@ -74,8 +74,8 @@ MUTANTS = (
     Mutant(
         "F20: the manager closes without its executors",
         "_runtime/manager.py",
-        "        self._is_closed = True\n        await close_all(",
-        "        self._is_closed = True\n        await close_all([] and ",
+        "await close_all([executor",
+        "await close_all([] and [executor",
         (_flaw("stopping", "closing_the_manager_does_not_leave_executors_accepting"),),
     ),
     Mutant(
@@ -185,15 +185,15 @@ MUTANTS = (
     Mutant(
         "F21: delays follow the wall clock",
         "_runtime/faces/tasks.py",
-        'wall_due = None if at is None else wall_of("at", at)',
-        'wall_due = engine.runner.clock.wall() + after if at is None and after else None if at is None else wall_of("at", at)',
+        "        if at is not None:\n            if delay is not None:",
+        "        if at is None and delay:\n            at, delay = engine.runner.clock.wall() + delay, None\n        if at is not None:\n            if delay is not None:",
         (_flaw("wall_clock", "clock_step_does_not_delay_or_hasten_a_delay"),),
     ),
     Mutant(
         "F21: a time of the day is a delay",
         "_runtime/faces/tasks.py",
-        "elif wall_due is not None and now + after >= engine.queue.interval_end:",
-        "elif False:",
+        "if due >= engine.queue.interval_end:",
+        "if False:",
         (_flaw("wall_clock", "time_of_the_day_is_not_missed_after_a_clock_step"),),
     ),
     # Repeating.
@@ -243,8 +243,8 @@ MUTANTS = (
     Mutant(
         "F32: callbacks run inside the executor",
         "_runtime/handles.py",
-        "call_soon(callback, self, context=callback_context)",
-        "callback(self)",
+        "            self._engine.loop.call_soon(callback, self, context=context)\n\n    def _end_done",
+        "            callback(self)\n\n    def _end_done",
         (_flaw("expiry", "callback_of_an_expired_task_does_not_block_the_executor"),),
     ),
     # The rate.
@@ -268,8 +268,8 @@ MUTANTS = (
     Mutant(
         "a late start voids nothing",
         "_core/permits.py",
-        "self._next = self._first + 1 if self._void_to is None else self._void_to",
-        "self._next = self._first + 1",
+        "self._next = self._first - self.peers + 1 if self._void_to is None else self._void_to",
+        "self._next = self._first - self.peers + 1",
         (
             _law("late_start_voids_the_permits_that_it_overtakes"),
             _law("law_of_paced_is_not_broken_by_stalls_and_changes_of_the_rate"),
@@ -300,7 +300,7 @@ MUTANTS = (
     Mutant(
         "F29: what joins the interval passes by the order",
         "_core/queue.py",
-        "return self.spread if second is not None and second < first else self.on_time",
+        "return self.spread if second < first else self.on_time",
         "return self.on_time",
         (_flaw("rate", "submission_does_not_pass_by_the_order"),),
     ),
@@ -352,8 +352,8 @@ MUTANTS = (
     Mutant(
         "F36: one start for each turn of the loop",
         "_runtime/engine.py",
-        "_START_COUNT_MAX: Final = 1024",
-        "_START_COUNT_MAX: Final = 1",
+        "count_max = queue.burst_count(calendar) if self.max_concurrency is None else 1",
+        "count_max, stop = 1, -math.inf",
         (_flaw("load", "start_does_not_take_a_timer_each"),),
     ),
     # Contract and contexts.
@@ -381,22 +381,22 @@ MUTANTS = (
     Mutant(
         "equal values of two requests are taken for one",
         "_runtime/engine.py",
-        "last.get(variable, missing) is value",
-        "last.get(variable, missing) == value",
+        "variable.get(self) is not value",
+        "variable.get(self) != value",
         (_law("equal_values_of_two_contexts_are_not_shared"),),
     ),
     Mutant(
         "tasks run in the context they share",
-        "_runtime/engine.py",
-        "        elif not own:\n            context = context.copy()\n        self._is_inside",
-        "        self._is_inside",
+        "_runtime/burst.py",
+        "context[0] if type(context) is tuple else context.copy()",
+        "context[0] if type(context) is tuple else context",
         (_law("tasks_do_not_see_each_other_s_changes"),),
     ),
     Mutant(
         "an unseen failure waits for the garbage collector",
-        "_runtime/engine.py",
-        "        del owner  # else",
-        "        # else",
+        "_runtime/burst.py",
+        "        del record  # as in run_records",
+        "        # as in run_records",
         (_law("failure_that_nobody_sees_is_reported_once"),),
     ),
 )
