@@ -34,7 +34,10 @@ class Waker(Protocol):
     """Calls back once, on the loop, at the time that was set last."""
 
     def set(self, when: float, now: float) -> None:
-        """Call back at loop time ``when``, and at no other; infinity is never.
+        """Call back at loop time ``when``; infinity is never.
+
+        If the loop has seen already that the time set before has come, it may call back for that as well; and as long as
+        nothing is set after a call, it may call again.
 
         Args:
             when: loop time; if it has passed, the loop calls back in its next turn.
@@ -137,8 +140,9 @@ class TimerDescriptor:
             os.close(self._fd)
 
     def _on_readable(self) -> None:
-        self._is_readable = True
-        self._callback()
+        if self._set_at < math.inf:  # else the loop had seen it before it was disarmed
+            self._is_readable = True
+            self._callback()
 
 
 def waker_for(loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> Waker:

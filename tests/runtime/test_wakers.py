@@ -1,0 +1,227 @@
+"""What wakes the event loop, and how often."""
+
+import asyncio
+import math
+import os
+import sys
+import time
+from contextvars import Context
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor._runtime import wakers
+from ratelimited_executor._runtime.wakers import LoopTimer, TimerDescriptor, waker_for
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="timer descriptors are there on Linux only")
+real_time = pytest.mark.real_time("timers of the system are waited for, 0.2 s at most; tolerances are wide")
+
+
+def descriptors() -> int:
+    """Count the open file descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(params=["descriptor", "loop"])
+async def woken(request):
+    """A waker, and the times at which it called back."""
+    if request.param == "descriptor" and sys.platform != "linux":
+        pytest.skip("timer descriptors are there on Linux only")
+    times: list[float] = []
+    kind = TimerDescriptor if request.param == "descriptor" else LoopTimer
+    waker = kind(asyncio.get_running_loop(), lambda: times.append(time.monotonic()), Context())
+    yield waker, times
+    waker.close()
+
+
+@real_time
+async def test_it_calls_back_once_and_never_early(woken):
+    """A timer is reached, not anticipated."""
+    waker, times = woken
+    when = time.monotonic() + 0.05
+    waker.set(when, time.monotonic())
+    await asyncio.sleep(0.15)
+    if isinstance(waker, TimerDescriptor):
+        waker.set(math.inf, time.monotonic())  # whoever is called back sets it anew: until then it stays readable
+    assert times
+    assert min(times) >= when
+
+
+@real_time
+async def test_what_was_set_last_holds(woken):
+    """Later, then earlier, then never."""
+    waker, times = woken
+    begin = time.monotonic()
+    waker.set(begin + 0.02, begin)
+    waker.set(begin + 0.1, begin)
+    await asyncio.sleep(0.06)
+    assert [] == times
+    waker.set(begin + 0.07, begin + 0.06)
+    await asyncio.sleep(0.08)
+    waker.set(math.inf, time.monotonic())
+    assert min(times) >= begin + 0.07
+    del times[:]
+    await asyncio.sleep(0.05)
+    assert [] == times
+
+
+@real_time
+async def test_the_past_is_the_next_turn_of_the_loop(woken):
+    """Once, and not within the call that set it."""
+    waker, times = woken
+    waker.set(-math.inf, time.monotonic())
+    assert [] == times
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert 1 == len(times)
+    waker.set(math.inf, time.monotonic())
+    await asyncio.sleep(0.02)
+    assert 1 == len(times)
+
+
+@real_time
+async def test_callbacks_run_in_the_context_that_was_given():
+    """Nobody's context variables leak into the executor's own work."""
+    import contextvars
+
+    variable = contextvars.ContextVar("variable", default="nobody's")
+    variable.set("mine")
+    for kind in (LoopTimer, *((TimerDescriptor,) if sys.platform == "linux" else ())):
+        seen: list[str] = []
+        waker = kind(asyncio.get_running_loop(), lambda seen=seen: seen.append(variable.get()), Context())
+        waker.set(time.monotonic() + 0.01, time.monotonic())
+        await asyncio.sleep(0.05)
+        waker.close()
+        assert {"nobody's"} == set(seen)
+
+
+@linux
+@real_time
+async def test_executors_leave_no_descriptor_behind():
+    """Whether they are left normally or by an exception."""
+    before = descriptors()
+    for _ in range(100):
+        async with RateLimitedExecutor("one", rate=1000) as executor:
+            await executor.submit(int)
+    assert before == descriptors()
+    with pytest.raises(ZeroDivisionError):
+        async with ExecutorManager() as manager:
+            await manager.executor("one").submit(int)
+            raise ZeroDivisionError
+    assert before == descriptors()
+
+
+@linux
+@real_time
+def test_a_loop_closed_before_its_executor_leaves_no_descriptor_behind():
+    """The descriptor goes with its waker."""
+    import gc
+
+    async def leave_open() -> None:
+        executor = RateLimitedExecutor("one")
+        await executor.start()
+        await executor.submit(int)
+
+    asyncio.run(leave_open())
+    gc.collect()
+    before = descriptors()
+    for _ in range(5):
+        asyncio.run(leave_open())
+    gc.collect()
+    assert before == descriptors()
+
+
+@linux
+async def test_without_descriptors_the_loop_s_own_timers_are_used(monkeypatch):
+    """Where the process may open no more, or the system has none."""
+
+    class Empty:
+        def create(self) -> int:
+            raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(wakers, "_system", Empty())
+    assert isinstance(waker_for(asyncio.get_running_loop(), int, Context()), LoopTimer)
+    monkeypatch.setattr(wakers, "_system", None)
+    assert isinstance(waker_for(asyncio.get_running_loop(), int, Context()), LoopTimer)
+
+
+@linux
+async def test_a_loop_that_watches_no_descriptors_is_woken_by_its_own_timers(monkeypatch):
+    """And the descriptor made in vain is closed."""
+
+    def refuse(*_: object) -> None:
+        raise NotImplementedError
+
+    before = descriptors()
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
+    assert isinstance(waker_for(asyncio.get_running_loop(), int, Context()), LoopTimer)
+    assert before == descriptors()
+
+
+async def test_a_virtual_loop_is_woken_by_its_own_timers(virtual_clock):
+    """No descriptor knows its time."""
+    assert isinstance(waker_for(asyncio.get_running_loop(), int, Context()), LoopTimer)
+
+
+@linux
+@pytest.mark.parametrize("kind", ["_SystemLibrary", "_StandardLibrary"])
+def test_both_ways_to_the_system_set_and_disarm(kind):
+    """Readable when its time has come, not readable once disarmed, an error for a descriptor that is closed."""
+    if kind == "_StandardLibrary" and sys.version_info < (3, 13):
+        pytest.skip("the standard library has timer descriptors from 3.13 on")
+    import select
+
+    system = getattr(wakers, kind)()
+    fd = system.create()
+    try:
+        assert ([], [], []) == select.select([fd], [], [], 0)
+        system.set(fd, 1)
+        assert [fd] == select.select([fd], [], [], 1)[0]
+        system.set(fd, 0)
+        assert ([], [], []) == select.select([fd], [], [], 0)
+    finally:
+        os.close(fd)
+    with pytest.raises(OSError):
+        system.set(fd, 1)
+
+
+@pytest.mark.parametrize("precision", [-0.001, math.nan, math.inf, 1.5, "0.1", None.__class__])
+def test_bad_precision_is_refused_by_name(precision):
+    """At the call."""
+    with pytest.raises((TypeError, ValueError), match="precision"):
+        ExecutorManager(precision=precision)
+
+
+@pytest.mark.parametrize("precision", [0, 0.0005, 1])
+def test_precision_is_told(precision):
+    """As it was given; None if it was not."""
+    assert precision == ExecutorManager(precision=precision).precision
+    assert ExecutorManager().precision is None
+
+
+@pytest.mark.parametrize(("precision", "starts_together"), [(None, 1), (0, 1), (0.01, 10)])
+async def test_what_falls_due_within_the_precision_starts_together(virtual_clock, precision, starts_together):
+    """1,000 a second: a permit each millisecond; a virtual loop paces exactly unless it is told not to."""
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+    async with ExecutorManager(precision=precision) as manager:
+        executor = manager.executor("one", rate=1000)
+        await executor.schedule_many(lambda _: times.append(loop.time()), range(200))
+    instants = sorted(set(times))
+    assert starts_together == pytest.approx(200 / len(instants), rel=0.1)
+
+
+async def test_unlimited_calls_due_within_the_precision_start_together(virtual_clock):
+    """No later than the precision, and none early."""
+    loop = asyncio.get_running_loop()
+    late: list[float] = []
+    async with ExecutorManager(precision=0.05) as manager:
+        executor = manager.executor("one")
+        for number in range(1000):
+            executor.call_at(
+                loop.time() + number * 0.001, lambda due: late.append(loop.time() - due), loop.time() + number * 0.001
+            )
+        await asyncio.sleep(1.2)
+    assert 1000 == len(late)
+    assert min(late) >= 0
+    assert max(late) <= 0.051
