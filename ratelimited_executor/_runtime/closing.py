@@ -87,6 +87,8 @@ class Closing:
     def cut(self) -> None:
         """Cancel what waits and what runs; closing must have begun."""
         self._is_cut = True
+        if self.engine is not None:
+            self.engine.halt()
         self._progress.set()
 
     def abort(self) -> None:

@@ -554,6 +554,11 @@ class Engine:
         self.wake()
         self._progress()
 
+    def halt(self) -> None:
+        """Start nothing more, for good; also if a task asks for it in the middle of others."""
+        self.burst.detach()
+        self.max_concurrency = 0
+
     def set_paused(self, *, is_paused: bool) -> None:
         """Stop starting, or go on."""
         self.is_paused = is_paused
