@@ -159,7 +159,7 @@ class Burst:
         """
         engine = self._engine
         queue = engine.queue
-        is_paid = not queue.is_unlimited or calendar is not engine.on_time
+        is_paid = self._takes_permits(calendar)
         self.is_changed = False
         for _ in range(min(count_max, _COUNT_MAX)):
             due = run.head_due()
@@ -232,11 +232,15 @@ class Burst:
     def _begin(self, calendar: Calendar, run: Run, count_max: int) -> Iterator[int]:
         self._calendar = calendar
         self._run = run
-        self._is_paid = not self._engine.queue.is_unlimited or calendar is not self._engine.on_time
+        self._is_paid = self._takes_permits(calendar)
         self._positions = run.positions()
         self.is_changed = False
         self.is_inside = True
         return islice(self._positions, min(count_max, _COUNT_MAX))
+
+    def _takes_permits(self, calendar: Calendar) -> bool:
+        """Whether each start from a calendar takes a permit, or is planned."""
+        return not self._engine.queue.is_unlimited or calendar is not self._engine.on_time
 
     def _end(self) -> None:
         self.is_inside = False
