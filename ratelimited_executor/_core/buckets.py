@@ -79,10 +79,11 @@ class Bucket:
             if self.contexts is None:
                 self.contexts = [None] * len(self.calls)
             self.contexts.append(context)
+        calls = self.calls
         self.dues.append(due)
-        self.calls.append(call)
+        calls.append(call)
         self.args.append(args)
-        return self.shift + len(self.calls) - 1
+        return self.shift + len(calls) - 1
 
     def add_record(self, record: Record) -> None:
         """Append a record."""

@@ -123,9 +123,9 @@ class Calendar:
 
     def add_call_ready(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
         """Make a task without a record ready at once: it was asked for without delay."""
-        bucket = self.joined()
+        bucket: Bucket = (self._current or self._make_current()).source  # type: ignore[assignment]  # as in joined()
         place = bucket.add(due, call, args, context)
-        self.ready.push_position(bucket, len(bucket.calls) - 1, _IMMEDIATE_RANK)
+        self.ready.push_position(bucket, place - bucket.shift, _IMMEDIATE_RANK)
         self.opened_count += 1
         return bucket, place
 
@@ -491,14 +491,14 @@ class Calendar:
                     records = []
                 plain.append(position)
                 continue
-            record = calls[position]
-            calls[position] = None
-            if record._place is not bucket:
-                continue
-            bucket.gone += 1
             if plain:
                 ready.push_run(bucket, plain, PLAIN_RANK)
                 plain = []
+            record = calls[position]
+            calls[position] = None
+            if record._place is not bucket:  # it was cancelled; perhaps just now, by the order
+                continue
+            bucket.gone += 1
             if record._options is None and record._class is TaskClass.OTHER:
                 records.append(record)
             else:

@@ -259,10 +259,12 @@ class ReadyQueues:
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
         """Take in one task of a source: O(1), without an object of its own where the one before is its neighbour."""
-        queue = self._queue(rank)
-        last = queue[-1] if queue else None
-        if not isinstance(last, Run) or not last.extend(source, position):
-            queue.append(Run(source, [position]))
+        queue = self._queues.get(rank)
+        if queue:
+            last = queue[-1]
+            if type(last) is Run and last.extend(source, position):
+                return
+        self._queue(rank).append(Run(source, [position]))
 
     def head(self) -> tuple[Rank, float] | None:
         """Return rank and due time of the first task that waits; None if none does."""
@@ -354,7 +356,10 @@ class ReadyHeap:
         report: is told of keys that raise and of keys that cannot be compared.
     """
 
-    __slots__ = ("_arrival", "_heap", "_order", "_report", "_stale_count", "_to_epoch", "calendar", "successor")
+    __slots__ = (
+        "_arrival", "_heap", "_held", "_is_busy", "_order", "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar",
+        "successor",
+    )  # fmt: skip
 
     opened: Final = True
 
@@ -364,19 +369,27 @@ class ReadyHeap:
         self._to_epoch = to_epoch
         self._report = report
         self._heap: list[_Entry] = []
+        self._is_busy = False  # whether the heap is being changed: comparing keys runs code of the user
+        self._held: list[_Entry] = []  # what that code has added meanwhile
+        self._unkeyed: dict[Record, None] = {}  # records that wait here, and whose keys are being asked for
         self._arrival = 0
         self._stale_count = 0
         self.successor: Ready | None = None  # what another order has put in its place
 
     def push_record(self, record: Record) -> None:
         """Take in a record whose due time has come: O(log n)."""
-        record._place = self
-        self._push(None, record, record._due, record.name, (-record.priority, record._class))
+        self.push_records([record], (-record.priority, record._class))
 
     def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
         """Take in records: O(log n) each."""
         for record in records:
-            self.push_record(record)
+            record._place = self
+            self._unkeyed[record] = None
+        for record in records:
+            if record._place is not self:  # the order has cancelled it while it looked at another
+                del self._unkeyed[record]
+            else:
+                self._push(None, record, record._due, record.name, (-record.priority, record._class))
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
         """Take in tasks of one source and rank: O(log n) each."""
@@ -390,12 +403,13 @@ class ReadyHeap:
 
     def head(self) -> _Entry | None:
         """Return the entry of the first task that waits; None if none does."""
-        heap = self._heap
-        while heap:
-            if self._waits(heap[0]):
-                return heap[0]
-            self._stale_count -= heap[0].source is None
-            heapq.heappop(heap)
+        if self._is_busy:
+            return next(filter(self._waits, self._heap), None)
+        while self._heap:
+            if self._waits(self._heap[0]):
+                return self._heap[0]
+            self._stale_count -= self._heap[0].source is None
+            self._change(heapq.heappop)
         return None
 
     def head_rank(self) -> Rank:
@@ -404,7 +418,7 @@ class ReadyHeap:
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
-        first = heapq.heappop(self._heap)
+        first: _Entry = self._change(heapq.heappop)
         if first.source is not None:
             return Run(first.source, (first.position,))
         run = RecordRun(self.calendar)
@@ -414,19 +428,24 @@ class ReadyHeap:
     def cancel_record(self) -> None:
         """Note that a record here does not wait any more; its place is freed when half of the places are stale."""
         self._stale_count += 1
-        if self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
+        if not self._is_busy and self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
             self._heap = list(filter(self._waits, self._heap))
-            heapq.heapify(self._heap)
             self._stale_count = 0
+            self._change(heapq.heapify)
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, in no order."""
-        for entry in filter(self._waits, self._heap):
+        for entry in filter(self._waits, chain(self._heap, self._held)):
             yield entry.source, entry.position
+        for record in self._unkeyed:
+            if record._place is self:
+                yield None, record
 
     def clear(self) -> None:
         """Forget everything."""
         self._heap.clear()
+        self._held.clear()
+        self._unkeyed.clear()
         self._stale_count = 0
 
     def keyed(self) -> Iterator[tuple[Any, Any]]:
@@ -440,7 +459,7 @@ class ReadyHeap:
         return entry.source.is_waiting(entry.position)
 
     def _push(self, source: Source | None, position: Any, due: float, name: str, rank: Rank) -> None:
-        self._arrival += 1
+        self._arrival = arrival = self._arrival + 1
         minus_priority, kind = rank
         view = TaskView(
             name=name,
@@ -448,17 +467,35 @@ class ReadyHeap:
             due=self._to_epoch(due),
             is_repeating=kind is TaskClass.REPEATING,
             is_immediate=kind is TaskClass.IMMEDIATE,
-            arrival=self._arrival,
+            arrival=arrival,
         )
         try:
             key: Any = (self._order(view),)
         except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last, and nothing is lost
             self._report(error)
             key = None
+        if source is None:
+            self._unkeyed.pop(position, None)
+            if position._place is not self:  # the order has cancelled it
+                return
         if self.successor is not None:  # the order has set another order
             if source is None:
                 self.successor.push_record(position)
             else:
                 self.successor.push_position(source, position, rank)
             return
-        heapq.heappush(self._heap, _Entry(key, rank, self._arrival, source, position, self._report))
+        entry = _Entry(key, rank, arrival, source, position, self._report)
+        if self._is_busy:
+            self._held.append(entry)
+        else:
+            self._change(heapq.heappush, entry)
+
+    def _change(self, operation: Callable[..., Any], *args: Any) -> Any:
+        """Change the heap, then put in what was added meanwhile."""
+        self._is_busy = True
+        try:
+            return operation(self._heap, *args)
+        finally:
+            self._is_busy = False
+            while self._held:
+                self._change(heapq.heappush, self._held.pop(0))

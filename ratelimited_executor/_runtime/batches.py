@@ -213,11 +213,11 @@ class BatchHandle(Generic[T]):
         if not self._is_complete:
             self._complete()
 
-    def _take(self, source: BatchSource, position: int) -> tuple[Any]:
-        """Return the arguments of a task that starts, and free them here."""
+    def _take_items(self, source: BatchSource) -> Items:
+        """Return the items of a source by their index in the batch, and free them here if the last of its tasks starts."""
         items = self._parts[source]
         self._forget(source)
-        return (items[source.indexes[position]],)
+        return items
 
     def _items_of(self, source: BatchSource) -> Items:
         """Return the items of a source by their index in the batch."""

@@ -14,7 +14,11 @@ runs: :meth:`Burst.detach` settles and lets go of the positions, which others ma
 
 from __future__ import annotations
 
+from array import array
+from contextvars import Context
+from functools import partial
 from itertools import islice
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.batches import BatchSource
@@ -29,12 +33,15 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst"]
+__all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst", "call_with_item", "is_awaitable"]
 
 HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 
 LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 _COUNT_MAX: Final = 1024  # calls of one burst: also where time stands still, the event loop has its turn
+
+
+_INERT_TYPES: Final = frozenset((list, tuple, range, array))  # sequences that run no code of their user
 
 
 class Burst:
@@ -49,7 +56,8 @@ class Burst:
     """
 
     __slots__ = (
-        "_calendar", "_engine", "_is_ahead", "_is_paid", "_positions", "_run", "_skipped_count", "is_changed", "is_inside"
+        "_calendar", "_coroutine_count", "_engine", "_is_ahead", "_is_paid", "_positions", "_run", "_skipped_count",
+        "is_changed", "is_inside",
     )  # fmt: skip
 
     def __init__(self, engine: Engine) -> None:
@@ -60,6 +68,7 @@ class Burst:
         self._skipped_count = 0  # positions read since the last settling whose tasks had gone before
         self._is_paid = False  # whether each start takes a permit, or is planned
         self._is_ahead = False  # whether the call that runs was counted as started when the burst was last settled
+        self._coroutine_count = 0  # calls since then that returned a coroutine, whose end is noted elsewhere
         self.is_inside = False
         self.is_changed = False
 
@@ -90,8 +99,11 @@ class Burst:
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
                     self._raised(None, error)
                 else:
-                    if (result is not None and hasattr(type(result), "__await__")) or scratch:
-                        self._returned(None, call, result, context)
+                    if result is not None or scratch:
+                        if type(result) is CoroutineType and not scratch:
+                            self._start_coroutine(None, result, Context() if context is scratch else context)
+                        elif scratch or is_awaitable(result):
+                            self._returned(None, call, result, context)
                 if engine.scratch is not scratch:  # it had been written to
                     context = scratch = engine.scratch
                     call_in_context = scratch.run
@@ -111,6 +123,8 @@ class Burst:
         batch: BatchSource = run.source  # type: ignore[assignment]  # the caller has looked
         handle: BatchHandle[Any] = batch.owner
         call, items, indexes = handle.call, handle._items_of(batch), batch.indexes
+        if type(items) not in _INERT_TYPES:  # their own code sees the variables of the task, too
+            call, items = partial(call_with_item, call, items), range(handle.total)
         started = batch.started_flags(run.first)
         monotonic = engine.monotonic
         scratch = engine.scratch
@@ -132,20 +146,25 @@ class Burst:
                 except BaseException as error:  # noqa: BLE001  # as above; the items are user code, too
                     self._raised((handle, indexes[position]), error)
                 else:
-                    if (result is not None and hasattr(type(result), "__await__")) or scratch:
-                        self._returned((handle, indexes[position]), call, result, context)
+                    if result is not None or scratch:
+                        if type(result) is CoroutineType and not scratch:
+                            owner = handle, indexes[position]
+                            self._start_coroutine(owner, result, Context() if context is scratch else context)
+                        elif scratch or is_awaitable(result):
+                            self._returned((handle, indexes[position]), call, result, context)
                 if engine.scratch is not scratch:
                     scratch = engine.scratch
                     context = scratch if handle.context is None else context
                     call_in_context = context.run
                 after = monotonic()
                 if after - now > LONG_HOLD_SECONDS:
-                    engine.note_hold(call, after - now)
+                    engine.note_hold(handle.call, after - now)
                 now = after
                 if now >= stop or self.is_changed:
                     break
         finally:
-            self._end()
+            if self._end():
+                handle._item_ended(indexes[position], TaskState.DONE, result)
             if not batch.live and not batch.revoked:
                 calendar.finish(batch)
                 handle._forget(batch)
@@ -199,7 +218,9 @@ class Burst:
             engine.end_raised(record, error)
         else:
             self.is_inside = False
-            if scratch or (result is not None and hasattr(type(result), "__await__")):
+            if type(result) is CoroutineType and not scratch:
+                engine.coroutines.start(record, result, Context() if context is scratch else context)
+            elif scratch or (result is not None and is_awaitable(result)):
                 engine.end_returned(record, call, result, context, None)
             else:
                 engine.ended_counts[TaskState.DONE] += 1
@@ -215,9 +236,10 @@ class Burst:
         self._calendar.opened_count -= started
         self._engine.started_count += started
         self._run.source.note_started(started)
-        if self._is_paid:
+        if self._is_paid and started:
             self._engine.queue.spend(self._calendar, self._run.last_due(), self._engine.monotonic(), started)
-        ended = started + self._is_ahead - self.is_inside
+        ended = started + self._is_ahead - self.is_inside - self._coroutine_count
+        self._coroutine_count = 0
         self._is_ahead = self.is_inside
         self._note_done(ended)
 
@@ -242,13 +264,14 @@ class Burst:
         """Whether each start from a calendar takes a permit, or is planned."""
         return not self._engine.queue.is_unlimited or calendar is not self._engine.on_time
 
-    def _end(self) -> None:
+    def _end(self) -> bool:
+        """End the burst; return whether it had let go of its run during a call that has returned by now."""
         self.is_inside = False
         self.settle()
-        if self._is_ahead:  # it has let go of its run, during this call
-            self._is_ahead = False
-            self._note_done(1)
         self._positions = self._run = self._calendar = None
+        is_ahead, self._is_ahead = self._is_ahead, False
+        self._engine.ended_counts[TaskState.DONE] += is_ahead
+        return is_ahead
 
     def _raised(self, owner: Any, error: BaseException) -> None:
         """End a call that raised."""
@@ -256,8 +279,18 @@ class Burst:
         self._engine.end_raised(owner, error)
         self.is_inside = True
 
+    def _start_coroutine(self, owner: Any, coroutine: Any, context: Context) -> None:
+        """Run the coroutine that a call has returned."""
+        if self._is_ahead:
+            self._is_ahead = False
+        else:
+            self._coroutine_count += 1
+        self.is_inside = False
+        self._engine.coroutines.start(owner, coroutine, context)
+        self.is_inside = True
+
     def _returned(self, owner: Any, call: Any, result: Any, context: Any) -> None:
-        """End a call that returned a coroutine, or has set context variables of its own."""
+        """End a call that returned another awaitable, or has set context variables of its own."""
         self._leave_call()
         self._engine.end_returned(owner, call, result, context, None)
         self.is_inside = True
@@ -272,3 +305,16 @@ class Burst:
         self._engine.ended_counts[TaskState.DONE] += count
         if isinstance(self._run.source, BatchSource):
             self._run.source.owner._note_done(count)
+
+
+def call_with_item(call: Any, items: Any, index: int) -> Any:
+    """Call a function with one of many items, which may be made by code of the user."""
+    return call(items[index])
+
+
+def is_awaitable(result: Any) -> bool:
+    """Whether a call has returned something to wait for; never fails, whatever the metaclass."""
+    try:
+        return hasattr(type(result), "__await__")
+    except Exception:  # noqa: BLE001  # a type that cannot be asked is none
+        return False

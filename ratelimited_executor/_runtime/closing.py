@@ -115,7 +115,7 @@ class Closing:
         if engine.is_inside:
             await asyncio.sleep(0)  # a task that was started eagerly is known as running once it has suspended
         current = asyncio.current_task()
-        if current in engine.running or current in engine.holding.values():
+        if current in engine.running.values() or current in engine.holding.values():
             raise RuntimeError(f"a task of {self.name} cannot wait for the executor's end: it would wait for itself")
 
     async def _run(self, engine: Engine, timeout: float | None) -> None:
@@ -157,7 +157,7 @@ class Closing:
         for feeder in engine.feeders:
             feeder.cancel()
         count = engine.cancel_all_waiting()
-        running = list(engine.running)
+        running = list(engine.running.values())
         for task in running:
             task.cancel()
         if count or running:
@@ -166,7 +166,7 @@ class Closing:
             LOGGER.log(level, message, self.name, count, len(running))
 
     async def _wait_for_running(self, engine: Engine) -> None:
-        tasks = {*engine.running, *engine.feeders}
+        tasks = {*engine.running.values(), *engine.feeders}
         if not tasks:
             return
         with anyio.CancelScope(shield=True):

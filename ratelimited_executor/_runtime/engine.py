@@ -13,21 +13,22 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import Bucket, name_of
+from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst
+from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, call_with_item, is_awaitable
+from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
 from ratelimited_executor.exceptions import TaskExpiredError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Iterator
 
     import anyio
 
@@ -49,7 +50,6 @@ _EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two millise
 # A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
 # slack is kept for that, and the law holds for times that are read there, too.
 _RESERVE_SECONDS: Final = 0.005
-_EAGER: Final = sys.version_info >= (3, 12)
 
 
 class Engine:
@@ -97,7 +97,7 @@ class Engine:
             rate=rate,
             slack=slack - min(slack / 4, _RESERVE_SECONDS),
             pacing=pacing,
-            order=order,
+            order=_isolated(order),
             early=early,
             peers=peers.count,
             rank=peers.rank,
@@ -106,7 +106,8 @@ class Engine:
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
         self.armed = math.inf  # loop time of the next run, as the runner knows it
-        self.running: dict[asyncio.Task[Any], Any] = {}  # task -> its record, (batch, index), or None
+        self.coroutines = Coroutines(self)
+        self.running = self.coroutines.running
         self.holding: dict[TaskHandle[Any], asyncio.Task[Any] | None] = {}  # permits that somebody holds, and who
         self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
         self.accepted_count = 0
@@ -133,7 +134,8 @@ class Engine:
         self.accepted_count += 1
         self.burst.is_changed = True
         self.queue.add_immediate(record)
-        self.wake_for(record._due)
+        if record._due < self.armed:
+            self.wake_for(record._due)
 
     def add_wall(self, record: TaskHandle[Any], wall_due: float) -> None:
         """Accept a record due by the wall clock in a later interval."""
@@ -230,6 +232,7 @@ class Engine:
         now = begin = self.now()
         start_count = 0
         while True:
+            self.burst.is_changed = False
             is_done = queue.pull(now)
             if queue.expiry.is_used:
                 self._expire(now)
@@ -248,6 +251,9 @@ class Engine:
                     start_count += 1
                 if now >= stop or start_count >= _START_COUNT_MAX:
                     return now
+                if self.burst.is_changed:  # what was added may go before what is ready
+                    is_done = False
+                    break
             if is_done:
                 queue.rest()
                 wake = queue.next_wake(now, may_start=self.may_start())
@@ -329,7 +335,7 @@ class Engine:
             thread = run_in_thread(call, args, context, self.thread_limiter)
             if options.run_timeout is not None:
                 thread = with_timeout(thread, options.run_timeout, record.name)
-            self._run_task(record, thread, contextvars.Context())
+            self.coroutines.start(record, thread, contextvars.Context())
         else:
             self._launch(
                 record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout
@@ -352,19 +358,15 @@ class Engine:
         due = batch.due_of(position)
         owner = (handle, batch.indexes[position])
         batch.start(position)
+        items = handle._take_items(batch)
         if not batch.live:
             calendar.finish(batch)
-        try:
-            args = handle._take(batch, position)
-        except BaseException as error:  # noqa: BLE001  # the items are user code: that there is none is this task's failure
-            self.end_raised(owner, error)
-            return False
         if now > due + batch.deadline_after:
             self._end_expired_item(batch, position)
             return False
         self.queue.spend(calendar, due, now)
         self.started_count += 1
-        self._launch(owner, handle.call, args, handle.context, own=handle.own_context)
+        self._launch(owner, call_with_item, (handle.call, items, owner[1]), handle.context, own=handle.own_context)
         return True
 
     def _launch(
@@ -408,11 +410,13 @@ class Engine:
         self, owner: Any, call: Any, result: Any, context: contextvars.Context, run_timeout: float | None
     ) -> None:
         """End a call that returned; if it returned a coroutine, run that as a task."""
-        if result is not None and hasattr(type(result), "__await__"):
+        if result is not None and is_awaitable(result):
             coroutine = result if asyncio.iscoroutine(result) else _await(result)
             if run_timeout is not None:
                 coroutine = with_timeout(coroutine, run_timeout, name_of(call))
-            self._run_task(owner, coroutine, context)
+            if context is self.scratch:
+                self.scratch = contextvars.Context()
+            self.coroutines.start(owner, coroutine, context)
             owner = None  # as in _launch
         elif run_timeout is not None:
             self.end(owner, TaskState.FAILED, _run_timeout_error(call))
@@ -422,55 +426,6 @@ class Engine:
             self.end(owner, TaskState.DONE, result)
         if len(self.scratch):
             self.scratch = contextvars.Context()  # the next call must not see what this one has set
-
-    def _run_task(self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
-        """Run a coroutine as an asyncio task, to its first suspension at once where the interpreter can."""
-        if context is self.scratch:
-            self.scratch = contextvars.Context()
-        is_record = owner is not None and type(owner) is not tuple
-        if is_record:
-            owner._place = _FIRST_STEP
-        try:
-            task = self._make_task(coroutine, context)
-        except BaseException as error:  # a coroutine that exits at its first step, or a task factory that refuses
-            self.burst.is_inside = False
-            coroutine.close()
-            self.end(owner, TaskState.FAILED, error)
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
-            return
-        self.burst.is_inside = False
-        if task.done():
-            self._end_task(owner, task)
-            del owner, task  # as in _launch
-            return
-        self.running[task] = owner
-        if is_record:
-            owner._place = task
-        task.add_done_callback(self._task_done, context=self.runner.context)
-
-    def _make_task(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> asyncio.Task[Any]:
-        self.burst.is_inside = True  # an eager task takes its first step here
-        if self.loop.get_task_factory() is not None:
-            return self.loop.create_task(coroutine, context=context)
-        if not _EAGER:
-            return asyncio.Task(coroutine, loop=self.loop, context=context)
-        task: asyncio.Task[Any] = _EagerTask(coroutine, loop=self.loop, context=context, eager_start=True)
-        return task
-
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        owner = self.running.pop(task)
-        self._end_task(owner, task)
-        if self.max_concurrency is not None:
-            self.wake()
-
-    def _end_task(self, owner: Any, task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            self.end(owner, TaskState.CANCELLED, None)
-        elif (error := task.exception()) is not None:
-            self.end(owner, TaskState.FAILED, error)
-        else:
-            self.end(owner, TaskState.DONE, task.result())
 
     def release(self, record: TaskHandle[Any], state: TaskState, outcome: Any) -> None:
         """End a permit that somebody held."""
@@ -540,7 +495,7 @@ class Engine:
     def set_order(self, order: Order) -> None:
         """Put an order in force."""
         self.burst.detach()
-        self.queue.set_order(order)
+        self.queue.set_order(_isolated(order))
         self.wake()
 
     def set_rate(self, rate: Rate) -> None:
@@ -569,7 +524,8 @@ class Engine:
         self.accepted_count += 1
         self.burst.is_changed = True
         place = self.on_time.add_call_ready(now, call, args, context)
-        self.wake_for(now)
+        if now < self.armed:
+            self.wake_for(now)
         return place
 
     def _apply_rate(self) -> None:
@@ -589,7 +545,7 @@ class Engine:
     @property
     def is_inside(self) -> bool:
         """Whether a plain function, or the first step of a coroutine, runs at this moment."""
-        return self.burst.is_inside
+        return self.burst.is_inside or self.coroutines.is_starting
 
     def running_count(self) -> int:
         """Count the tasks that run."""
@@ -629,18 +585,12 @@ class Engine:
         self.loop.call_exception_handler({"message": message, "exception": error})
 
 
-class _FirstStep:
-    """Stands for the task of a coroutine that is in its eager first step, where only itself can cancel it."""
-
-    def cancel(self, message: object) -> bool:
-        """Cancel the task that runs at this moment."""
-        task = asyncio.current_task()
-        return task is not None and task.cancel(message)
-
-
-_FIRST_STEP: Final = _FirstStep()
 _PAUSE: Final = Rate(0)
-_EagerTask: Final[Any] = asyncio.Task  # untyped: its eager_start is not known to type checkers for 3.11
+
+
+def _isolated(order: Order) -> Order:
+    """Let an order neither see nor leave context variables; the default one has none, and the queue knows it."""
+    return order if order is default_order else lambda task: contextvars.Context().run(order, task)
 
 
 def _leave(error: BaseException) -> None:

@@ -142,6 +142,7 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     state = handle.state
     if state is not TaskState.WAITING:
         return Explanation(state=state, hold=Hold.NOTHING, position=None, expected_start=handle.started_at)
+    engine.burst.detach()  # it goes by permits that were counted before, which pull() counts anew
     now = engine.now()
     queue = engine.queue
     while not queue.pull(now):

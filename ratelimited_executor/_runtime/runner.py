@@ -154,6 +154,8 @@ class Runner:
         return heap[0][0] if heap else math.inf
 
     def _set_timer(self, when: float) -> None:
+        if self.loop.is_closed():  # what lies there may still be cancelled
+            return
         now = self.clock.monotonic()
         if now < when < self.earliest:
             when = self.earliest

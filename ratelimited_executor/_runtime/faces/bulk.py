@@ -431,6 +431,7 @@ class _Plan:
             engine.wake_for(engine.queue.interval_end)
         else:
             engine.queue.add_batch(source, joined=is_joined)
+            engine.burst.is_changed = True
             engine.wake_for(source.first)
 
     def _source(self, batch: BatchHandle[Any], count: int, **times: Any) -> BatchSource:

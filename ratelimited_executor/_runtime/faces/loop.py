@@ -78,9 +78,12 @@ class LoopFace(ExecutorBase):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
         """Call ``callback(*args)`` as soon as a permit is there, in the order of the calls, as ``loop.call_soon`` does."""
-        engine = self._admit()
-        callable_of("callback", callback)
-        kept: Any = engine.capture() if context is None else (check_context(context),)
+        engine: Any = self._engine
+        if self._home._thread_id != _thread_id():
+            engine = self._admit()
+        if not callable(callback):
+            callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
+        kept = engine.capture() if context is None else (check_context(context),)
         now = engine.now()
         bucket, place = engine.add_call_ready(now, callback, args, kept)
         return CallHandle(bucket, place, now)

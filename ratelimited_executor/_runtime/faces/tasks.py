@@ -165,11 +165,14 @@ class TaskFace(ExecutorBase):
         **refused: Any,
     ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
+        engine: Any = self._engine
+        if self._home._thread_id != get_ident():
+            engine = self._admit()
         if refused:
             _refuse(refused)
-        return self.schedule(
-            fn,
-            *args,
+        if not callable(fn):
+            callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
+        options = make_options(
             priority=priority,
             expires=expires,
             run_timeout=run_timeout,
@@ -177,12 +180,24 @@ class TaskFace(ExecutorBase):
             name=name,
             context=context,
         )
+        now = engine.now()
+        if options is not None and options.expires is not None:
+            options.deadline = now + options.expires
+        handle: TaskHandle[Any] = TaskHandle(
+            engine, fn, args, now, TaskClass.IMMEDIATE, engine.capture() if context is None else context, options
+        )
+        engine.add_immediate(handle)
+        return handle
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
-        engine = self._admit()
-        callable_of("fn", fn)
-        engine.add_call_ready(engine.now(), fn, args, engine.capture())
+        engine: Any = self._engine
+        if self._home._thread_id != get_ident():
+            engine = self._admit()
+        if not callable(fn):
+            callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
+        kept = contextvars.copy_context()
+        engine.add_call_ready(engine.now(), fn, args, engine.share(kept) if kept else None)
 
     @overload
     def schedule_threadsafe(
