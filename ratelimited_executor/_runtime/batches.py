@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from array import array
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from ratelimited_executor._core.states import FINAL_STATES, TaskState
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["BatchHandle", "BatchSummary", "Outcome"]
+__all__ = ["BatchHandle", "BatchSummary", "Outcome", "call_with_item"]
 
 T = TypeVar("T")
 Items: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by their index in the batch
 _DRAW_COUNT_MAX: Final = 100  # items drawn between two turns of the loop: about two milliseconds
 _LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
+
+
+_INERT_TYPES: Final = frozenset((list, tuple, range, array))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +224,15 @@ class BatchHandle(Generic[T]):
         self._forget(source)
         return items
 
-    def _items_of(self, source: BatchSource) -> Items:
-        """Return the items of a source by their index in the batch."""
-        return self._parts[source]
+    def _call_and_items(self, source: BatchSource) -> tuple[Callable[[Any], Any], Items]:
+        """Return what to call for tasks of a source, and with what of each index in the batch.
+
+        Items whose type may run code of the user are asked for in the call, so that they see the variables of its task.
+        """
+        items = self._parts[source]
+        if type(items) in _INERT_TYPES:
+            return self.call, items
+        return partial(call_with_item, self.call, items), range(self._drawn_count)
 
     def _is_plain(self, source: BatchSource) -> bool:
         """Whether nobody asks after single tasks of a source, and none has a deadline."""
@@ -270,6 +281,11 @@ class BatchHandle(Generic[T]):
             for future in self._changed:
                 if not future.done():
                     future.set_result(None)
+
+
+def call_with_item(call: Callable[[Any], Any], items: Items, index: int) -> Any:
+    """Call a function with one of many items."""
+    return call(items[index])
 
 
 async def feed(

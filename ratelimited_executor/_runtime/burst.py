@@ -14,9 +14,7 @@ runs: :meth:`Burst.detach` settles and lets go of the positions, which others ma
 
 from __future__ import annotations
 
-from array import array
 from contextvars import Context
-from functools import partial
 from itertools import islice
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,15 +31,12 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst", "call_with_item", "is_awaitable"]
+__all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst", "is_awaitable"]
 
 HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 
 LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 _COUNT_MAX: Final = 1024  # calls of one burst: also where time stands still, the event loop has its turn
-
-
-_INERT_TYPES: Final = frozenset((list, tuple, range, array))  # sequences that run no code of their user
 
 
 class Burst:
@@ -100,10 +95,7 @@ class Burst:
                     self._raised(None, error)
                 else:
                     if result is not None or scratch:
-                        if type(result) is CoroutineType and not scratch:
-                            self._start_coroutine(None, result, Context() if context is scratch else context)
-                        elif scratch or is_awaitable(result):
-                            self._returned(None, call, result, context)
+                        self._returned(None, call, result, context)
                 if engine.scratch is not scratch:  # it had been written to
                     context = scratch = engine.scratch
                     call_in_context = scratch.run
@@ -122,15 +114,15 @@ class Burst:
         engine = self._engine
         batch: BatchSource = run.source  # type: ignore[assignment]  # the caller has looked
         handle: BatchHandle[Any] = batch.owner
-        call, items, indexes = handle.call, handle._items_of(batch), batch.indexes
-        if type(items) not in _INERT_TYPES:  # their own code sees the variables of the task, too
-            call, items = partial(call_with_item, call, items), range(handle.total)
+        (call, items), indexes = handle._call_and_items(batch), batch.indexes
         started = batch.started_flags(run.first)
         monotonic = engine.monotonic
         scratch = engine.scratch
         context = scratch if handle.context is None else handle.context
         call_in_context = context.run
         is_shared = handle.context is not None and not handle.own_context
+        position: Any = None
+        result = None
         try:
             for position in self._begin(calendar, run, count_max):
                 if started is not None:
@@ -147,11 +139,7 @@ class Burst:
                     self._raised((handle, indexes[position]), error)
                 else:
                     if result is not None or scratch:
-                        if type(result) is CoroutineType and not scratch:
-                            owner = handle, indexes[position]
-                            self._start_coroutine(owner, result, Context() if context is scratch else context)
-                        elif scratch or is_awaitable(result):
-                            self._returned((handle, indexes[position]), call, result, context)
+                        self._returned((handle, indexes[position]), call, result, context)
                 if engine.scratch is not scratch:
                     scratch = engine.scratch
                     context = scratch if handle.context is None else context
@@ -165,10 +153,7 @@ class Burst:
         finally:
             if self._end():
                 handle._item_ended(indexes[position], TaskState.DONE, result)
-            if not batch.live and not batch.revoked:
-                calendar.finish(batch)
-                handle._forget(batch)
-            handle._wake()
+            self._leave_batch(calendar, batch)
         return now
 
     def run_records(self, calendar: Calendar, run: RecordRun, now: float, stop: float, count_max: int) -> float:
@@ -223,8 +208,8 @@ class Burst:
             elif scratch or (result is not None and is_awaitable(result)):
                 engine.end_returned(record, call, result, context, None)
             else:
-                engine.ended_counts[TaskState.DONE] += 1
-                record._end_done(call, result)
+                engine.ended_counts[TaskState.DONE] += 1  # Engine.end_done(), without its questions
+                record._end_done(result)
         del record  # as in run_records
 
     def settle(self) -> None:
@@ -279,21 +264,28 @@ class Burst:
         self._engine.end_raised(owner, error)
         self.is_inside = True
 
-    def _start_coroutine(self, owner: Any, coroutine: Any, context: Context) -> None:
-        """Run the coroutine that a call has returned."""
-        if self._is_ahead:
-            self._is_ahead = False
-        else:
-            self._coroutine_count += 1
-        self.is_inside = False
-        self._engine.coroutines.start(owner, coroutine, context)
+    def _returned(self, owner: Any, call: Any, result: Any, context: Any) -> None:
+        """End a call that returned something, or has set context variables of its own."""
+        engine = self._engine
+        scratch = engine.scratch
+        if type(result) is CoroutineType and not scratch:
+            if self._is_ahead:
+                self._is_ahead = False
+            else:
+                self._coroutine_count += 1
+            self.is_inside = False
+            engine.coroutines.start(owner, result, Context() if context is scratch else context)
+        elif scratch or is_awaitable(result):
+            self._leave_call()
+            engine.end_returned(owner, call, result, context, None)
         self.is_inside = True
 
-    def _returned(self, owner: Any, call: Any, result: Any, context: Any) -> None:
-        """End a call that returned another awaitable, or has set context variables of its own."""
-        self._leave_call()
-        self._engine.end_returned(owner, call, result, context, None)
-        self.is_inside = True
+    def _leave_batch(self, calendar: Calendar, batch: BatchSource) -> None:
+        """Free a batch all of whose tasks have started, and wake who waits for it."""
+        if not batch.live and not batch.revoked:
+            calendar.finish(batch)
+            batch.owner._forget(batch)
+        batch.owner._wake()
 
     def _leave_call(self) -> None:
         """Note that the call has ended, in a way that the engine will count."""
@@ -305,11 +297,6 @@ class Burst:
         self._engine.ended_counts[TaskState.DONE] += count
         if isinstance(self._run.source, BatchSource):
             self._run.source.owner._note_done(count)
-
-
-def call_with_item(call: Any, items: Any, index: int) -> Any:
-    """Call a function with one of many items, which may be made by code of the user."""
-    return call(items[index])
 
 
 def is_awaitable(result: Any) -> bool:

@@ -12,7 +12,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.records import Record
-from ratelimited_executor._core.states import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -42,7 +41,7 @@ class Coroutines:
         self._engine = engine
         self._number = 0
         self.is_starting = False
-        self.running: dict[int, asyncio.Task[Any] | _FirstStep] = {}
+        self.running: dict[int, asyncio.Task[Any]] = {}
 
     def start(self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context) -> None:
         """Run a coroutine as a task, to its first suspension at once where the interpreter can.
@@ -53,7 +52,7 @@ class Coroutines:
             context: what to run it in, itself and not a copy.
         """
         number = self._number = self._number + 1
-        watch = self._watch(number, owner, coroutine)
+        watch: Any = self._watch(number, owner, coroutine)
         watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
         loop = self._engine.loop
@@ -107,10 +106,7 @@ class Coroutines:
         else:
             del self.running[number]
             self.is_starting = False
-            if owner is None and engine.on_progress is None:
-                engine.ended_counts[TaskState.DONE] += 1
-            else:
-                engine.end(owner, TaskState.DONE, result)
+            engine.end_done(owner, result)
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
             if engine.max_concurrency is not None:
@@ -127,11 +123,11 @@ class _FirstStep:
 
 
 class _Once(list[None]):
-    """An awaitable that suspends once, for as many as await it; without a Python frame."""
+    """An awaitable that suspends once, for as many as await it; without a frame of Python."""
 
-    __await__ = list.__iter__
+    __await__: Any = list.__iter__  # an iterator will do, where nothing is sent
 
 
-_FIRST_STEP: Final = _FirstStep()
+_FIRST_STEP: Final[Any] = _FirstStep()
 _BEGUN: Final = _Once([None])
 _EagerTask: Final[Any] = asyncio.Task  # untyped: its eager_start is not known to type checkers for 3.11

@@ -22,7 +22,8 @@ from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, call_with_item, is_awaitable
+from ratelimited_executor._runtime.batches import call_with_item
+from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, is_awaitable
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
 from ratelimited_executor.exceptions import TaskExpiredError
@@ -420,10 +421,8 @@ class Engine:
             owner = None  # as in _launch
         elif run_timeout is not None:
             self.end(owner, TaskState.FAILED, _run_timeout_error(call))
-        elif owner is None and self.on_progress is None:
-            self.ended_counts[TaskState.DONE] += 1
         else:
-            self.end(owner, TaskState.DONE, result)
+            self.end_done(owner, result)
         if len(self.scratch):
             self.scratch = contextvars.Context()  # the next call must not see what this one has set
 
@@ -433,6 +432,17 @@ class Engine:
         self.end(record, state, outcome)
         if self.max_concurrency is not None:
             self.wake()
+
+    def end_done(self, owner: Any, result: Any) -> None:
+        """Count a task that has returned, and tell whom it concerns: :meth:`end` for nearly every task."""
+        self.ended_counts[TaskState.DONE] += 1
+        if owner is not None:
+            if type(owner) is tuple:
+                owner[0]._item_ended(owner[1], TaskState.DONE, result)
+            else:
+                owner._end_done(result)
+        if self.on_progress is not None:
+            self.on_progress()
 
     def end(self, owner: Any, state: TaskState, outcome: Any) -> None:
         """Count a task's end, and tell whom it concerns."""

@@ -248,11 +248,13 @@ class TaskHandle(Record, Generic[T_co]):
         for callback, context in entries:
             self._engine.loop.call_soon(callback, self, context=context)
 
-    def _end_done(self, call: Any, result: Any) -> None:
-        """Enter the state of a plain function that has returned: what :meth:`_end` does, for nearly every task."""
+    def _end_done(self, result: Any) -> None:
+        """Enter the state of a call that has returned: what :meth:`_end` does, for nearly every task."""
+        call = self._call
         self._state = TaskState.DONE
         self._call = call.__qualname__ if type(call) is FunctionType else name_of(call)
         self._outcome = result
+        self._place = None
         if self._callbacks is not None:
             entries, self._callbacks = self._entries(), None
             for callback, context in entries:

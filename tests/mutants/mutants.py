@@ -154,9 +154,9 @@ MUTANTS = (
     ),
     Mutant(
         "F9: a task factory that refuses ends the run",
-        "_runtime/engine.py",
-        "        except BaseException as error:  # a coroutine that exits at its first step, or a task factory that refuses\n",
-        "        except (KeyboardInterrupt, SystemExit) as error:\n",
+        "_runtime/coroutines.py",
+        "            except BaseException as error:\n                if number",
+        "            except (KeyboardInterrupt, SystemExit) as error:\n                if number",
         (_flaw("losing", "loop_that_refuses_a_task_does_not_lose_the_rest"),),
     ),
     Mutant(
