@@ -130,6 +130,20 @@ class Bucket:
         self.args = []
         self.contexts = None
 
+    def cut(self, start: int, stop: int) -> tuple[int, list[Record]]:
+        """Empty places, and return how many tasks without a record waited there, and the records, to be cancelled now."""
+        count = 0
+        records: list[Record] = []
+        for position in range(start, min(stop, len(self.calls))):
+            if self.is_waiting(position):
+                if self.args[position] is RECORD:
+                    records.append(self.calls[position])
+                    self.calls[position] = None  # else the last step would free all of them at once
+                else:
+                    self.clear(position)
+                    count += 1
+        return count, records
+
     def positions(self) -> Iterator[int]:
         """Walk the positions of the tasks that wait."""
         return (position for position in range(len(self.calls)) if self.is_waiting(position))

@@ -284,7 +284,7 @@ class Calendar:
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk every task that waits: (source, position) or (None, record)."""
-        for bucket in (*self._opened, *self.future.values()):
+        for bucket in self.buckets():
             for position in bucket.positions():
                 if bucket.args[position] is RECORD:
                     yield None, bucket.calls[position]
@@ -310,15 +310,17 @@ class Calendar:
         """Forget a batch all of whose tasks have started."""
         del self._batches[source]
 
-    def clear(self) -> Iterator[tuple[Source | None, Any]]:
-        """Empty the calendar, and return what waited; records are no longer placed."""
-        waiting = list(self.walk())
-        for source, item in waiting:
-            if source is None:
-                item._place = None
-            elif isinstance(source, BatchSource):
-                source.revoked = True
-        for bucket in (*self._opened, *self.future.values()):
+    def buckets(self) -> list[Bucket]:
+        """Return every bucket in which tasks may wait."""
+        return [*self._opened, *self.future.values()]
+
+    def batches(self) -> list[BatchSource]:
+        """Return every batch of which tasks may wait."""
+        return list(self._batches)
+
+    def clear(self) -> None:
+        """Free what a calendar holds in which nothing waits any more."""
+        for bucket in self.buckets():
             bucket.discard()
         self.future.clear()
         self._parcels.clear()
@@ -330,7 +332,6 @@ class Calendar:
         self.ready.clear()
         self._current = self._current_group = None
         self.opened_count = 0
-        return iter(waiting)
 
     # Buckets and batches.
 

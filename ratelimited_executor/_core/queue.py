@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.calendar import Calendar
@@ -99,6 +100,7 @@ class TaskQueue:
         self.interval_end = 0.0  # loop time at which the running interval ends
         self.last_tick = 0  # number of the last bucket of the running interval
         self.is_unlimited = rate.is_unlimited
+        self.is_halted = False  # whether nothing becomes ready any more: what waits is to be cut
         self._later_count = 0  # tasks to be spread in later buckets of the running interval
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
         self._dense = False  # whether the running interval holds more tasks than permits
@@ -152,6 +154,36 @@ class TaskQueue:
         place.calendar.note_gone(place)
         self.expiry.discard(record)
 
+    def batches(self) -> list[BatchSource]:
+        """Return every batch of which tasks may wait."""
+        return [*self.on_time.batches(), *self.spread.batches(), *self.wall.batches()]
+
+    def cut(self, step_count: int) -> Iterator[tuple[int, list[Record]]]:
+        """Empty a halted queue of all but its batches, which must have been revoked; nothing may be added meanwhile.
+
+        Args:
+            step_count: tasks looked at, at most, from one result to the next.
+
+        Yields:
+            How many tasks without a record have gone, and records, for the caller to cancel.
+        """
+        for ready in (self.on_time.ready, self.spread.ready, *(old for _, old in self._rekeying)):
+            waiting = ready.walk()
+            while entries := list(islice(waiting, step_count)):
+                yield 0, [item for source, item in entries if source is None]
+        for holder in (self.on_time, self.spread, self.wall):
+            for bucket in holder.buckets():
+                bucket.frozen = True  # compacting it would move what the next step looks for
+                for start in range(0, len(bucket.calls), step_count):
+                    count, records = bucket.cut(start, start + step_count)
+                    if bucket.opened and isinstance(holder, Calendar):
+                        holder.opened_count -= count
+                    yield count, records
+                bucket.discard()
+        self.on_time.clear()
+        self.spread.clear()
+        self.wall.clear()
+
     # Going on.
 
     def enter(self, now: float, wall: float) -> None:
@@ -175,6 +207,8 @@ class TaskQueue:
 
     def pull(self, now: float) -> bool:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        if self.is_halted:
+            return True
         self._pulled_at = now
         if self._rekeying:
             self.rekey()

@@ -122,7 +122,7 @@ class Run:
 
     def walk(self) -> Iterator[tuple[Source, Any]]:
         """Walk the tasks that wait."""
-        for position in self._positions[self._cursor :]:
+        for position in self.positions() if self.source.live else ():
             if self.source.is_waiting(position):
                 yield self.source, position
 
@@ -290,9 +290,8 @@ class ReadyQueues:
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, the most important first."""
-        for rank in sorted(self._active):
-            for run in self._queues[rank]:
-                yield from run.walk()
+        for run in [run for rank in sorted(self._active) for run in self._queues[rank]]:
+            yield from run.walk()
 
     def clear(self) -> None:
         """Forget everything."""

@@ -93,14 +93,21 @@ class WallWheel:
         source.revoked = True
         return count
 
+    def buckets(self) -> list[Bucket]:
+        """Return every bucket in which records may wait."""
+        return [*self._buckets.values(), *self._reading]
+
+    def batches(self) -> list[BatchSource]:
+        """Return every batch that waits here."""
+        return [source for _, source in self._batches]
+
     def live_count(self) -> int:
         """Count the tasks that wait here."""
-        buckets = (*self._buckets.values(), *self._reading)
-        return sum(bucket.live for bucket in buckets) + sum(source.live for _, source in self._batches)
+        return sum(bucket.live for bucket in self.buckets()) + sum(source.live for _, source in self._batches)
 
     def walk(self) -> Iterator[tuple[BatchSource | None, Record | int]]:
         """Walk every task that waits here: (None, record) or (batch, position)."""
-        for bucket in (*self._buckets.values(), *self._reading):
+        for bucket in self.buckets():
             for position in bucket.positions():
                 yield None, bucket.calls[position]
         for _, source in self._batches:

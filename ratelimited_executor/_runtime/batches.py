@@ -12,13 +12,23 @@ from array import array
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from ratelimited_executor._core.states import FINAL_STATES, TaskState
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Generator,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._runtime.engine import Engine
@@ -185,22 +195,29 @@ class BatchHandle(Generic[T]):
         Returns:
             How many tasks were cancelled.
         """
-        if self.feeder is not None:
-            self.feeder.cancel()
-        cancelled = 0
-        self._engine.burst.detach()
-        for source in list(self._parts):
-            waiting = list(source.waiting_positions()) if self._is_watched() else ()
-            count = self._engine.revoke(source)
-            del self._parts[source]
-            cancelled += count
-            self._counts[TaskState.CANCELLED] += count - len(waiting)
-            for position in waiting:
-                self._note(source.indexes[position], TaskState.CANCELLED, None)
-        self._wake()
-        return cancelled
+        return sum(self._cancel_steps(self._drawn_count + 1))
 
     # For the engine.
+
+    def _cancel_steps(self, step_count: int) -> Iterator[int]:
+        """Cancel every task that waits, and tell whoever asks after it: ``step_count`` tasks at a time, for each their number."""
+        if self.feeder is not None:
+            self.feeder.cancel()
+        self._engine.burst.detach()
+        for source in list(self._parts):
+            is_watched = self._is_watched()
+            count = self._engine.revoke(source)
+            del self._parts[source]
+            if is_watched:
+                waiting = source.waiting_positions()
+                while positions := list(islice(waiting, step_count)):
+                    for position in positions:
+                        self._note(source.indexes[position], TaskState.CANCELLED, None)
+                    yield len(positions)
+            else:
+                self._counts[TaskState.CANCELLED] += count
+                yield count
+        self._wake()
 
     def _add_part(self, source: BatchSource, items: Items) -> None:
         """Take in tasks that have been accepted; ``items`` holds theirs by their index in the whole batch."""

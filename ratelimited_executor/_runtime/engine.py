@@ -16,7 +16,6 @@ import math
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import Bucket, name_of
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import TaskQueue
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     import anyio
 
+    from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.queue import Pacing
@@ -47,6 +47,7 @@ __all__ = ["HOLD", "Engine"]
 
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
+_CUT_COUNT: Final = 2048  # tasks cancelled at a stretch when the executor closes: one to three milliseconds
 _EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
 # A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
 # slack is kept for that, and the law holds for times that are read there, too.
@@ -205,31 +206,27 @@ class Engine:
         self._progress()
         return count
 
-    def cancel_all_waiting(self) -> int:
-        """Cancel everything that waits, and return how many tasks that were."""
-        self.burst.detach()
-        count = 0
-        batches: set[BatchSource] = set()
-        for source, item in list(self.queue.walk()):
-            count += 1
-            if source is None:
-                self.cancel_waiting(item, None)
-            elif isinstance(source, BatchSource):
-                batches.add(source)
-        for batch in batches:
-            owner: BatchHandle[Any] = batch.owner
-            owner.cancel()
-        for calendar in (self.queue.on_time, self.queue.spread):
-            self.ended_counts[TaskState.CANCELLED] += calendar.live_count()
-            calendar.clear()
-        self._progress()
-        return count
+    def cut(self) -> Iterator[int]:
+        """Start nothing more, and cancel all that waits: in steps of a millisecond or two, each of which tells its count."""
+        self.halt()
+        owners: set[BatchHandle[Any]] = {source.owner for source in self.queue.batches()}
+        for owner in owners:
+            yield from owner._cancel_steps(_CUT_COUNT)
+        record: Any
+        for plain_count, records in self.queue.cut(_CUT_COUNT):
+            for record in records:
+                self.cancel_waiting(record, None)
+            self.ended_counts[TaskState.CANCELLED] += plain_count
+            self._progress()
+            yield plain_count + len(records)
 
     # Running.
 
     def run(self, stop: float) -> float:
         """Start what is due, until loop time ``stop`` at most; return the loop time at which to be run again."""
         queue = self.queue
+        if queue.is_halted:
+            return math.inf
         now = begin = self.now()
         start_count = 0
         while True:
@@ -515,6 +512,8 @@ class Engine:
 
     def set_max_concurrency(self, count: int | None) -> None:
         """Put a limit in force for what starts from now on."""
+        if self.queue.is_halted:
+            return
         self.max_concurrency = count
         self.wake()
         self._progress()
@@ -523,6 +522,7 @@ class Engine:
         """Start nothing more, for good; also if a task asks for it in the middle of others."""
         self.burst.detach()
         self.max_concurrency = 0
+        self.queue.is_halted = True
 
     def set_paused(self, *, is_paused: bool) -> None:
         """Stop starting, or go on."""

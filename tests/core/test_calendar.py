@@ -207,18 +207,3 @@ def test_waiting_until_counts_what_an_interval_holds():
     calendar.add_batch(BatchSource(6, first=START + 1.0, gap=1.0, rank=PLAIN_RANK, name="batch", owner=None))
     first = timeline.number_at(START)
     assert [1, 4, 6, 7] == [calendar.waiting_until(first + later) for later in range(4)]
-
-
-def test_clear_returns_everything_and_forgets_it(record_class):
-    """Emptying frees the columns; old handles cancel nothing."""
-    calendar, _ = make()
-    bucket, place = calendar.add_call(105.0, "call", (), None)
-    record = record_class(due=103.0)
-    calendar.add_record(record)
-    calendar.add_batch(BatchSource(3, first=104.0, rank=PLAIN_RANK, name="batch", owner=None))
-    assert 5 == len(list(calendar.clear()))
-    assert None is record._place
-    assert 0 == calendar.live_count() == calendar.cancelled_count
-    calendar.cancel_call(bucket, place)
-    assert 0 == calendar.cancelled_count
-    assert None is calendar.next_number()

@@ -179,3 +179,46 @@ def test_idle_queue_asks_for_nothing(record_class):
     world.add("a")
     world.run(2.0)
     assert math.inf == world.queue.next_wake(world.now, may_start=True)
+
+
+@pytest.mark.parametrize("order", [default_order, latest_due_first])
+@pytest.mark.parametrize("step_count", [1, 7, 1000])
+def test_cut_empties_every_place_in_steps(record_class, order, step_count):
+    """The future, the running bucket, what is ready, what an order is being changed for, and what goes by the wall clock."""
+    world = World(record_class, rate=10, pacing=Pacing.ON_TIME)
+    queue = world.queue
+    for number in range(500):
+        world.add(f"soon {number}")
+    for number in range(300):
+        world.add(f"later {number}", due=0.5 + number / 100)
+        queue.on_time.add_call(0.1 + number / 100, int, (), None)
+    world.run(until=0.3)
+    queue.set_order(order)
+    for number in range(20):
+        queue.wall.add_record(record_class(f"wall {number}"), 36010.0 + number)
+    before = queue.live_count()
+    assert before == sum(1 for _ in queue.walk())
+
+    queue.is_halted = True
+    count, records = 0, []
+    for plain_count, some in queue.cut(step_count):
+        assert plain_count + len(some) <= step_count
+        for record in some:
+            queue.cancel(record)
+        count += plain_count
+        records += some
+        assert before - count - len(records) == queue.live_count()
+    assert before == count + len(records) == count + len(set(records))
+    assert 0 == queue.live_count() == sum(1 for _ in queue.walk())
+    assert queue.pull(world.now)
+
+
+def test_old_handles_cancel_nothing_after_a_cut(record_class):
+    """The columns were freed, and the counters are not touched again."""
+    queue = World(record_class).queue
+    bucket, place = queue.on_time.add_call(105.0, int, (), None)
+    queue.is_halted = True
+    assert 1 == sum(count for count, _ in queue.cut(100))
+    queue.on_time.cancel_call(bucket, place)
+    assert 0 == queue.on_time.cancelled_count == queue.live_count()
+    assert None is queue.on_time.next_number()

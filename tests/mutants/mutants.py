@@ -50,8 +50,8 @@ MUTANTS = (
     Mutant(
         "F8: what is cut short is forgotten, and not ended",
         "_runtime/engine.py",
-        "self.cancel_waiting(item, None)",
-        "self.queue.cancel(item)",
+        "self.cancel_waiting(record, None)",
+        "self.queue.cancel(record)",
         (_flaw("stopping", "cutting_short_does_not_leave_a_future_pending"),),
     ),
     Mutant(

@@ -1018,3 +1018,70 @@ def test_keyboard_interrupt_in_the_block_ends_the_program():
     """
     ended = run_program(program)
     assert (0, "interrupted\n") == (ended.returncode, ended.stdout), ended.stderr
+
+
+# A good guest, also at its end.
+
+
+def _call_laters(executor, count):
+    return [executor.call_later(number / 1000, int) for number in range(count)]
+
+
+def _handles(executor, count):
+    return [executor.schedule(int, delay=number / 1000) for number in range(count)]
+
+
+def _wall_handles(executor, count):
+    now = executor._engine.runner.clock.wall()
+    return [executor.schedule(int, at=now + 5 + number / 1000) for number in range(count)]
+
+
+def _watched_batch(executor, count):
+    return [executor.schedule_many(int, range(count), delay=5, results=True)]
+
+
+@pytest.mark.parametrize("add", [_call_laters, _handles, _wall_handles, _watched_batch])
+async def test_the_loop_has_its_turns_while_many_are_cancelled(virtual_clock, account, add):
+    """However many wait; and what somebody cancels in between is counted once."""
+    turns = []
+    executor = RateLimitedExecutor("x", rate=1, drain_timeout=0)
+    await executor.start()
+    handles = add(executor, 20_000)
+
+    async def watch():
+        while not executor._closing.is_closed:
+            turns.append(executor.statistics().waiting)
+            if add is not _watched_batch:
+                handles[-1].cancel()
+            executor.max_concurrency = None  # in vain: what closes starts nothing any more
+            await asyncio.sleep(0)
+
+    watcher = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    await executor.aclose()
+    await watcher
+    statistics = executor.statistics()
+    assert 20_000 == statistics.accepted == statistics.cancelled + statistics.done
+    assert statistics.done <= 1
+    if add is not _watched_batch:
+        assert len({*turns}) >= 9
+    assert sorted(turns, reverse=True) == turns
+    assert len(turns) >= 9
+    account(executor)
+
+
+async def test_to_be_cancelled_while_many_are_cancelled(virtual_clock, account):
+    """Whoever cancels the closing itself, as ``asyncio.run`` does, finds it finished at once."""
+    executor = RateLimitedExecutor("x", drain_timeout=0)
+    await executor.start()
+    handles = _handles(executor, 20_000)
+    closing = asyncio.create_task(executor.aclose())
+    while not executor.statistics().cancelled:
+        await asyncio.sleep(0)
+    assert 10_000 < executor.statistics().waiting
+    executor._closing._task.cancel()
+    await asyncio.sleep(0)
+    assert 0 == executor.statistics().waiting
+    assert all(handle.done() for handle in handles)
+    account(executor)
+    await asyncio.wait([closing])
