@@ -46,17 +46,23 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             progress.begin(name)
             sections[name] = load(name).run(options)
             progress.end()
+            if chosen.json:  # a run takes hours: what is done is kept
+                _write(chosen.json, document(facts, options, sections))
     facts["load_after"] = load_average()
     results = document(facts, options, sections)
     _print(sections, facts, options, is_markdown=chosen.markdown)
     if chosen.json:
-        chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        _write(chosen.json, results)
     if chosen.plots:
         for name, tables in sections.items():
             for table in tables:
                 for chart in table.charts:
                     print(save_png(chart, chosen.plots, section=name), file=sys.stderr)
     return results
+
+
+def _write(path: Path, results: dict[str, Any]) -> None:
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:

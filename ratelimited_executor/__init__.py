@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
+    from ratelimited_executor._core.fleet.policies import Outage as Outage
+    from ratelimited_executor._core.fleet.policies import Strictness as Strictness
     from ratelimited_executor._core.ordering import TaskView as TaskView
     from ratelimited_executor._core.ordering import default_order as default_order
     from ratelimited_executor._core.ordering import earliest_due_first as earliest_due_first
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.policy import WhenFull as WhenFull
     from ratelimited_executor._runtime.repeating import RepeatingHandle as RepeatingHandle
     from ratelimited_executor.abc import Clock as Clock
+    from ratelimited_executor.abc import Fleet as Fleet
     from ratelimited_executor.abc import Peers as Peers
     from ratelimited_executor.exceptions import BacklogFullError as BacklogFullError
     from ratelimited_executor.exceptions import ExecutorNotStartedError as ExecutorNotStartedError
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.exceptions import RunTimeoutError as RunTimeoutError
     from ratelimited_executor.exceptions import TaskExpiredError as TaskExpiredError
     from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
+    from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
 
 __all__ = [
@@ -56,11 +61,14 @@ __all__ = [
     "ExecutorNotStartedError",
     "ExecutorStoppedError",
     "Explanation",
+    "Fleet",
+    "FleetStatistics",
     "FuturesFace",
     "Hold",
     "IllegalTransitionError",
     "MissedTick",
     "OnError",
+    "Outage",
     "Outcome",
     "Paced",
     "Pacing",
@@ -69,10 +77,12 @@ __all__ = [
     "Rate",
     "RateLimitedExecutor",
     "RateLimitedExecutorError",
+    "RedisPeers",
     "RepeatingHandle",
     "RunTimeoutError",
     "StaticPeers",
     "Statistics",
+    "Strictness",
     "TaskExpiredError",
     "TaskHandle",
     "TaskState",
@@ -85,6 +95,11 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "_core.fleet.insight": ("FleetStatistics",),
+    "_core.fleet.policies": (
+        "Outage",
+        "Strictness",
+    ),
     "_core.ordering": (
         "TaskView",
         "default_order",
@@ -123,6 +138,7 @@ _MODULES: Final = {
     "_runtime.repeating": ("RepeatingHandle",),
     "abc": (
         "Clock",
+        "Fleet",
         "Peers",
     ),
     "exceptions": (
@@ -135,6 +151,7 @@ _MODULES: Final = {
         "TaskExpiredError",
         "WrongLoopError",
     ),
+    "peers.redis.peers": ("RedisPeers",),
     "peers.static": ("StaticPeers",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-__all__ = ["Clock", "Peers"]
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Clock", "Fleet", "Peers"]
 
 
 @runtime_checkable
@@ -39,4 +42,21 @@ class Peers(Protocol):
     @property
     def rank(self) -> int:
         """Return this peer's position, 0 <= rank < count."""
+        ...
+
+
+@runtime_checkable
+class Fleet(Protocol):
+    """Peers that are granted their permits by an authority, while they run."""
+
+    def start(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        """Begin, on the manager's event loop and by its clock."""
+        ...
+
+    def join(self, owner: Any) -> Any:
+        """Take part in the rate of an executor, and return its part."""
+        ...
+
+    async def aclose(self) -> None:
+        """Leave the group."""
         ...

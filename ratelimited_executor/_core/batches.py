@@ -163,6 +163,15 @@ class RisingOrder:
         """Return the earliest due time that is left; infinity if none is."""
         return math.inf if self._next >= self._stop or self._source.revoked else self._source.due_of(self._next)
 
+    @property
+    def left_count(self) -> int:
+        """How many tasks have not been taken."""
+        return 0 if self._source.revoked else self._stop - self._next
+
+    def count_until(self, when: float) -> int:
+        """Count the tasks left that are due at or before a time."""
+        return 0 if self._source.revoked else self._source.count_until(when, self._next, self._stop) - self._next
+
     def take(self, now: float, limit: int) -> Sequence[int]:
         """Remove and return the indexes due at or before ``now``, ``limit`` of them at most."""
         start = self._next

@@ -45,6 +45,9 @@ class _Order(Protocol):
     def prepare(self) -> bool: ...
     def head(self) -> float: ...
     def take(self, now: float, limit: int) -> Sequence[int]: ...
+    @property
+    def left_count(self) -> int: ...
+    def count_until(self, when: float) -> int: ...
 
 
 class _Stream:
@@ -275,6 +278,31 @@ class Calendar:
             for source in self._parcels.get(n, ())
         )
         return self.opened_count + later + batches
+
+    def count_until(self, when: float, *, is_spread: bool) -> int:
+        """Estimate how many of the tasks that wait want to have started by a time.
+
+        Args:
+            when: loop time.
+            is_spread: whether those of a later bucket start evenly over it, and not at their due times.
+        """
+        streams = [stream for group in self._groups for stream in group]
+        ready = self.opened_count - sum(stream.order.left_count for stream in streams)
+        count = max(0, ready) + sum(stream.order.count_until(when) for stream in streams)
+        if not self._numbers or self._numbers[0] > self._timeline.number_at(when):
+            return count
+        for number in range(self.number + 1, self._timeline.number_at(when) + 1):
+            start, end = self._timeline.start_of(number), self._timeline.start_of(number + 1)
+            part = min(1.0, (when - start) / (end - start))
+            bucket = self.future.get(number)
+            if bucket is not None:
+                count += math.ceil(bucket.live * (part if is_spread else bucket.part_until(when)))
+            for source in self._parcels.get(number, ()):
+                if is_spread:
+                    count += math.ceil((source.count_before(end) - source.opened_count) * part)
+                else:
+                    count += source.count_until(when, source.opened_count, source.count) - source.opened_count
+        return count
 
     def live_count(self) -> int:
         """Count the tasks that wait, by the counters of their buckets."""

@@ -43,9 +43,15 @@ class DueOrder:
         start: loop time before which few of them are due.
         end: loop time after which none is.
         positions: which of them to order, rising; all by default.
+
+    Attributes:
+        left_count: how many positions have not been taken.
     """
 
-    __slots__ = ("_cursor", "_dues", "_merge", "_open", "_open_until", "_scale", "_slot", "_slots", "_start", "_steps")
+    __slots__ = (
+        "_cursor", "_dues", "_merge", "_open", "_open_until", "_scale", "_slot", "_slots", "_start", "_steps",
+        "left_count",
+    )  # fmt: skip
 
     def __init__(self, dues: Sequence[float], start: float, end: float, positions: Sequence[int] | None = None) -> None:
         assert start < end, (start, end)
@@ -59,6 +65,7 @@ class DueOrder:
         self._scale = SLOT_COUNT / (end - start)
         self._merge: Iterator[int] | None = None  # the rest of a very full slot, in due order
         self._steps: Iterator[None] | None = None  # work that must be done before the next reading
+        self.left_count = 0
         self.extend(range(len(dues)) if positions is None else positions)
 
     @property
@@ -76,6 +83,7 @@ class DueOrder:
 
     def add(self, position: int) -> None:
         """Take in a position that was appended to the column."""
+        self.left_count += 1
         due = self._dues[position]
         if due >= self._open_until:
             self._slots[self._slot_of(due)].append(position)  # type: ignore[index]  # there are slots, or it is infinite
@@ -89,11 +97,13 @@ class DueOrder:
     def extend(self, positions: Sequence[int]) -> None:
         """Take in many positions that were appended to the column, in steps."""
         if self._slots is None and not self._open and len(positions) <= OPEN_COUNT_MAX:
+            self.left_count += len(positions)
             self._open = sorted(positions, key=self._dues.__getitem__)
         elif self._slots is None and len(positions) <= OPEN_COUNT_MAX:
             for position in positions:
                 self.add(position)
         else:
+            self.left_count += len(positions)
             if self._slots is None:
                 self._cut()
             self._steps = chain(self._steps or (), self._place(positions))
@@ -120,11 +130,25 @@ class DueOrder:
                 stop = bisect_right(positions, now, lo=cursor, key=self._dues.__getitem__)
             stop = min(stop, cursor + limit - len(taken))
             taken += positions[cursor:stop]
+            self.left_count -= stop - cursor
             self._cursor = stop
             if stop < len(positions):
                 break
             self._open, self._cursor = [], 0
         return taken
+
+    def count_until(self, when: float) -> int:
+        """Count the positions left that are due at or before a time; an estimate where they are not in order yet."""
+        if self._slots is None:
+            return bisect_right(self._open, when, lo=self._cursor, key=self._dues.__getitem__) - self._cursor
+        end = self._start + SLOT_COUNT / self._scale
+        if when >= end:
+            return self.left_count
+        if self.is_busy:
+            return int(self.left_count * max(0.0, when - self._start) / (end - self._start))
+        last = int((when - self._start) * self._scale)
+        slotted = sum(map(len, self._slots[self._slot + 1 : last + 1]))
+        return slotted + bisect_right(self._open, when, lo=self._cursor, key=self._dues.__getitem__) - self._cursor
 
     def _slot_of(self, due: float) -> int:
         """Return the slot of a due time; never one that has been opened, whatever the rounding."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._core.fleet.granted import GrantedPermits
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._core.ready import Ready
@@ -69,6 +70,7 @@ class TaskQueue:
         peers: how many peers share the rate.
         rank: which of them this is.
         report_order_error: is told when the order raises.
+        permits: those that this peer is granted, in place of its own part of the numbered ones.
     """
 
     def __init__(
@@ -84,10 +86,13 @@ class TaskQueue:
         peers: int,
         rank: int,
         report_order_error: Callable[[BaseException], None],
+        permits: GrantedPermits | None = None,
     ) -> None:
         self.timeline = timeline
         self.ticks = _ticks_of(timeline)
-        self.grid = PermitGrid(rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank)
+        self.grid: PermitGrid | GrantedPermits = permits or PermitGrid(
+            rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
+        )
         self.plan = SpreadPlan(slack=slack)
         self.pacing = pacing
         self.early = early
@@ -321,14 +326,7 @@ class TaskQueue:
         """Put a rate in force."""
         self.grid.set_rate(rate, self.timeline.to_ns(now))
         self.is_unlimited = rate.is_unlimited
-        self._permit_count = 0
-        self._next_permit_at = -math.inf
-
-    def set_share(self, *, peers: int, rank: int) -> None:
-        """Own another part of the permits."""
-        self.grid.set_share(peers=peers, rank=rank)
-        self._permit_count = 0
-        self._next_permit_at = -math.inf
+        self.note_permits()
 
     def set_order(self, order: Order) -> None:
         """Start by another order from now on; what is ready is re-keyed once, in slices.
@@ -391,6 +389,21 @@ class TaskQueue:
     def ready_count(self) -> int:
         """Count the tasks whose interval has begun and that have not started."""
         return self.on_time.opened_count + self.spread.opened_count
+
+    def demand_until(self, when: float) -> int:
+        """Estimate how many tasks want to have started by a loop time, if there were permits for all."""
+        is_spread = self.pacing is Pacing.SPREAD
+        count = self.on_time.count_until(when, is_spread=False)
+        if not is_spread or self._dense or when >= self.interval_end:
+            return count + self.spread.count_until(when, is_spread=is_spread)
+        left = self.spread.opened_count + self._later_count
+        planned = self.plan.count_until(when, left=left) if left and when >= self.plan.next_at else 0
+        return count + min(planned, self.spread.count_until(when, is_spread=False))
+
+    def note_permits(self) -> None:
+        """Count the permits anew: some were granted."""
+        self._permit_count = 0
+        self._next_permit_at = -math.inf
 
     def last_start(self) -> float:
         """Return a loop time by whose interval the last task on the timeline is due; minus infinity if none waits."""

@@ -22,6 +22,12 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
+    @staticmethod
+    def suspended() -> float:
+        """Return for how many seconds the machine has been suspended since it started; 0 where the system cannot tell."""
+        boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+        return 0.0 if boot is None else time.clock_gettime(boot) - time.monotonic()
+
 
 class _LoopClock:
     """The time of an event loop that keeps its own; wall time passes with it."""

@@ -25,6 +25,7 @@ from ratelimited_executor._runtime.batches import call_with_item
 from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, is_awaitable
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
+from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import TaskExpiredError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Engine:
         slack: float,
         order: Order,
         early: bool,
-        peers: Peers,
+        peers: Peers | Fleet,
         max_concurrency: int | None,
         thread_limiter: anyio.CapacityLimiter,
     ) -> None:
@@ -91,6 +92,9 @@ class Engine:
         self.monotonic = runner.clock.monotonic
         self.rate = rate
         self.is_paused = False
+        self.armed = math.inf  # loop time of the next run, as the runner knows it
+        self.member = peers.join(self) if isinstance(peers, Fleet) else None
+        count, rank = (peers.count, peers.rank) if self.member is None else (1, 0)  # type: ignore[union-attr]  # as asked
         self.max_concurrency = max_concurrency
         self.thread_limiter = thread_limiter
         self.queue = TaskQueue(
@@ -101,13 +105,13 @@ class Engine:
             pacing=pacing,
             order=_isolated(order),
             early=early,
-            peers=peers.count,
-            rank=peers.rank,
+            peers=count,
+            rank=rank,
             report_order_error=self._report_order_error,
+            permits=None if self.member is None else self.member.permits,
         )
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
-        self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.coroutines = Coroutines(self)
         self.running = self.coroutines.running
         self.holding: dict[TaskHandle[Any], asyncio.Task[Any] | None] = {}  # permits that somebody holds, and who
@@ -253,18 +257,25 @@ class Engine:
                     is_done = False
                     break
             if is_done:
-                queue.rest()
-                wake = queue.next_wake(now, may_start=self.may_start())
-                # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
-                earliest = self.runner.earliest
-                if queue.is_unlimited:
-                    is_crowded = start_count >= _CROWD_COUNT
-                    earliest = max(earliest, begin + self.runner.precision_unlimited(is_crowded=is_crowded))
-                return max(wake, earliest)
+                return self._rest(now, begin, start_count)
             start_count += 1
             now = self.now()
             if now >= stop or start_count >= _START_COUNT_MAX:
                 return now
+
+    def _rest(self, now: float, begin: float, start_count: int) -> float:
+        """Return when to be run again: all that may start has started."""
+        queue = self.queue
+        queue.rest()
+        if self.member is not None:
+            self.member.look(now)
+        wake = queue.next_wake(now, may_start=self.may_start())
+        # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
+        earliest = self.runner.earliest
+        if queue.is_unlimited:
+            is_crowded = start_count >= _CROWD_COUNT
+            earliest = max(earliest, begin + self.runner.precision_unlimited(is_crowded=is_crowded))
+        return max(wake, earliest)
 
     def may_start(self) -> bool:
         """Whether a place is free."""
@@ -506,8 +517,10 @@ class Engine:
         self.wake()
 
     def set_rate(self, rate: Rate) -> None:
-        """Put a rate in force, at once unless paused."""
+        """Put a rate in force, at once unless paused or shared."""
         self.rate = rate
+        if self.member is not None:
+            self.member.set_rate(rate)
         self._apply_rate()
 
     def set_max_concurrency(self, count: int | None) -> None:

@@ -11,6 +11,7 @@ from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.states import TaskState
 
 if TYPE_CHECKING:
+    from ratelimited_executor._core.fleet.insight import FleetStatistics
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -37,6 +38,7 @@ class Statistics:
         expired: tasks that were not started before their deadline.
         dropped: tasks given up for lack of room.
         peers: how many processes share the rate.
+        fleet: its part in a group that shares the rate by grants; None without such peers.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Statistics:
     expired: int
     dropped: int
     peers: int
+    fleet: FleetStatistics | None = None
 
 
 class Hold(Enum):
@@ -120,6 +123,7 @@ def statistics(engine: Engine) -> Statistics:
         expired=engine.count(TaskState.EXPIRED),
         dropped=engine.count(TaskState.DROPPED),
         peers=engine.queue.grid.peers,
+        fleet=None if engine.member is None else engine.member.statistics(engine.monotonic()),
     )
 
 

@@ -9,6 +9,7 @@ from ratelimited_executor._runtime.arguments import delay_of, seconds_of
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
 from ratelimited_executor._runtime.runner import Runner
+from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError
 from ratelimited_executor.peers.static import StaticPeers
 
@@ -50,7 +51,7 @@ class ExecutorManager:
         *,
         interval: float = 1.0,
         clock: Clock | None = None,
-        peers: Peers | None = None,
+        peers: Peers | Fleet | None = None,
         precision: float | None = None,
     ) -> None:
         self._interval = seconds_of("interval", interval)
@@ -62,13 +63,15 @@ class ExecutorManager:
             callable(getattr(clock, "monotonic", None)) and callable(getattr(clock, "wall", None))
         ):
             raise TypeError(f"clock must have methods monotonic() and wall(), got {clock!r}")
-        if peers is not None and not isinstance(getattr(peers, "rank", None), int):
-            raise TypeError(f"peers must have a count and a rank, such as StaticPeers(2, 0), got {peers!r}")
+        if peers is not None and not isinstance(peers, Fleet) and not isinstance(getattr(peers, "rank", None), int):
+            raise TypeError(
+                f"peers must be RedisPeers(...), or have a count and a rank, such as StaticPeers(2, 0), got {peers!r}"
+            )
         self._precision = None if precision is None else delay_of("precision", precision)
         if self._precision is not None and self._precision > PRECISION_SECONDS_MAX:
             raise ValueError(f"precision must be at most {PRECISION_SECONDS_MAX:g} seconds, got {precision!r}")
         self._clock = clock
-        self._peers: Peers = peers if peers is not None else StaticPeers(1, 0)
+        self._peers: Peers | Fleet = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, RateLimitedExecutor] = {}
         self._runner: Runner | None = None
         self._is_closed = False
@@ -84,7 +87,7 @@ class ExecutorManager:
         return self._precision
 
     @property
-    def peers(self) -> Peers:
+    def peers(self) -> Peers | Fleet:
         """With whom the rates are shared."""
         return self._peers
 
@@ -118,6 +121,8 @@ class ExecutorManager:
             raise ExecutorStoppedError(repr(self))
         loop = asyncio.get_running_loop()
         self._runner = Runner(loop, self._clock or clock_for(loop), self._interval, self._precision)
+        if isinstance(self._peers, Fleet):
+            self._peers.start(loop, self._runner.clock)
         for executor in self._executors.values():
             executor._open(self._runner)
 
@@ -172,6 +177,8 @@ class ExecutorManager:
         finally:
             if self._runner is not None and not self._executors:
                 self._runner.close()
+            if self._runner is not None and isinstance(self._peers, Fleet):
+                await self._peers.aclose()
 
     def _started_runner(self) -> Runner:
         if self._runner is None:

@@ -359,6 +359,8 @@ class ExecutorBase:
 
     def _closed(self) -> None:
         self._home = _NOWHERE
+        if self._engine is not None and self._engine.member is not None:
+            self._engine.member.close()
         self._manager._forget(self)  # type: ignore[arg-type]  # every executor has all faces
         if self._owns_manager:
             self._manager._close_alone()

@@ -1,0 +1,227 @@
+"""Who grants the permits of one rate: the rules that the script in Redis follows as well, over plain values.
+
+Every permit is granted to one peer at most. That is all that the rate's safety rests on: peers may be slow, paused, cut
+off or counted wrongly; what they do not fetch lapses. A call in interval k fetches permits of interval k + 1, from a plan
+that the first caller of the interval makes for all by weighted max-min over the demands that they reported last; who needs
+less gives the rest back, who needs more takes from what nobody has. Permits of the running interval that nobody has may be
+asked for at once; what was planned for a peer that did not call is among them.
+
+A new authority may not know what the one before has granted. So it grants nothing for as long as those permits live, and
+as two servers' clocks may differ: the quarantine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from ratelimited_executor._core.fleet.grid import FleetGrid
+from ratelimited_executor._core.fleet.protocol import NO_GRANT, Grant, Reply, Request
+from ratelimited_executor._core.fleet.shares import apportion, stride
+
+__all__ = ["Authority"]
+
+_STALE_INTERVALS: Final = 3  # without a call, after which a peer's demand counts no more
+_FORGET_US: Final = 3_600_000_000  # without a call, after which it is forgotten
+_STEP_US: Final = 1000  # a clock that goes back by more has stepped
+_LEAD_INTERVALS: Final = 3  # from a change of the rate to its effect: permits of two may have been granted
+_JUMP_INTERVALS: Final = 3  # without grants after a step of the clock
+_LOOK_COUNT: Final = 256  # ranks looked at, at most, for permits at once
+
+
+@dataclass(slots=True)
+class _Member:
+    weight: float
+    demand: int
+    seen_us: int
+    rank: int
+
+
+@dataclass(slots=True)
+class _Plan:
+    number: int
+    count: int
+    stride: int
+    grid: FleetGrid
+    peers: int
+    planned: dict[str, range]  # not fetched yet
+    free: list[range]
+    granted: dict[str, list[range]] = field(default_factory=dict)
+    asked: dict[str, tuple[int, list[range]]] = field(default_factory=dict)  # at once: the latest wish, and all permits
+
+
+class Authority:
+    """The state of one rate, and the rules.
+
+    Args:
+        run: names this run of the server; another one does not know what this one has granted.
+    """
+
+    def __init__(self, run: str = "run") -> None:
+        self.run = run
+        self._known_run: str | None = None
+        self._epoch = 0
+        self._safe = 0
+        self._last_us = 0
+        self._grid: FleetGrid | None = None
+        self._next_grid: FleetGrid | None = None
+        self._members: dict[str, _Member] = {}
+        self._plans: list[_Plan | None] = [None, None]
+
+    def wipe(self, run: str) -> None:
+        """Forget everything, as a server without persistence does that is started anew."""
+        self.__init__(run)  # type: ignore[misc]  # it is what a new one would be
+
+    def call(self, now_us: int, request: Request) -> Reply:
+        """Answer one call.
+
+        Args:
+            now_us: the server's clock, in microseconds since the epoch.
+            request: the call.
+        """
+        grid = self._grid
+        if grid is None:
+            number = now_us // request.interval_us
+            grid = self._grid = FleetGrid(request.interval_us, request.step, request.unit, 0, number)
+        told_us = now_us
+        if self._known_run != self.run or now_us < self._last_us - _STEP_US:
+            self._begin_era(now_us // grid.interval_us + 2 + request.quarantine)
+            self._known_run = self.run
+        else:
+            now_us = max(now_us, self._last_us)  # else an interval could be planned twice
+            if request.has_jumped:
+                self._begin_era(max(self._safe, now_us // grid.interval_us + 1 + _JUMP_INTERVALS))
+        self._last_us = now_us
+        number = now_us // grid.interval_us
+        self._turn_rate(request, number)
+
+        member = self._members.get(request.peer)
+        if request.is_leaving:
+            self._members.pop(request.peer, None)
+            return self._reply(told_us, 0 if member is None else member.rank, number)
+        if member is None:
+            ranks = {other.rank for other in self._members.values()}
+            rank = next(rank for rank in range(len(ranks) + 1) if rank not in ranks)
+            member = self._members[request.peer] = _Member(request.weight, request.later, now_us, rank)
+        member.weight, member.seen_us = request.weight, now_us
+
+        running = upcoming = NO_GRANT
+        if number >= self._safe and request.now:
+            running = self._ask_at_once(request, number, now_us)
+        if number + 1 >= self._safe and request.is_fetching:
+            upcoming = self._fetch(request, member, number + 1, now_us)
+        return self._reply(told_us, member.rank, number, upcoming, running)
+
+    def _begin_era(self, safe: int) -> None:
+        self._epoch += 1
+        self._safe = safe
+        self._plans = [None, None]
+
+    def _turn_rate(self, request: Request, number: int) -> None:
+        """Put a new rate in force, some intervals from now, and let one that is in force take the old one's place."""
+        assert self._grid is not None
+        if self._next_grid is not None and number >= self._next_grid.since:
+            self._grid, self._next_grid = self._next_grid, None
+        latest = self._next_grid or self._grid
+        if request.is_new_rate and (latest.step, latest.unit) != (request.step, request.unit):
+            self._next_grid = self._grid.with_rate(request.step, request.unit, number + _LEAD_INTERVALS)
+
+    def _grid_of(self, number: int) -> FleetGrid:
+        assert self._grid is not None
+        return self._next_grid if self._next_grid is not None and number >= self._next_grid.since else self._grid
+
+    def _reply(
+        self, now_us: int, rank: int, number: int, upcoming: Grant = NO_GRANT, running: Grant = NO_GRANT
+    ) -> Reply:
+        plan = self._plans[(number + 1) % 2]
+        return Reply(
+            now_us=now_us,
+            era=f"{self.run}:{self._epoch}",
+            safe=self._safe,
+            rank=rank,
+            peers=len(self._members) if plan is None else plan.peers,
+            grid=self._grid_of(number + 1),
+            upcoming=upcoming,
+            running=running,
+        )
+
+    # Plans.
+
+    def _plan_of(self, number: int, now_us: int, *, is_upcoming: bool) -> _Plan | None:
+        """Return the plan of an interval, made if there is none; None where a later one is in its place."""
+        plan = self._plans[number % 2]
+        if plan is not None and plan.number >= number:
+            return plan if plan.number == number else None
+        grid = self._grid_of(number)
+        count = grid.count(number)
+        planned: dict[str, range] = {}
+        done = peers = 0
+        if is_upcoming:
+            stale = now_us - _STALE_INTERVALS * grid.interval_us
+            for name in [name for name, member in self._members.items() if member.seen_us < now_us - _FORGET_US]:
+                del self._members[name]
+            demands = {
+                name: (member.weight, member.demand)
+                for name, member in self._members.items()
+                if member.seen_us >= stale
+            }
+            peers = len(demands)
+            planned, done = apportion(demands, count, number)
+        plan = _Plan(number, count, stride(count), grid, peers, planned, [range(done, count)])
+        self._plans[number % 2] = plan
+        return plan
+
+    def _fetch(self, request: Request, member: _Member, number: int, now_us: int) -> Grant:
+        """Give a peer its permits of the next interval; the same ones if it has asked before."""
+        plan = self._plan_of(number, now_us, is_upcoming=True)
+        if plan is None:
+            return NO_GRANT
+        ranks = plan.granted.get(request.peer)
+        if ranks is None:
+            mine = plan.planned.pop(request.peer, range(0))
+            taken = mine[: request.soon]
+            ranks = [taken]
+            if len(taken) < len(mine):
+                plan.free.append(mine[len(taken) :])
+            want = request.urgent - len(taken)
+            while want > 0 and plan.free:
+                part = plan.free.pop()
+                if len(part) > want:
+                    plan.free.append(part[want:])
+                    part = part[:want]
+                want -= len(part)
+                ranks.append(part)
+            ranks = plan.granted[request.peer] = [part for part in ranks if part]
+            member.demand = max(0, request.later - sum(map(len, ranks)))
+        return Grant(number, plan.count, plan.stride, plan.grid, ranks)
+
+    def _ask_at_once(self, request: Request, number: int, now_us: int) -> Grant:
+        """Give a peer the next permits of the running interval that nobody has."""
+        plan = self._plan_of(number, now_us, is_upcoming=False)
+        if plan is None:
+            return NO_GRANT
+        sequence, ranks = plan.asked.get(request.peer, (-1, []))
+        if sequence != request.sequence:
+            plan.free += plan.planned.values()  # nobody can fetch them any more
+            plan.planned.clear()
+            ranks = ranks + self._next_free(plan, request.now, now_us)
+            plan.asked[request.peer] = request.sequence, ranks
+        return Grant(number, plan.count, plan.stride, plan.grid, ranks)
+
+    def _next_free(self, plan: _Plan, want: int, now_us: int) -> list[range]:
+        """Take the free permits that come up next; those that have come up already are dropped."""
+        looked: list[tuple[int, int]] = []  # (place, rank)
+        count = 0
+        while plan.free and count < _LOOK_COUNT:
+            part = plan.free.pop()
+            if len(part) > _LOOK_COUNT - count:
+                plan.free.append(part[_LOOK_COUNT - count :])
+                part = part[: _LOOK_COUNT - count]
+            count += len(part)
+            for rank in part:
+                place = rank * plan.stride % plan.count
+                if plan.grid.time_us(plan.number, place) >= now_us:
+                    looked.append((place, rank))
+        looked.sort()
+        plan.free += [range(rank, rank + 1) for _, rank in looked[want:]]
+        return [range(rank, rank + 1) for _, rank in looked[:want]]

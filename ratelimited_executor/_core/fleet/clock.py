@@ -1,0 +1,72 @@
+"""What a peer knows of the authority's clock: an offset, and a bound of its error that grows with its age.
+
+A reply that tells the time t was written between the sending of its request and its arrival: the offset from our clock is
+t minus the middle of the two, and half of the round trip bounds the error (Cristian, Probabilistic Clock Synchronization,
+1989). Clocks run apart, by 500 parts per million at most, which is what time daemons correct: an old sample is worth less
+by that, and is replaced once a new one is better. A reply that the bounds rule out tells of a step of the clock.
+
+All times are integer nanoseconds: ours on the timeline, the authority's since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ServerClock"]
+
+_DRIFT_PER_MILLION: Final = 500
+_STEP_NS: Final = 2_000_000  # beyond the bounds, from which on a step is believed
+
+
+class ServerClock:
+    """The authority's clock, as seen from here."""
+
+    __slots__ = ("_error_ns", "_measured_ns", "_offset_ns", "is_known")
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self._offset_ns = 0
+        self._error_ns = 0
+        self._measured_ns = 0
+
+    def measure(self, told_ns: int, sent_ns: int, got_ns: int) -> bool:
+        """Take in what a reply tells; False if it contradicts what was known, which is forgotten then.
+
+        Args:
+            told_ns: the authority's time.
+            sent_ns: when the request was sent.
+            got_ns: when the reply arrived.
+        """
+        error = (got_ns - sent_ns + 1) // 2 + 1000  # it tells whole microseconds
+        offset = told_ns - (sent_ns + got_ns) // 2
+        is_step = self.is_known and abs(offset - self._offset_ns) > error + self.error_ns(got_ns) + _STEP_NS
+        if is_step or not self.is_known or error <= self.error_ns(got_ns):
+            self._offset_ns, self._error_ns, self._measured_ns = offset, error, got_ns
+            self.is_known = True
+        return not is_step
+
+    def assume(self, offset_ns: int, now_ns: int) -> None:
+        """Take an offset for granted, where there is no authority to ask."""
+        self._offset_ns, self._error_ns, self._measured_ns = offset_ns, 0, now_ns
+        self.is_known = True
+
+    def forget(self) -> None:
+        """Know nothing any more."""
+        self.is_known = False
+
+    def error_ns(self, now_ns: int) -> int:
+        """Return by how much the authority's clock may be off at most."""
+        return self._error_ns + max(0, now_ns - self._measured_ns) * _DRIFT_PER_MILLION // 1_000_000
+
+    def at(self, now_ns: int) -> int:
+        """Return the authority's time at a time of ours: the middle of what it may be."""
+        return now_ns + self._offset_ns
+
+    def here(self, server_ns: int) -> int:
+        """Return our time at a time of the authority: the middle of what it may be."""
+        return server_ns - self._offset_ns
+
+    def surely_after(self, server_ns: int, now_ns: int) -> int:
+        """Return the first time of ours at which the authority's clock has surely reached a time."""
+        here = self.here(server_ns)
+        return here + self.error_ns(max(here, now_ns)) + 1

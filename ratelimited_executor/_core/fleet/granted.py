@@ -1,0 +1,137 @@
+"""The permits that a peer holds, by the authority's clock: to the queue what :class:`~..permits.PermitGrid` is.
+
+A permit may be used from its time on, and until ``late`` after it, both by any time that the authority's clock may have
+now: so never early, and never so late that another window of the rate would hold one start too many. What is not used by
+then lapses.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort_right
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.permits import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["GrantedPermits"]
+
+_NS: Final = 1_000_000_000
+_NEVER_NS: Final = 1 << 62
+
+
+class GrantedPermits:
+    """Permits that were granted, in the order of their times.
+
+    Args:
+        clock: the authority's.
+        rate: of the whole group, as this peer believes it; 0 holds everything back.
+        late_ns: how long after its time a permit may be used.
+        is_clock_whole: tells whether our clock has run on without a break; nothing is usable if not.
+
+    Attributes:
+        peers: how many peers share the rate.
+        lapsed_count: permits that were not used in time.
+        taken_count: permits that were used.
+        usable_until_ns: until when those that :meth:`usable` has counted may be used.
+    """
+
+    __slots__ = (
+        "_clock", "_is_clock_whole", "_late_ns", "_times", "lapsed_count", "peers", "rate", "taken_count",
+        "usable_until_ns",
+    )  # fmt: skip
+
+    def __init__(
+        self, clock: ServerClock, rate: Rate, *, late_ns: int, is_clock_whole: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._clock = clock
+        self._is_clock_whole = is_clock_whole
+        self._late_ns = late_ns
+        self._times: list[int] = []  # by the authority's clock, rising
+        self.rate = rate
+        self.peers = 1
+        self.lapsed_count = 0
+        self.taken_count = 0
+        self.usable_until_ns = 0
+
+    # For the peer.
+
+    def hold(self, times_ns: Iterable[int]) -> None:
+        """Take in permits by their times on the authority's clock."""
+        for time_ns in times_ns:
+            insort_right(self._times, time_ns)
+
+    def drop(self) -> None:
+        """Give up what is held: it is void."""
+        self._times.clear()
+
+    def held_count(self, until_ns: int | None = None) -> int:
+        """Count the permits held; those before a time on the authority's clock, if one is given."""
+        return len(self._times) if until_ns is None else bisect_left(self._times, until_ns)
+
+    # For the queue.
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
+        """Go by another rate: 0 holds everything back, infinity lets everything go, others concern the authority."""
+        self.rate = rate
+
+    def usable(self, now_ns: int) -> int:
+        """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""
+        if self.rate.is_unlimited:
+            self.usable_until_ns = now_ns
+            return UNLIMITED
+        times, clock = self._times, self._clock
+        if not times or self.rate.is_zero or not clock.is_known or not self._is_clock_whole():
+            return 0
+        server_ns, error_ns = clock.at(now_ns), clock.error_ns(now_ns)
+        stale = bisect_left(times, server_ns + error_ns - self._late_ns)
+        if stale:
+            self.lapsed_count += stale
+            del times[:stale]
+        count = bisect_right(times, server_ns - error_ns)
+        if count:
+            self.usable_until_ns = now_ns + times[0] + self._late_ns - server_ns - error_ns
+        return count
+
+    def take(self, count: int = 1) -> None:
+        """Take some of the permits that :meth:`usable` counted."""
+        if not self.rate.is_unlimited:
+            del self._times[:count]
+            self.taken_count += count
+
+    def next_time(self, now_ns: int) -> int | None:
+        """Tell when the next permit may be taken, >= ``now_ns``; None if none is held."""
+        return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
+
+    def next_fresh_time(self, now_ns: int) -> int | None:
+        """Tell the same where :meth:`usable` has just found none."""
+        if not self._times or self.rate.is_zero or not self._clock.is_known:
+            return None
+        return max(now_ns, self._clock.surely_after(self._times[0], now_ns))
+
+    def next_number_time(self) -> int:
+        """Tell before when no permit comes up; another may be granted meanwhile."""
+        return self._clock.here(self._times[0]) if self._times and self._clock.is_known else _NEVER_NS
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the permits that this peer may expect in [``now_ns``, ``end_ns``): what it holds, and an even share."""
+        if self.rate.is_unlimited:
+            return UNLIMITED
+        held = self.held_count(self._clock.at(end_ns))
+        share = self.rate.per_second * (end_ns - now_ns) / (_NS * self.peers)  # type: ignore[operator]  # it is finite
+        return max(held, int(share))
+
+    def time_after(self, now_ns: int, count: int) -> int | None:
+        """Tell when the ``count``-th permit from now may be expected; None if never at this rate."""
+        if self.rate.is_unlimited:
+            return now_ns
+        if self.rate.is_zero:
+            return None
+        if count <= len(self._times) and self._clock.is_known:
+            return max(now_ns, self._clock.surely_after(self._times[count - 1], now_ns))
+        left = count - len(self._times)
+        return now_ns + int(left * self.peers * _NS / self.rate.per_second)  # type: ignore[operator]  # neither 0 nor None

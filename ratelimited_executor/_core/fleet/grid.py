@@ -1,0 +1,86 @@
+"""The permits of a fleet on the clock of its authority, in exact integers that Lua's doubles hold as well.
+
+Time is cut in *grant intervals*, numbered from the authority's epoch. The rate is a ratio ``step / unit`` of permits to
+grant intervals. With the phase ``base / unit`` at the begin of interval ``since``, permit n comes up where
+
+    (base + step * x) / unit = n,    x in grant intervals since then.
+
+Interval k owns the permits first(k) ... first(k + 1) - 1, so that fractional rates are exact over any stretch. A permit
+is named by its interval and its place there: no number of it is ever larger than the interval holds.
+
+With ``step = whole * unit + rest``, first(k) = whole * x + ceil((base + rest * x) / unit). Doubles are exact below 2**53:
+``rest`` is kept below 2**22, and x stays below 2**31 (17 years of 250 ms) before the grid is anchored anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["FleetGrid", "grid_rate"]
+
+_MICROSECONDS: Final = 1_000_000
+_REST_MAX: Final = 1 << 22
+_UNIT_MAX: Final = 1 << 50
+
+
+@dataclass(frozen=True, slots=True)
+class FleetGrid:
+    """Where the permits of one rate lie.
+
+    Attributes:
+        interval_us: the length of a grant interval in microseconds.
+        step: permits in ``unit`` grant intervals.
+        unit: see there.
+        base: the phase at the begin of ``since``, in parts of ``unit``.
+        since: the number of the interval from which on the grid is in force.
+    """
+
+    interval_us: int
+    step: int
+    unit: int
+    base: int
+    since: int
+
+    def first(self, number: int) -> int:
+        """Return how many permits come up from the grid's begin until the begin of an interval."""
+        return -((-self.base - self.step * (number - self.since)) // self.unit)
+
+    def count(self, number: int) -> int:
+        """Return how many permits an interval owns."""
+        return self.first(number + 1) - self.first(number)
+
+    def time_us(self, number: int, place: int) -> int:
+        """Return when a permit of an interval comes up, in microseconds of the authority's clock, rounded up."""
+        phase = (self.first(number) + place) * self.unit - self.base
+        return self.since * self.interval_us - (-phase * self.interval_us // self.step)
+
+    def with_rate(self, step: int, unit: int, since: int) -> Self:
+        """Return the grid of another rate from an interval on, which keeps the phase."""
+        rest = (self.base + self.step * (since - self.since)) % self.unit
+        return type(self)(self.interval_us, step, unit, rest * unit // self.unit, since)
+
+
+def grid_rate(rate: Rate, interval_us: int, stretch: Fraction = Fraction(0)) -> tuple[int, int]:
+    """Return a rate as (step, unit), rounded down where it is not a ratio of small numbers.
+
+    Args:
+        rate: finite.
+        interval_us: the length of a grant interval in microseconds.
+        stretch: by which part the gaps between permits are longer than the rate asks for.
+    """
+    ratio = rate.per_second
+    assert ratio is not None, rate
+    exact = ratio * Fraction(interval_us, _MICROSECONDS) / (1 + stretch)
+    step, unit = exact.numerator, exact.denominator
+    if step % unit >= _REST_MAX or unit > _UNIT_MAX:
+        near = exact.limit_denominator(_REST_MAX)
+        step, unit = near.numerator, near.denominator
+        if near > exact:  # never more than was asked for
+            scale = _REST_MAX // unit
+            step, unit = step * scale - 1, unit * scale
+    return step, unit

@@ -1,0 +1,338 @@
+"""One peer's side of one shared rate: when it calls, what it asks for, and what it does without an answer.
+
+Calls go out once in a grant interval while there is demand, at a phase of the peer's own, so that the calls of a group
+are spread over the interval. In between it asks for permits at once when a task is due and no permit is held for it. An
+idle peer makes no calls.
+
+Without answers it uses up what it holds, which takes two intervals at most, and then goes by its outage policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.fleet.granted import GrantedPermits
+from ratelimited_executor._core.fleet.grid import FleetGrid, grid_rate
+from ratelimited_executor._core.fleet.protocol import Grant, Reply, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.fleet.policies import Outage
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["Peer", "PeerSettings", "PeerState"]
+
+_ASK_GAP_NS: Final = 10_000_000  # between two calls for permits at once
+_FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
+_DEMAND_MAX: Final = 1 << 40
+
+
+class PeerState(Enum):
+    """Where a peer is."""
+
+    SYNC = "sync"
+    """It has not been answered yet, or not since its clock stood still."""
+
+    ACTIVE = "active"
+    """It calls once in a grant interval."""
+
+    IDLE = "idle"
+    """It has nothing to start, and makes no calls."""
+
+    OUTAGE = "outage"
+    """It gets no answers, and goes by its outage policy."""
+
+    CLOSED = "closed"
+    """It has left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSettings:
+    """What all rates of one process have in common.
+
+    Attributes:
+        id: of this incarnation of the process.
+        interval_us: the length of a grant interval in microseconds.
+        late_us: how long after its time a permit may be used, in microseconds.
+        stretch: by which part the gaps between permits are longer than the rate asks for.
+        quarantine: grant intervals for which a new authority grants nothing beyond the next.
+        phase: where in a grant interval calls go out, 0 to 1.
+        weight: this process's part where demand exceeds the rate, > 0.
+        outage: what it does while the authority is away.
+    """
+
+    id: str
+    interval_us: int
+    late_us: int
+    stretch: Fraction
+    quarantine: int
+    phase: float
+    weight: float
+    outage: Outage
+
+
+class Peer:
+    """One process's part in one rate.
+
+    Args:
+        settings: those of the process.
+        rate: the rate as this process has it.
+        clock: the authority's clock.
+        is_clock_whole: tells whether our own clock has run on without a break.
+    """
+
+    def __init__(
+        self,
+        settings: PeerSettings,
+        rate: Rate,
+        clock: ServerClock,
+        *,
+        is_clock_whole: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.permits = GrantedPermits(clock, rate, late_ns=settings.late_us * 1000, is_clock_whole=is_clock_whole)
+        self.state = PeerState.SYNC
+        self.era: str | None = None
+        self.safe = 0
+        self.rank: int | None = None
+        self.grid: FleetGrid | None = None
+        self.granted_count = 0
+        self.refused_count = 0  # permits that were asked for and not granted
+        self.demand = 0  # as it was reported last
+        self.last_grant_ns: int | None = None
+        self.failed_count = 0  # calls without an answer since the last one with
+        self._interval_us = settings.interval_us
+        self._rate = rate
+        self._is_new_rate = True
+        self._has_jumped = False
+        self._fetched = -1  # number of the last interval whose permits were fetched
+        self._asked = -1  # number of the interval for which permits were asked for at once ...
+        self._asked_ranks: set[int] = set()  # ... and which were granted
+        self._sequence = 0
+        self._is_exhausted = False  # whether there was nothing left of that interval
+        self._asked_ns = -_ASK_GAP_NS
+        self._call_ns: int | None = None  # when the next regular call is due; None at once
+        self._outage_number = -1  # number of the last interval for which the outage policy gave permits
+
+    # Settings.
+
+    def set_rate(self, rate: Rate) -> None:
+        """Have another rate put in force for the whole group."""
+        self._rate = rate
+        self._is_new_rate = True
+        self._call_ns = None
+
+    # Calls.
+
+    def interval_ns(self) -> int:
+        """Return the length of a grant interval in nanoseconds."""
+        return self._interval_us * 1000
+
+    def number_at(self, now_ns: int) -> int:
+        """Return the number of the grant interval that runs, as far as it is known."""
+        return self.clock.at(now_ns) // self.interval_ns()
+
+    def next_call(self, now_ns: int) -> int:
+        """Tell when the next regular call is due."""
+        return now_ns if self._call_ns is None else self._call_ns
+
+    def has_demand(self, demand: Callable[[int], int], now_ns: int) -> bool:
+        """Whether there is anything to call for.
+
+        Args:
+            demand: counts the tasks that want to have started by a time of ours.
+            now_ns: our time.
+        """
+        if self._is_new_rate or self._has_jumped:
+            return True
+        return demand(now_ns + 3 * self.interval_ns()) > 0
+
+    def wants_at_once(self, wanted: int, now_ns: int) -> int | None:
+        """Tell when to ask for permits at once; None if that is in vain before the next regular call.
+
+        Args:
+            wanted: tasks that are due now.
+            now_ns: our time.
+        """
+        if not self.clock.is_known or self.failed_count:
+            return None
+        number = self.number_at(now_ns)
+        if wanted <= self.permits.held_count((number + 1) * self.interval_ns()):
+            return None
+        if number == self._asked and self._is_exhausted:
+            return None
+        return max(now_ns, self._asked_ns + _ASK_GAP_NS)
+
+    def request(self, now_ns: int, demand: Callable[[int], int], *, is_regular: bool) -> Request:
+        """Make the next call.
+
+        Args:
+            now_ns: our time.
+            demand: counts the tasks that want to have started by a time of ours.
+            is_regular: whether it is the one call of its interval, and not one for permits at once.
+        """
+        settings = self.settings
+        interval = self.interval_ns()
+        end = (self.number_at(now_ns) + 1) * interval if self.clock.is_known else self.clock.at(now_ns) + interval
+        held = self.permits.held_count
+        counts = [
+            min(max(0, demand(self.clock.here(time)) - held(time)), _DEMAND_MAX)
+            for time in (end, end + interval, end + 2 * interval)
+        ]
+        urgent = counts[0]
+        soon = max(urgent, counts[1])
+        later = max(soon, counts[2])
+        now = min(max(0, demand(now_ns) - held(end)), _DEMAND_MAX)
+        self._sequence += 1
+        self.demand = soon
+        if now:
+            self._asked_ns = now_ns
+        step, unit = grid_rate(self._rate, self._interval_us, settings.stretch)
+        if not self._is_new_rate and self.grid is not None:
+            step, unit = self.grid.step, self.grid.unit
+        return Request(
+            peer=settings.id,
+            weight=settings.weight,
+            urgent=urgent,
+            soon=soon,
+            later=later,
+            now=now,
+            sequence=self._sequence,
+            step=step,
+            unit=unit,
+            is_fetching=is_regular,
+            is_new_rate=self._is_new_rate,
+            has_jumped=self._has_jumped,
+            interval_us=self._interval_us,
+            quarantine=settings.quarantine,
+        )
+
+    def leave(self) -> Request:
+        """Make the last call."""
+        self.state = PeerState.CLOSED
+        self.permits.drop()
+        step, unit = (self.grid.step, self.grid.unit) if self.grid is not None else (0, 1)
+        return Request(
+            peer=self.settings.id,
+            step=step,
+            unit=unit,
+            is_leaving=True,
+            interval_us=self._interval_us,
+            quarantine=self.settings.quarantine,
+        )
+
+    # Answers.
+
+    def receive(self, request: Request, reply: Reply, *, is_step: bool, now_ns: int) -> bool:
+        """Take in an answer; return whether permits have come.
+
+        Args:
+            request: what it answers.
+            reply: the answer.
+            is_step: whether it contradicts what was known of the authority's clock.
+            now_ns: our time.
+        """
+        if self.state is PeerState.CLOSED:
+            return False
+        self.failed_count = 0
+        self.state = PeerState.ACTIVE
+        self._interval_us = reply.grid.interval_us
+        self.rank, self.safe, self.grid = reply.rank, reply.safe, reply.grid
+        self.permits.peers = max(1, reply.peers)
+        if request.is_new_rate:
+            self._is_new_rate = False
+        if request.has_jumped:
+            self._has_jumped = False
+        interval = self._interval_us
+        number = reply.now_us // interval
+        is_new_era = self.era is not None and reply.era != self.era
+        self.era = reply.era
+        if is_step or is_new_era:
+            self.permits.drop()
+            self._fetched = self._asked = -1
+        if is_step and not is_new_era:  # the others do not know yet, and hold permits by the time of before
+            self._has_jumped = True
+            self._call_ns = None
+            return False
+        if request.is_fetching:
+            self._call_ns = self.clock.here(round((number + 1 + self.settings.phase) * interval) * 1000)
+        count = self._take_upcoming(reply.upcoming) + self._take_running(request, reply.running, number)
+        wanted, supply = (request.urgent, reply.upcoming) if request.is_fetching else (request.now, reply.running)
+        self.refused_count += max(0, min(wanted, supply.count) - count)
+        if count:
+            self.granted_count += count
+            self.last_grant_ns = now_ns
+        return count > 0
+
+    def _take_upcoming(self, grant: Grant) -> int:
+        if grant.number <= self._fetched or grant.grid is None:
+            return 0  # none, or had before: the call was repeated
+        self._fetched = grant.number
+        times = grant.times_us()
+        self.permits.hold(time * 1000 for time in times)
+        return len(times)
+
+    def _take_running(self, request: Request, grant: Grant, number: int) -> int:
+        if not request.now:
+            return 0
+        if self._asked != number:
+            self._asked, self._asked_ranks = number, set()
+        ranks = {rank for part in grant.ranks for rank in part} - self._asked_ranks if grant.number == number else set()
+        self._is_exhausted = len(ranks) < request.now
+        if ranks:
+            self._asked_ranks |= ranks
+            fresh = Grant(
+                grant.number, grant.count, grant.stride, grant.grid, [range(rank, rank + 1) for rank in ranks]
+            )
+            self.permits.hold(time * 1000 for time in fresh.times_us())
+        return len(ranks)
+
+    def fail(self, now_ns: int) -> None:
+        """Note a call without an answer."""
+        self.failed_count += 1
+        if self.failed_count >= _FAILED_COUNT and self.state is not PeerState.CLOSED:
+            self.state = PeerState.OUTAGE
+        self._call_ns = now_ns
+
+    def go_on_alone(self, now_ns: int) -> bool:
+        """Give ourselves the permits of the next interval by the outage policy; return whether there are any."""
+        policy = self.settings.outage
+        if self.state is not PeerState.OUTAGE or policy.kind == "stop" or self._rate.is_unlimited:
+            return False
+        if not self.clock.is_known:
+            if policy.kind != "local":
+                return False
+            self.clock.assume(0, now_ns)
+        number = self.number_at(now_ns) + 1
+        if self.grid is None:
+            if policy.kind != "local":
+                return False
+            step, unit = grid_rate(self._rate, self._interval_us, self.settings.stretch)
+            self.grid = FleetGrid(self._interval_us, step, unit, 0, number)
+        if number <= max(self._outage_number, self._fetched):
+            return False
+        self._outage_number = number
+        first, count = self.grid.first(number), self.grid.count(number)
+        modulus = policy.peers_max if policy.kind == "static" else 1
+        places = [place for place in range(count) if modulus == 1 or (first + place) % modulus == self.rank]
+        self.permits.hold(self.grid.time_us(number, place) * 1000 for place in places)
+        return bool(places)
+
+    def resync(self) -> None:
+        """Begin anew, because our own clock has stood still: what is held cannot be placed any more."""
+        self.permits.drop()
+        self.state = PeerState.SYNC
+        self._fetched = self._asked = -1
+        self._call_ns = None
+
+    def idle(self) -> None:
+        """Note that there is nothing to call for."""
+        if self.state is PeerState.ACTIVE:
+            self.state = PeerState.IDLE
+        self._call_ns = None

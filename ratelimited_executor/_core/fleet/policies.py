@@ -1,0 +1,64 @@
+"""What a group of peers is asked to guarantee, and what a peer does without an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Self
+
+__all__ = ["Outage", "Strictness"]
+
+
+class Strictness(Enum):
+    """What holds for the starts of the whole group."""
+
+    EXACT = "exact"
+    """At most the rate in any window of a second, at the price of 1.85 % of it: permits are further apart by what a start may
+    be late."""
+
+    NOMINAL = "nominal"
+    """At most ``rate * (window + late) + 1`` in any window; the rate is used in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What a peer does while the authority is away, once it has used up what it was granted.
+
+    ``Outage.STOP`` starts nothing until the authority answers again: the rate is always kept. ``Outage.LOCAL`` goes by the
+    whole rate alone, like every other peer that is cut off: up to the number of peers times the rate.
+    :meth:`static` lies between.
+
+    Attributes:
+        kind: ``stop``, ``static`` or ``local``.
+        peers_max: with ``static``, how many peers there are at most.
+    """
+
+    kind: str
+    peers_max: int = 1
+
+    STOP: ClassVar[Self]
+    LOCAL: ClassVar[Self]
+
+    @classmethod
+    def static(cls, peers_max: int) -> Self:
+        """Go by every ``peers_max``-th permit: those whose number is the peer's rank modulo ``peers_max``.
+
+        While all peers are cut off the rate is kept. While only ``c`` of them are, and the others share all of it, the group
+        may exceed it by ``c / peers_max``. A peer with a higher rank than that starts nothing.
+
+        Raises:
+            TypeError: if it is no integer.
+            ValueError: if it is less than 1.
+        """
+        if isinstance(peers_max, bool) or not isinstance(peers_max, int):
+            raise TypeError(f"peers_max must be an integer, got {peers_max!r}")
+        if peers_max < 1:
+            raise ValueError(f"peers_max must be >= 1, got {peers_max}")
+        return cls("static", peers_max)
+
+    def __str__(self) -> str:
+        return f"static({self.peers_max})" if self.kind == "static" else self.kind
+
+
+Outage.STOP = Outage("stop")
+Outage.LOCAL = Outage("local")

@@ -1,0 +1,97 @@
+"""Who gets how many of an interval's permits, and which.
+
+*How many*: weighted max-min over the demands (Bertsekas and Gallager, Data Networks, 6.5.2): with the level L at which
+the sum of min(demand, weight * L) is what there is, nobody can get more without taking from one who has less for his
+weight. Whole permits come from the running sum: a peer gets floor(sum after him) - floor(sum before him), which is exact
+in total and within one of the fluid share; the sum begins at a fraction that turns with the interval's number by the
+golden ratio, so that remainders go round.
+
+*Which*: peers get ranges of ranks, and rank r is the place r * stride mod count. With a stride near the golden part of
+the count every range of ranks lies evenly over the interval (the three-gap theorem; Knuth, The Art of Computer
+Programming 6.4, theorem S), provided that no partial quotient of stride / count is large: of the strides near it that are
+coprime to the count the one with the smallest worst quotient is taken. The nearest one alone may be bad: of 3,546
+permits, 506 ranks had a gap of 14 times the mean.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["GOLDEN", "apportion", "level", "stride"]
+
+GOLDEN: Final = 0.6180339887498949
+_TRIES: Final = 24
+_ROUNDING: Final = 1e-6  # sums of fractions that should be whole
+
+
+def level(demands: Mapping[str, tuple[float, float]], supply: float) -> float:
+    """Return the level at which the sum of min(demand, weight * level) is the supply; infinity if there is enough.
+
+    Args:
+        demands: weight > 0 and demand >= 0 of each peer.
+        supply: how much there is.
+    """
+    open_demands = list(demands.values())
+    if sum(demand for _, demand in open_demands) <= supply:
+        return math.inf
+    while True:
+        weights = sum(weight for weight, _ in open_demands)
+        water = supply / weights
+        left = []
+        for weight, demand in open_demands:
+            if demand <= weight * water:
+                supply -= demand
+            else:
+                left.append((weight, demand))
+        if len(left) in (0, len(open_demands)):
+            return water
+        open_demands = left
+
+
+def apportion(demands: Mapping[str, tuple[float, float]], supply: int, number: int) -> tuple[dict[str, range], int]:
+    """Share out the ranks 0 ... supply - 1 of an interval; return the range of each peer, and the first that is left.
+
+    Args:
+        demands: weight and demand of each peer, in an order of their own.
+        supply: how many permits there are.
+        number: of the interval.
+    """
+    water = level(demands, supply)
+    total = (number * GOLDEN) % 1
+    done = 0
+    ranges: dict[str, range] = {}
+    for name, (weight, demand) in demands.items():
+        total += min(demand, weight * water)
+        stop = min(math.floor(total + _ROUNDING), supply)
+        ranges[name] = range(done, stop)
+        done = stop
+    return ranges, done
+
+
+def stride(count: int) -> int:
+    """Return the step from one rank's place to the next among so many places."""
+    near = round(count * GOLDEN)
+    best, best_quotient = 1, math.inf
+    for distance in range(_TRIES):
+        for candidate in (near - distance, near + distance):
+            if 0 < candidate < count:
+                quotient = _worst_quotient(count, candidate)
+                if quotient < best_quotient:
+                    best, best_quotient = candidate, quotient
+    return best
+
+
+def _worst_quotient(count: int, candidate: int) -> float:
+    """Return the largest partial quotient of candidate / count but for the first; infinity if they are not coprime."""
+    worst = 0
+    high, low = count, candidate
+    while low:
+        quotient = high // low
+        high, low = low, high % low
+        if low:
+            worst = max(worst, quotient)
+    return worst if high == 1 else math.inf

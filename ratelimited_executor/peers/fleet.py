@@ -1,0 +1,398 @@
+"""The part that peers have in common, whatever the authority runs on: one task that calls it for all executors of a process.
+
+Each round is one message with a request for every executor that is due, however high the rates. Executors without
+demand are left out; if there is none, the task sleeps until one wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import random
+import secrets
+import socket
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ratelimited_executor._core.fleet.clock import ServerClock
+from ratelimited_executor._core.fleet.insight import FleetStatistics
+from ratelimited_executor._core.fleet.peer import Peer, PeerSettings, PeerState
+from ratelimited_executor._core.fleet.policies import Outage, Strictness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ratelimited_executor._core.fleet.granted import GrantedPermits
+    from ratelimited_executor._core.fleet.protocol import Reply, Request
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor._core.timeline import Timeline
+
+__all__ = ["FleetMember", "FleetPeers", "Transport"]
+
+LOGGER: Final = logging.getLogger("ratelimited_executor")
+
+_NS: Final = 1_000_000_000
+_RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
+_LEAD_INTERVALS: Final = 2  # an idle peer calls so long before its next task is due
+_FAR_SECONDS: Final = 3600.0
+_RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
+_RETRY_COUNT: Final = 2
+_BREAK_SECONDS: Final = 0.001  # by which two clocks of this machine may differ before one of them has stood still
+
+
+class Transport(Protocol):
+    """Carries calls to the authority."""
+
+    async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
+        """Send requests by the names of their rates in one message, and return the replies in order."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of what was opened."""
+        ...
+
+
+class Owner(Protocol):
+    """What a peer must know of an executor: its engine."""
+
+    name: str
+    timeline: Timeline
+    queue: TaskQueue
+    rate: Rate
+    is_paused: bool
+    armed: float
+
+    def wake(self) -> None:
+        """Look for something to start in this turn of the loop."""
+        ...
+
+
+class FleetPeers:
+    """Shares the rates of a manager's executors with all peers of a group, by permits that an authority grants.
+
+    Args:
+        transport: carries the calls.
+        weight: this process's part where demand exceeds the rate, > 0.
+        strictness: what holds for the starts of the group.
+        outage: what to do while the authority is away.
+        interval: seconds in a grant interval, 0.05 to 5.
+        late: seconds after its time for which a permit may be used, 0.001 to 0.1; more forgives a busier event loop.
+        clock_difference: seconds by which the clocks of two servers differ at most, one of which takes over from the other.
+        timeout: seconds after which a call counts as lost.
+        seed: of the phases and delays; random by default.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        weight: float = 1.0,
+        strictness: Strictness = Strictness.EXACT,
+        outage: Outage = Outage.STOP,
+        interval: float = 0.25,
+        late: float = 0.018,
+        clock_difference: float = 1.0,
+        timeout: float = 0.08,
+        seed: int | None = None,
+    ) -> None:
+        for name, value, least, most in (
+            ("weight", weight, 1e-6, 1e6),
+            ("interval", interval, 0.05, 5.0),
+            ("late", late, 0.001, 0.1),
+            ("clock_difference", clock_difference, 0.0, 60.0),
+            ("timeout", timeout, 0.001, 60.0),
+        ):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"{name} must be a number, got {value!r}")
+            if not least <= value <= most:
+                raise ValueError(f"{name} must be from {least:g} to {most:g}, got {value!r}")
+        if not isinstance(strictness, Strictness):
+            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {strictness!r}")
+        if not isinstance(outage, Outage):
+            raise TypeError(f"outage must be Outage.STOP, Outage.static(n) or Outage.LOCAL, got {outage!r}")
+        self._transport = transport
+        self._timeout = timeout
+        self._random = random.Random(seed)  # noqa: S311  # phases and delays
+        late_us = round(late * 1e6)
+        self._settings = PeerSettings(
+            id=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}" if seed is None else f"peer:{seed}",
+            interval_us=round(interval * 1e6),
+            late_us=late_us,
+            stretch=Fraction(late_us, 1_000_000) + _RATE_ERROR if strictness is Strictness.EXACT else Fraction(0),
+            quarantine=1 + math.ceil(clock_difference / interval),
+            phase=self._random.uniform(0.15, 0.65),
+            weight=float(weight),
+            outage=outage,
+        )
+        self._clock = ServerClock()
+        self._members: dict[str, FleetMember] = {}
+        self._leaving: list[tuple[str, Request]] = []
+        self._kicked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._monotonic: Callable[[], float] = _no_time
+        self._suspended_seconds: Callable[[], float] = _no_time  # for which the machine has been suspended, ever
+        self._suspended = 0.0  # what that was when permits were placed last
+        self._is_closing = False
+        self._is_away = False  # whether an outage has been announced
+
+    @property
+    def id(self) -> str:
+        """The id of this incarnation of the process in its group."""
+        return self._settings.id
+
+    # For the manager.
+
+    def start(self, loop: asyncio.AbstractEventLoop, clock: Any) -> None:
+        """Begin to call; the authority need not be there yet.
+
+        Raises:
+            RuntimeError: if another manager uses these peers.
+        """
+        if self._task is not None:
+            raise RuntimeError("peers serve one manager: make others for another one")
+        self._loop = loop
+        self._monotonic = clock.monotonic
+        self._suspended_seconds = getattr(clock, "suspended", _no_time)
+        self._suspended = self._suspended_seconds()
+        self._task = loop.create_task(self._run(), name="fleet")
+
+    async def aclose(self) -> None:
+        """Leave the group, and let go of the connection."""
+        self._is_closing = True
+        self._kicked.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._leaving:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(self._timeout):
+                    await self._transport.call(self._leaving)
+            self._leaving.clear()
+        await self._transport.aclose()
+
+    # For the executors.
+
+    def join(self, owner: Owner) -> FleetMember:
+        """Take part in the rate of an executor's name."""
+        member = self._members[owner.name] = FleetMember(self, owner)
+        self._kicked.set()
+        return member
+
+    def leave(self, member: FleetMember) -> None:
+        """Take part no more."""
+        if self._members.pop(member.owner.name, None) is member and member.is_shared:
+            self._leaving.append((member.owner.name, member.peer.leave()))
+            self._kicked.set()
+
+    def kick(self) -> None:
+        """Look at once whether there is something to call for."""
+        self._kicked.set()
+
+    def is_clock_whole(self) -> bool:
+        """Whether our clock has run on since the last answer, and the machine was not suspended."""
+        seconds: float = self._suspended_seconds() - self._suspended
+        return -_BREAK_SECONDS < seconds < _BREAK_SECONDS
+
+    # The task.
+
+    async def _run(self) -> None:
+        while not self._is_closing:
+            try:
+                await self._go_round()
+            except Exception:
+                LOGGER.exception("fleet: an error of our own; going on")
+                await asyncio.sleep(self._settings.interval_us / 1e6)
+
+    async def _go_round(self) -> None:
+        """Make the calls that are due, or sleep until one is."""
+        self._kicked.clear()
+        if not self.is_clock_whole():
+            self._note_break()
+        now = self._monotonic()
+        wake = now + _FAR_SECONDS
+        calls: list[tuple[FleetMember, Request]] = []
+        for member in self._members.values():
+            when, is_regular = member.next_call(now)
+            if when <= now:
+                calls.append((member, member.request(now, is_regular=is_regular)))
+            else:
+                wake = min(wake, when)
+        if calls or self._leaving:
+            await self._call(calls)
+        else:
+            await self._sleep(wake - now)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._kicked.wait()
+
+    async def _call(self, calls: list[tuple[FleetMember, Request]]) -> None:
+        leaving, self._leaving = self._leaving, []
+        sent = self._monotonic()
+        try:
+            async with asyncio.timeout(self._timeout):
+                replies = await self._transport.call(
+                    [(member.owner.name, request) for member, request in calls] + leaving
+                )
+        except asyncio.CancelledError:
+            self._leaving = leaving + self._leaving
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a client raises: no answer has come
+            self._leaving = leaving + self._leaving
+            await self._fail([member for member, _ in calls], error)
+            return
+        got = self._monotonic()
+        if self._is_away:
+            self._is_away = False
+            LOGGER.warning("fleet: the authority answers again")
+        if not calls:
+            return
+        timeline = calls[0][0].owner.timeline
+        is_step = not self._clock.measure(replies[0].now_us * 1000, timeline.to_ns(sent), timeline.to_ns(got))
+        if is_step:
+            LOGGER.warning("fleet: the authority's clock has stepped; permits of before are void")
+        for (member, request), reply in zip(calls, replies, strict=False):
+            member.receive(request, reply, is_step=is_step, now=got)
+
+    async def _fail(self, members: list[FleetMember], error: Exception) -> None:
+        now = self._monotonic()
+        for member in members:
+            member.fail(now)
+        failed_count = max((member.peer.failed_count for member in members), default=1)
+        if failed_count > _RETRY_COUNT and not self._is_away:
+            self._is_away = True
+            LOGGER.warning(
+                "fleet: no answer from the authority (%s: %s); outage policy: %s",
+                type(error).__name__,
+                error,
+                self._settings.outage,
+            )
+        interval = self._settings.interval_us / 1e6
+        longest = _RETRY_SECONDS if failed_count <= _RETRY_COUNT else interval
+        await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)
+
+    def _note_break(self) -> None:
+        """Begin anew after a suspension of the machine, during which the authority's clock went on."""
+        LOGGER.warning("fleet: this machine was suspended; permits of before are void")
+        self._suspended = self._suspended_seconds()
+        self._clock.forget()
+        for member in self._members.values():
+            member.peer.resync()
+
+
+class FleetMember:
+    """One executor's part in its group.
+
+    Args:
+        peers: whose.
+        owner: the executor's engine.
+    """
+
+    def __init__(self, peers: FleetPeers, owner: Owner) -> None:
+        self._peers = peers
+        self.owner = owner
+        self.peer = Peer(peers._settings, owner.rate, peers._clock, is_clock_whole=peers.is_clock_whole)
+        self.is_shared = not owner.rate.is_unlimited
+        self._ask_at = math.inf
+
+    @property
+    def permits(self) -> GrantedPermits:
+        """What the executor's queue goes by."""
+        return self.peer.permits
+
+    def set_rate(self, rate: Rate) -> None:
+        """Have a rate put in force for the whole group; an infinite one lifts the limit here alone."""
+        self.is_shared = not rate.is_unlimited
+        if self.is_shared:
+            self.peer.set_rate(rate)
+        self._peers.kick()
+
+    def look(self, now: float) -> None:
+        """See after a run whether tasks wait for permits that nobody has asked for yet."""
+        if not self.is_shared or self.peer.failed_count:
+            return
+        now_ns = self.owner.timeline.to_ns(now)
+        if self.peer.state is PeerState.IDLE:
+            if self.owner.queue.ready_count():
+                self._peers.kick()
+            return
+        when = self.peer.wants_at_once(self._demand(now_ns), now_ns)
+        self._ask_at = math.inf if when is None else self.owner.timeline.to_loop(when)
+        if self._ask_at < math.inf:
+            self._peers.kick()
+
+    def next_call(self, now: float) -> tuple[float, bool]:
+        """Return the loop time of the next call, and whether it is the regular one of its interval."""
+        if not self.is_shared:
+            return math.inf, True
+        peer, timeline = self.peer, self.owner.timeline
+        now_ns = timeline.to_ns(now)
+        if peer.go_on_alone(now_ns):
+            self._wake()
+        if not peer.has_demand(self._demand, now_ns):
+            peer.idle()
+            self._ask_at = math.inf
+            lead = (_LEAD_INTERVALS + 1) * peer.interval_ns() / _NS
+            return max(self.owner.armed - lead, now + lead / 3), True
+        regular = timeline.to_loop(peer.next_call(now_ns))
+        return (regular, True) if regular <= max(now, self._ask_at) else (self._ask_at, False)
+
+    def request(self, now: float, *, is_regular: bool) -> Request:
+        """Make the next call."""
+        self._ask_at = math.inf
+        return self.peer.request(self.owner.timeline.to_ns(now), self._demand, is_regular=is_regular)
+
+    def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
+        """Take in an answer."""
+        if self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now)):
+            self._wake()
+
+    def fail(self, now: float) -> None:
+        """Note a call without an answer."""
+        self.peer.fail(self.owner.timeline.to_ns(now))
+
+    def close(self) -> None:
+        """Leave the group: the executor has closed."""
+        self._peers.leave(self)
+
+    def statistics(self, now: float) -> FleetStatistics:
+        """Tell how it stands."""
+        peer, clock = self.peer, self.peer.clock
+        now_ns = self.owner.timeline.to_ns(now)
+        grid = peer.grid
+        return FleetStatistics(
+            state=peer.state.value,
+            peers=0 if grid is None else peer.permits.peers,
+            rank=peer.rank,
+            era=peer.era,
+            rate=None if grid is None else Fraction(grid.step, grid.unit) * 1_000_000 / grid.interval_us,
+            demand=peer.demand,
+            held=peer.permits.held_count(),
+            granted=peer.granted_count,
+            taken=peer.permits.taken_count,
+            lapsed=peer.permits.lapsed_count,
+            refused=peer.refused_count,
+            offset=(clock.at(now_ns) - now_ns) / _NS if clock.is_known else None,
+            offset_error=clock.error_ns(now_ns) / _NS if clock.is_known else None,
+            since_grant=None if peer.last_grant_ns is None else (now_ns - peer.last_grant_ns) / _NS,
+            failures=peer.failed_count,
+        )
+
+    def _demand(self, when_ns: int) -> int:
+        if self.owner.is_paused or self.owner.queue.is_halted:
+            return 0
+        return self.owner.queue.demand_until(self.owner.timeline.to_loop(when_ns))
+
+    def _wake(self) -> None:
+        self.owner.queue.note_permits()
+        self.owner.wake()
+
+
+def _no_time() -> float:
+    return 0.0

@@ -1,0 +1,5 @@
+"""Peers that share rates through Redis, Valkey, a Redis Cluster or a Sentinel group."""
+
+from ratelimited_executor.peers.redis.peers import RedisPeers
+
+__all__ = ["RedisPeers"]

@@ -1,0 +1,128 @@
+"""Peers that share rates through Redis: one script call a peer and grant interval, whatever the rate."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor._core.fleet.protocol import Reply, Request
+
+__all__ = ["RedisPeers", "RedisTransport"]
+
+_PREFIX: Final = "rle"
+_CONNECT_SECONDS: Final = 2.0
+
+
+class RedisPeers(FleetPeers):
+    """Share the rate of each executor with all processes of a group, through Redis or Valkey (6.2 or later).
+
+    Redis grants numbered permits by its own clock, each to one peer at most, and a task starts only on a permit of its own
+    peer: so the group never exceeds the rate, whoever joins, hangs, crashes or is cut off. An executor shares its rate with
+    the executors of the same name in the other processes; the rate in force is the one that was set last, by a process that
+    started or by ``executor.rate = ...``. Executors without a limit share nothing.
+
+    Args:
+        redis: a URL (``redis://``, ``rediss://`` for TLS, ``unix://``), or an asyncio client of redis-py: ``Redis``,
+            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that is handed in is not closed.
+        group: names the group; peers of different groups know nothing of each other.
+        prefix: of all keys.
+        options: see :class:`~ratelimited_executor.peers.fleet.FleetPeers`: ``weight``, ``strictness``, ``outage``,
+            ``interval``, ``late``, ``clock_difference``, ``timeout``.
+
+    Raises:
+        ModuleNotFoundError: without the extra ``redis``.
+        TypeError: if an argument has another type.
+        ValueError: if one is out of range.
+
+    >>> peers = RedisPeers("redis://localhost:6379", "mail-service")  # doctest: +SKIP
+    >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
+    """
+
+    def __init__(self, redis: Any, group: str = "default", *, prefix: str = _PREFIX, **options: Any) -> None:
+        for name, value in (("group", group), ("prefix", prefix)):
+            if not isinstance(value, str):
+                raise TypeError(f"{name} must be a text, got {value!r}")
+            if not value or set(value) & set("{}"):
+                raise ValueError(f"{name} must not be empty nor have braces, got {value!r}")
+        super().__init__(RedisTransport(redis, group, prefix), **options)
+        self.group = group
+
+    def __repr__(self) -> str:
+        return f"<RedisPeers {self.group!r} {self.id}>"
+
+
+class RedisTransport:
+    """Carries calls to Redis: one pipeline of script calls.
+
+    Args:
+        redis: a URL or a client.
+        group: of the peers.
+        prefix: of all keys.
+    """
+
+    def __init__(self, redis: Any, group: str, prefix: str = _PREFIX) -> None:
+        try:
+            import redis.asyncio as library  # noqa: PLC0415  # the extra `redis`
+            from redis.exceptions import NoScriptError  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "RedisPeers needs the package redis: pip install 'ratelimited-executor[redis]'", name=error.name
+            ) from error
+        self._no_script_error = NoScriptError
+        self._group, self._prefix = group, prefix
+        self._owns_client = isinstance(redis, str)
+        if isinstance(redis, str):
+            # No retries of the client's own: a call is repeated in time or not at all.
+            redis = library.Redis.from_url(redis, retry=None, socket_connect_timeout=_CONNECT_SECONDS)
+        elif not callable(getattr(redis, "evalsha", None)) or not asyncio.iscoroutinefunction(
+            getattr(type(redis), "execute_command", None)
+        ):
+            raise TypeError(f"redis must be a URL or an asyncio client of redis-py, got {redis!r}")
+        self._client: Any = redis
+        self._is_cluster = hasattr(redis, "get_nodes")
+        self._sha: str | None = None
+
+    async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
+        """Send requests by the names of their rates in one message, and return the replies in order."""
+        if self._sha is None:
+            self._sha = await self._load()
+        answers = await self._send(calls)
+        if any(isinstance(answer, self._no_script_error) for answer in answers):  # a restart, a failover, SCRIPT FLUSH
+            self._sha = await self._load()
+            missing = [index for index, answer in enumerate(answers) if isinstance(answer, self._no_script_error)]
+            for index, answer in zip(missing, await self._send([calls[index] for index in missing]), strict=True):
+                answers[index] = answer
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [reply_of(answer) for answer in answers]
+
+    async def aclose(self) -> None:
+        """Close the client, unless it was handed in."""
+        if self._owns_client:
+            await self._client.aclose()
+
+    async def _load(self) -> str:
+        sha = await self._client.script_load(SCRIPT)
+        return str(sha.decode() if isinstance(sha, bytes) else sha)
+
+    async def _send(self, calls: Sequence[tuple[str, Request]]) -> list[Any]:
+        arguments = [
+            [self._sha, len(keys), *keys, *arguments_of(request)]
+            for name, request in calls
+            for keys in [keys_of(self._prefix, self._group, name)]
+        ]
+        if self._is_cluster or len(calls) == 1:
+            sent = [self._client.evalsha(*each) for each in arguments]
+            return await asyncio.gather(*sent, return_exceptions=True)
+        pipeline = self._client.pipeline(transaction=False)
+        for each in arguments:
+            pipeline.evalsha(*each)
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        return answers
