@@ -94,7 +94,7 @@ class FleetPeers:
         strictness: Strictness = Strictness.EXACT,
         outage: Outage = Outage.STOP,
         interval: float = 0.25,
-        late: float = 0.018,
+        late: float = 0.019,
         clock_difference: float = 1.0,
         timeout: float = 0.08,
         seed: int | None = None,

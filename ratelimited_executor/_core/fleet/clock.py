@@ -21,13 +21,14 @@ _STEP_NS: Final = 2_000_000  # beyond the bounds, from which on a step is believ
 class ServerClock:
     """The authority's clock, as seen from here."""
 
-    __slots__ = ("_error_ns", "_measured_ns", "_offset_ns", "is_known")
+    __slots__ = ("_error_ns", "_held_ns", "_measured_ns", "_offset_ns", "is_known")
 
     def __init__(self) -> None:
         self.is_known = False
         self._offset_ns = 0
         self._error_ns = 0
         self._measured_ns = 0
+        self._held_ns: int | None = None  # until when the error has grown; None if it still does
 
     def measure(self, told_ns: int, sent_ns: int, got_ns: int) -> bool:
         """Take in what a reply tells; False if it contradicts what was known, which is forgotten then.
@@ -37,6 +38,7 @@ class ServerClock:
             sent_ns: when the request was sent.
             got_ns: when the reply arrived.
         """
+        self._held_ns = None
         error = (got_ns - sent_ns + 1) // 2 + 1000  # it tells whole microseconds
         offset = told_ns - (sent_ns + got_ns) // 2
         is_step = self.is_known and abs(offset - self._offset_ns) > error + self.error_ns(got_ns) + _STEP_NS
@@ -50,12 +52,19 @@ class ServerClock:
         self._offset_ns, self._error_ns, self._measured_ns = offset_ns, 0, now_ns
         self.is_known = True
 
+    def hold(self, now_ns: int) -> None:
+        """Let the error grow no more until the next measurement: nobody's permits are to be kept apart from ours."""
+        if self._held_ns is None:
+            self._held_ns = now_ns
+
     def forget(self) -> None:
         """Know nothing any more."""
         self.is_known = False
 
     def error_ns(self, now_ns: int) -> int:
         """Return by how much the authority's clock may be off at most."""
+        if self._held_ns is not None:
+            now_ns = min(now_ns, self._held_ns)
         return self._error_ns + max(0, now_ns - self._measured_ns) * _DRIFT_PER_MILLION // 1_000_000
 
     def at(self, now_ns: int) -> int:

@@ -9,6 +9,7 @@ Without answers it uses up what it holds, which takes two intervals at most, and
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Peer", "PeerSettings", "PeerState"]
 
 _ASK_GAP_NS: Final = 10_000_000  # between two calls for permits at once
+_OUTAGE_INTERVALS: Final = 3  # for which a peer gives itself permits in advance: from one failed call to the next
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
 _DEMAND_MAX: Final = 1 << 40
 
@@ -115,7 +117,7 @@ class Peer:
         self._asked = -1  # number of the interval for which permits were asked for at once ...
         self._asked_ranks: set[int] = set()  # ... and which were granted
         self._sequence = 0
-        self._is_exhausted = False  # whether there was nothing left of that interval
+        self._is_exhausted = False  # whether the last such wish was not granted in full: the next regular call asks again
         self._asked_ns = -_ASK_GAP_NS
         self._call_ns: int | None = None  # when the next regular call is due; None at once
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
@@ -162,10 +164,7 @@ class Peer:
         """
         if not self.clock.is_known or self.failed_count:
             return None
-        number = self.number_at(now_ns)
-        if wanted <= self.permits.held_count((number + 1) * self.interval_ns()):
-            return None
-        if number == self._asked and self._is_exhausted:
+        if self._is_exhausted or wanted <= self.permits.held_count((self.number_at(now_ns) + 1) * self.interval_ns()):
             return None
         return max(now_ns, self._asked_ns + _ASK_GAP_NS)
 
@@ -241,6 +240,9 @@ class Peer:
         if self.state is PeerState.CLOSED:
             return False
         self.failed_count = 0
+        if self._outage_number >= 0:  # what we gave ourselves may be granted to others
+            self.permits.drop()
+            self._outage_number = -1
         self.state = PeerState.ACTIVE
         self._interval_us = reply.grid.interval_us
         self.rank, self.safe, self.grid = reply.rank, reply.safe, reply.grid
@@ -280,6 +282,7 @@ class Peer:
 
     def _take_running(self, request: Request, grant: Grant, number: int) -> int:
         if not request.now:
+            self._is_exhausted = False
             return 0
         if self._asked != number:
             self._asked, self._asked_ranks = number, set()
@@ -301,7 +304,7 @@ class Peer:
         self._call_ns = now_ns
 
     def go_on_alone(self, now_ns: int) -> bool:
-        """Give ourselves the permits of the next interval by the outage policy; return whether there are any."""
+        """Give ourselves the permits of the next intervals by the outage policy; return whether there are any."""
         policy = self.settings.outage
         if self.state is not PeerState.OUTAGE or policy.kind == "stop" or self._rate.is_unlimited:
             return False
@@ -309,20 +312,25 @@ class Peer:
             if policy.kind != "local":
                 return False
             self.clock.assume(0, now_ns)
-        number = self.number_at(now_ns) + 1
+        self.clock.hold(now_ns)
+        number = self.number_at(now_ns)
         if self.grid is None:
             if policy.kind != "local":
                 return False
             step, unit = grid_rate(self._rate, self._interval_us, self.settings.stretch)
             self.grid = FleetGrid(self._interval_us, step, unit, 0, number)
-        if number <= max(self._outage_number, self._fetched):
-            return False
-        self._outage_number = number
-        first, count = self.grid.first(number), self.grid.count(number)
+        begin = max(number, self._outage_number + 1, self._fetched + 1)
+        self._outage_number = max(self._outage_number, number + _OUTAGE_INTERVALS)
         modulus = policy.peers_max if policy.kind == "static" else 1
-        places = [place for place in range(count) if modulus == 1 or (first + place) % modulus == self.rank]
-        self.permits.hold(self.grid.time_us(number, place) * 1000 for place in places)
-        return bool(places)
+        times = [
+            self.grid.time_us(each, place) * 1000
+            for each in range(begin, self._outage_number + 1)
+            for place in range(self.grid.count(each))
+            if modulus == 1 or (self.grid.first(each) + place) % modulus == self.rank
+        ]
+        times = times[bisect_left(times, self.clock.at(now_ns)) :]
+        self.permits.hold(times)
+        return bool(times)
 
     def resync(self) -> None:
         """Begin anew, because our own clock has stood still: what is held cannot be placed any more."""

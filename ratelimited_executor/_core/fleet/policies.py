@@ -13,7 +13,7 @@ class Strictness(Enum):
     """What holds for the starts of the whole group."""
 
     EXACT = "exact"
-    """At most the rate in any window of a second, at the price of 1.85 % of it: permits are further apart by what a start may
+    """At most the rate in any window of a second, at the price of 1.95 % of it: permits are further apart by what a start may
     be late."""
 
     NOMINAL = "nominal"

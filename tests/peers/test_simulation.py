@@ -1,0 +1,339 @@
+"""The fleet in virtual time: what it guarantees, and how well it does, under the faults of a fleet's life.
+
+The same production code as over a real Redis; figures are those of the model, whose network takes 0.3 to 1 ms each way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ratelimited_executor import Outage, Strictness
+
+from .simulation import Simulation, chaos
+
+pytestmark = [
+    pytest.mark.usefixtures("virtual_clock"),
+    pytest.mark.filterwarnings("error"),
+]
+SETTLED = 3.0  # seconds from the cold start of a group until it runs evenly
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Outages are announced; here they are meant."""
+    caplog.set_level("CRITICAL", "ratelimited_executor")
+
+
+async def _background(fleet, nodes, per_second):
+    """Give some nodes tasks at random, until cancelled."""
+
+    async def flow(node):
+        while True:
+            await asyncio.sleep(fleet.generator.expovariate(per_second / len(nodes)))
+            node.load(1)
+
+    return [asyncio.create_task(flow(node)) for node in nodes]
+
+
+@pytest.mark.parametrize(("peers", "rate", "seconds"), [(10, 100.0, 20), (10, 1.0, 60), (3, 2000.0, 6), (1, 50.0, 20)])
+async def test_steady_fleet_uses_its_rate_evenly(peers, rate, seconds):
+    """98 % of it: what is missing is the price of exact windows; one call a peer and grant interval."""
+    fleet = Simulation(1, rate=rate)
+    await fleet.add(peers, load=int(rate * (seconds + 5)))
+    start = fleet.loop.time() + SETTLED
+    calls = fleet.server.call_count
+    await asyncio.sleep(seconds)
+    end = fleet.loop.time()
+    assert fleet.worst_window() <= rate
+    assert fleet.count(start, end) >= 0.98 * rate * (end - start) - 2
+    assert fleet.variation(start, end) <= max(0.1, 3e-4 * rate)  # peers know the clock to a fraction of a millisecond
+    assert fleet.server.call_count - calls <= 1.1 * peers * seconds * 4
+    await fleet.close()
+
+
+async def test_nominal_strictness_uses_all_of_the_rate():
+    """Its bound for a window of a second: the rate, what may be late, and one."""
+    fleet = Simulation(2, options={"strictness": Strictness.NOMINAL})
+    await fleet.add(5, load=2000)
+    start = fleet.loop.time() + SETTLED
+    await asyncio.sleep(20)
+    assert fleet.worst_window() <= 100 * (1 + 0.019) + 1
+    assert fleet.count(start, start + 15) >= 0.998 * 1500
+    await fleet.close()
+
+
+async def test_peers_join_and_leave():
+    """Scale-out from 1 to 10, then a rolling restart: never above the rate, hardly below it."""
+    fleet = Simulation(3)
+    await fleet.add(1, load=5000)
+    await asyncio.sleep(SETTLED)
+    start = fleet.loop.time()
+    joiners = await fleet.add(9, load=5000)
+    await asyncio.sleep(5)
+    assert max(node.starts[0] for node in joiners) - start < 0.7
+    for node in list(fleet.nodes):
+        fleet.nodes.remove(node)
+        await node.close()
+        await fleet.add(1, load=5000)
+        await asyncio.sleep(1)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(start, fleet.loop.time()) >= 0.965 * 100 * (fleet.loop.time() - start)
+    await fleet.close()
+
+
+async def test_crash_is_recovered_from_in_less_than_a_second():
+    """Three of ten die; what was planned for them is given to those who ask, and after three intervals not planned."""
+    fleet = Simulation(4)
+    await fleet.add(10, load=3000)
+    await asyncio.sleep(SETTLED)
+    for node in fleet.nodes[:3]:
+        node.crash()
+    start = fleet.loop.time()
+    await asyncio.sleep(8)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(start + 1, start + 8) >= 0.98 * 700
+    assert fleet.count(start, start + 1) >= 70
+    await fleet.close()
+
+
+async def test_peer_that_stands_still_starts_nothing_twice():
+    """Ten seconds of a stopped process, and of two for thirty: what they held has lapsed."""
+    fleet = Simulation(5)
+    await fleet.add(10, load=5000)
+    await asyncio.sleep(SETTLED)
+    fleet.nodes[0].pause(10)
+    await asyncio.sleep(12)
+    for node in fleet.nodes[1:3]:
+        node.pause(30)
+    start = fleet.loop.time()
+    await asyncio.sleep(35)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(start, start + 35) >= 0.97 * 3500
+    await fleet.close()
+
+
+@pytest.mark.parametrize("clock_step", [-0.3, 0.0, 0.3])
+async def test_server_that_is_away_and_comes_back_empty(clock_step):
+    """It grants nothing until all that may have been granted before has lapsed, and is known by its new run."""
+    fleet = Simulation(6)
+    await fleet.add(10, load=5000)
+    await asyncio.sleep(SETTLED)
+    fleet.server.is_up = False
+    down = fleet.loop.time()
+    await asyncio.sleep(30)
+    fleet.server.wipe()
+    fleet.server.offset += clock_step
+    fleet.server.is_up = True
+    back = fleet.loop.time()
+    await asyncio.sleep(6)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(down + 0.6, back) == 0
+    assert fleet.count(back + 2.5, back + 5.5) >= 0.98 * 300
+    await fleet.close()
+
+
+@pytest.mark.parametrize("clock_step", [-0.4, 0.0, 0.4])
+async def test_fail_over_to_a_server_that_lost_the_latest_grants(clock_step):
+    """Its state is that of a moment ago, its clock another: it is known by its new run."""
+    fleet = Simulation(7)
+    await fleet.add(10, load=5000)
+    await asyncio.sleep(SETTLED)
+    fleet.server.fail_over(lost=None, clock_step=clock_step)
+    start = fleet.loop.time()
+    await asyncio.sleep(6)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(start + 2.5, start + 5.5) >= 0.98 * 300
+    await fleet.close()
+
+
+@pytest.mark.parametrize("step", [-3600.0, -0.2, 0.1, 3600.0])
+async def test_step_of_the_server_s_clock(step):
+    """Peers notice it by their own clocks, the server by what it has written down."""
+    fleet = Simulation(8)
+    await fleet.add(5, load=5000)
+    await asyncio.sleep(SETTLED)
+    fleet.server.offset += step
+    start = fleet.loop.time()
+    await asyncio.sleep(6)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(start + 3, start + 6) >= 0.98 * 300 - 1
+    await fleet.close()
+
+
+async def test_busy_peer_uses_what_idle_ones_leave():
+    """One of ten is busy, the others start something every twenty seconds: it gets 95 % of the rate."""
+    fleet = Simulation(9)
+    nodes = await fleet.add(10)
+    nodes[0].load(4000)
+    flows = await _background(fleet, nodes[1:], 0.45)
+    start = fleet.loop.time() + SETTLED
+    await asyncio.sleep(30)
+    assert fleet.worst_window() <= 100
+    assert sum(time >= start for time in nodes[0].starts) >= 0.95 * 100 * 27
+    for flow in flows:
+        flow.cancel()
+    await fleet.close()
+
+
+async def test_task_that_is_due_now_gets_a_permit_at_once():
+    """On an idle peer of a fleet at half its rate: half of them within 30 ms, 99 of 100 within 100 ms."""
+    fleet = Simulation(10)
+    nodes = await fleet.add(10)
+    flows = await _background(fleet, nodes[1:], 50)
+    await asyncio.sleep(5)
+    waits = []
+    for _ in range(300):
+        await asyncio.sleep(fleet.generator.uniform(0.8, 1.5))
+        before = fleet.loop.time()
+        await nodes[0].executor.submit(nodes[0].work)
+        waits.append(nodes[0].starts[-1] - before)
+    waits.sort()
+    assert waits[150] <= 0.030
+    assert waits[297] <= 0.100
+    assert fleet.worst_window() <= 100
+    for flow in flows:
+        flow.cancel()
+    await fleet.close()
+
+
+async def test_idle_peers_make_no_calls():
+    """Nor does a fleet of which nobody has anything to start; the first task wakes its peer, and no other."""
+    fleet = Simulation(11)
+    nodes = await fleet.add(5)
+    await asyncio.sleep(5)
+    calls = fleet.server.call_count
+    await asyncio.sleep(60)
+    assert calls == fleet.server.call_count
+    await nodes[0].executor.submit(nodes[0].work)
+    await asyncio.sleep(5)
+    assert fleet.server.call_count - calls <= 6
+    await fleet.close()
+
+
+@pytest.mark.parametrize(("mean", "least"), [(0.002, 0.97), (0.005, 0.95)])
+async def test_event_loops_that_lag(mean, least):
+    """Timers are late by an exponential time with that mean: what is too late lapses, and the law holds."""
+    fleet = Simulation(12)
+    for node in await fleet.add(10, load=7000):
+        node.lag = mean
+    start = fleet.loop.time() + SETTLED
+    await asyncio.sleep(63)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(start, start + 60) >= least * 6000
+    await fleet.close()
+
+
+async def test_weighted_shares_are_max_min():
+    """Weights 1, 1 and 3 share what seven peers with little to do leave, to 1 %."""
+    fleet = Simulation(13)
+    for weight in (1, 1, 3):
+        await fleet.add(1, load=9000, weight=weight)
+    light = await fleet.add(7)
+    flows = await _background(fleet, light, 14)
+    start = fleet.loop.time() + SETTLED
+    await asyncio.sleep(100 + SETTLED)
+    counts = [sum(time >= start for time in node.starts) for node in fleet.nodes]
+    left = sum(counts[:3])
+    for count, weight in zip(counts, (1, 1, 3), strict=False):
+        assert abs(count / (left * weight / 5) - 1) <= 0.01
+    assert sum(counts) >= 0.98 * 10000
+    for flow in flows:
+        flow.cancel()
+    await fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("outage", "bound_cut", "bound_all"),
+    [(Outage.STOP, 100, 100), (Outage.static(20), 115, 100), (Outage.LOCAL, 400, 1000)],
+    ids=str,
+)
+async def test_outage_policies_keep_their_bounds(outage, bound_cut, bound_all):
+    """Three of ten are cut off, then all: each policy's bound, and what it still gets done."""
+    fleet = Simulation(14, options={"outage": outage})
+    await fleet.add(10, load=30_000)
+    await asyncio.sleep(SETTLED)
+    for node in fleet.nodes[:3]:
+        node.network.is_cut = True
+    await asyncio.sleep(10)
+    assert fleet.worst_window() <= bound_cut
+    fleet.starts.clear()
+    fleet.server.is_up = False
+    start = fleet.loop.time()
+    await asyncio.sleep(10)
+    assert fleet.worst_window() <= max(bound_all, bound_cut)
+    alone = fleet.count(start + 2, start + 10) / 800
+    fleet.starts.clear()
+    assert {"stop": alone == 0, "static": 0.4 <= alone <= 0.5, "local": alone >= 5}[outage.kind]
+    for node in fleet.nodes:
+        node.network.is_cut = False
+    fleet.server.is_up = True
+    await asyncio.sleep(3)
+    fleet.starts.clear()
+    await asyncio.sleep(5)
+    assert 0.97 * 500 <= len(fleet.starts)
+    assert fleet.worst_window() <= 100
+    await fleet.close()
+
+
+async def test_rate_changes_for_all_at_one_moment():
+    """A rolling deploy: the rate that was set last is in force, whatever the others were made with."""
+    fleet = Simulation(15)
+    await fleet.add(5, load=9000)
+    await asyncio.sleep(SETTLED)
+    fleet.rate = 40.0
+    start = fleet.loop.time()
+    (new,) = await fleet.add(1, load=2000)
+    await asyncio.sleep(6)
+    assert fleet.count(start + 1.5, start + 5.5) <= 161
+    assert fleet.count(start + 1.5, start + 5.5) >= 0.98 * 160 - 1
+    fleet.nodes[0].executor.rate = 200
+    start = fleet.loop.time()
+    await asyncio.sleep(6)
+    assert 0.98 * 800 - 1 <= fleet.count(start + 1.5, start + 5.5) <= 801
+    assert {200 / 1.0195} == {float(node.executor.statistics().fleet.rate) for node in fleet.nodes}
+    new.executor.rate = 0
+    await asyncio.sleep(2)
+    count = len(fleet.starts)
+    await asyncio.sleep(5)
+    assert len(fleet.starts) == count
+    await fleet.close()
+
+
+async def test_pausing_one_peer_leaves_the_rate_to_the_others():
+    """A pause is the peer's own affair."""
+    fleet = Simulation(16)
+    await fleet.add(4, load=5000)
+    await asyncio.sleep(SETTLED)
+    fleet.nodes[0].executor.pause()
+    start = fleet.loop.time()
+    await asyncio.sleep(6)
+    assert fleet.count(start + 1, start + 6) >= 0.98 * 500 - 1
+    assert not [time for time in fleet.nodes[0].starts if time > start]
+    fleet.nodes[0].executor.resume()
+    await asyncio.sleep(2)
+    assert [time for time in fleet.nodes[0].starts if time > start + 6]
+    assert fleet.worst_window() <= 100
+    await fleet.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_chaos(seed):
+    """Everything at once; a thousand seeds are the nightly set: ``python -m tests.peers.simulation``."""
+    worst, used = await chaos(seed, seconds=40)
+    assert worst <= 100
+    assert used >= 0.96
+
+
+async def test_same_seed_same_history():
+    """One seed is one history."""
+    histories = []
+    for _ in range(2):
+        fleet = Simulation(17)
+        await fleet.add(4, load=500)
+        begin = fleet.loop.time()
+        await asyncio.sleep(4)
+        histories.append([round(time - begin, 9) for time in fleet.starts])
+        await fleet.close()
+    assert len(histories[0]) == len(histories[1])
