@@ -137,6 +137,30 @@ def demo(seconds: float, rate: int, quiet: bool) -> None:
     sys.exit(status)
 
 
+@cli.command()
+@click.option(
+    "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
+    help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
+)  # fmt: skip
+@click.option("--group", default="default", show_default=True, help="Whose rates to show.")
+@click.option("--prefix", default="rle", show_default=True, help="Of the group's keys.")
+@click.option("--once", is_flag=True, help="Show the group once; in a pipe that is so anyway.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two readings."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")
+def peers(**options: Any) -> None:
+    """Show which processes share the rates of a group, and how (extra redis). It only reads.
+
+    Exit status: 0 shown; 1 the group has no rates; 2 bad usage, or Redis cannot be read; 130 interrupted.
+    """
+    from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # for `run` it is no use
+
+    with _errors_as_usage():
+        status = show_peers(PeersOptions(**options))
+    sys.exit(status)
+
+
 @contextmanager
 def _errors_as_usage() -> Iterator[None]:
     """End with status 2 and the reason for what the user can mend, with 130 for an early Ctrl-C."""

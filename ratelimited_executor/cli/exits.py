@@ -11,7 +11,7 @@ class ExitStatus(IntEnum):
     """What the shell sees."""
 
     DONE = 0  # every line ended in the state "done"
-    FAILED = 1  # some line failed, expired or was cancelled; the demo: the rate was not held
+    FAILED = 1  # some line failed, expired or was cancelled; the demo: the rate was not held; peers: no rates
     USAGE = 2  # bad usage or bad input, named on stderr
     INTERRUPTED = 130  # SIGINT or SIGTERM; 128 + SIGINT, as shells count
 

@@ -14,7 +14,9 @@ import os
 import random
 import secrets
 import socket
+from dataclasses import replace
 from fractions import Fraction
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.fleet.clock import ServerClock
@@ -36,6 +38,7 @@ __all__ = ["FleetMember", "FleetPeers", "Transport"]
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
+_RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first line runs in the next turn of the loop
 _RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
 _LEAD_INTERVALS: Final = 2  # an idle peer calls so long before its next task is due
 _FAR_SECONDS: Final = 3600.0
@@ -121,7 +124,7 @@ class FleetPeers:
         self._settings = PeerSettings(
             id=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}" if seed is None else f"peer:{seed}",
             interval_us=round(interval * 1e6),
-            late_us=late_us,
+            late_us=late_us - min(late_us // 10, _RESERVE_US),
             stretch=Fraction(late_us, 1_000_000) + _RATE_ERROR if strictness is Strictness.EXACT else Fraction(0),
             quarantine=1 + math.ceil(clock_difference / interval),
             phase=self._random.uniform(0.15, 0.65),
@@ -131,6 +134,7 @@ class FleetPeers:
         self._clock = ServerClock()
         self._members: dict[str, FleetMember] = {}
         self._leaving: list[tuple[str, Request]] = []
+        self._lives = count()
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -238,7 +242,7 @@ class FleetPeers:
         try:
             async with asyncio.timeout(self._timeout):
                 replies = await self._transport.call(
-                    [(member.owner.name, request) for member, request in calls] + leaving
+                    leaving + [(member.owner.name, request) for member, request in calls]
                 )
         except asyncio.CancelledError:
             self._leaving = leaving + self._leaving
@@ -257,7 +261,7 @@ class FleetPeers:
         is_step = not self._clock.measure(replies[0].now_us * 1000, timeline.to_ns(sent), timeline.to_ns(got))
         if is_step:
             LOGGER.warning("fleet: the authority's clock has stepped; permits of before are void")
-        for (member, request), reply in zip(calls, replies, strict=False):
+        for (member, request), reply in zip(calls, replies[len(leaving) :], strict=True):
             member.receive(request, reply, is_step=is_step, now=got)
 
     async def _fail(self, members: list[FleetMember], error: Exception) -> None:
@@ -297,7 +301,9 @@ class FleetMember:
     def __init__(self, peers: FleetPeers, owner: Owner) -> None:
         self._peers = peers
         self.owner = owner
-        self.peer = Peer(peers._settings, owner.rate, peers._clock, is_clock_whole=peers.is_clock_whole)
+        # An id for each life of an executor: one that is made anew must not be given what the one before has used.
+        settings = replace(peers._settings, id=f"{peers.id}:{next(peers._lives)}")
+        self.peer = Peer(settings, owner.rate, peers._clock, is_clock_whole=peers.is_clock_whole)
         self.is_shared = not owner.rate.is_unlimited
         self._ask_at = math.inf
 

@@ -257,6 +257,7 @@ class Peer:
         self.era = reply.era
         if is_step or is_new_era:
             self.permits.drop()
+        if is_new_era:  # intervals may be granted anew; within an era what was had must not be taken twice
             self._fetched = self._asked = -1
         if is_step and not is_new_era:  # the others do not know yet, and hold permits by the time of before
             self._has_jumped = True
@@ -336,7 +337,6 @@ class Peer:
         """Begin anew, because our own clock has stood still: what is held cannot be placed any more."""
         self.permits.drop()
         self.state = PeerState.SYNC
-        self._fetched = self._asked = -1
         self._call_ns = None
 
     def idle(self) -> None:

@@ -1,0 +1,245 @@
+"""``peers`` from its options to its exit status: reads a group's keys in Redis, and shows them once or again and again."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+from rich.console import Console
+from rich.live import Live
+
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.peers_view import Picture, draw, to_json
+from ratelimited_executor.peers.redis.inspection import groups_of, names_of, pattern_of, rate_of
+from ratelimited_executor.peers.redis.script import keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+__all__ = ["PeersOptions", "show_peers"]
+
+_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for an answer
+_SCAN_COUNT: Final = 1000  # keys looked at in one call
+_SEARCH_SECONDS: Final = 10.0  # between two searches for rates, each of which walks all keys of the server
+_GROUPS_NAMED_MAX: Final = 10
+_PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeersOptions:
+    """The command line of ``peers``, each option valid by itself; ``interval`` in seconds."""
+
+    url: str
+    group: str = "default"
+    prefix: str = "rle"
+    once: bool = False
+    interval: float = 1.0
+    as_json: bool = False
+
+
+class RedisReadError(Exception):
+    """Redis could not be read; the message says why."""
+
+
+def show_peers(
+    options: PeersOptions, *, console: Console | None = None, sleep: Callable[[float], None] = time.sleep
+) -> ExitStatus:
+    """Show a group: on a terminal until it is interrupted, elsewhere once.
+
+    Args:
+        options: the command line.
+        console: where to; standard output unless given.
+        sleep: waits for so many seconds.
+
+    Returns:
+        DONE if there was something to show, else FAILED.
+
+    Raises:
+        CommandError: if Redis cannot be read.
+    """
+    console = console or Console()
+    with GroupReader(options) as reader:
+        try:
+            picture = reader.read()
+            reason = None if picture.rates else _why_nothing(reader, options)
+        except RedisReadError as error:
+            raise CommandError(str(error)) from error
+        if reason is not None:
+            print(reason, file=sys.stderr)  # noqa: T201  # this module does not know click
+            return ExitStatus.FAILED
+        if options.as_json:
+            console.print(to_json(picture), highlight=False, markup=False, soft_wrap=True)
+        elif options.once or not console.is_terminal:
+            _print(console, picture)
+        else:
+            _watch(console, reader, picture, lambda: sleep(options.interval))
+    return ExitStatus.DONE
+
+
+def _print(console: Console, picture: Picture) -> None:
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    console.print(draw(picture))
+
+
+def _watch(console: Console, reader: GroupReader, picture: Picture, wait: Callable[[], None]) -> None:
+    """Show the group until interrupted; while Redis does not answer, the last picture stays."""
+    with _termination_interrupts(), Live(draw(picture), console=console, auto_refresh=False) as live:
+        live.refresh()
+        while True:
+            wait()
+            error = None
+            try:
+                picture = reader.read()
+            except RedisReadError as failure:
+                error = str(failure)
+            live.update(draw(picture, error), refresh=True)
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C, so that the terminal is given back."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _why_nothing(reader: GroupReader, options: PeersOptions) -> str:
+    groups = reader.groups()
+    named = ", ".join(groups[:_GROUPS_NAMED_MAX]) + (", ..." if len(groups) > _GROUPS_NAMED_MAX else "")
+    hint = f"the groups of this prefix are: {named}" if groups else "there is no group of this prefix"
+    return f"No rates in group {options.group!r} of prefix {options.prefix!r}: {hint}"
+
+
+class GroupReader:
+    """Reads the keys of one group; a context manager that closes the connection.
+
+    Args:
+        options: which group, and where.
+
+    Raises:
+        CommandError: if the extra is missing, the URL cannot be used, or nobody answers there.
+    """
+
+    def __init__(self, options: PeersOptions) -> None:
+        try:
+            import redis  # noqa: PLC0415  # the extra `redis`
+            from redis.backoff import NoBackoff  # noqa: PLC0415  # the same
+            from redis.exceptions import RedisClusterException, RedisError  # noqa: PLC0415  # the same
+            from redis.retry import Retry  # noqa: PLC0415  # the same
+        except ModuleNotFoundError as error:
+            raise CommandError("peers needs the package redis: pip install 'ratelimited-executor[redis]'") from error
+        self._errors = (RedisError, RedisClusterException, OSError)
+        self._prefix, self._group = options.prefix, options.group
+        self._names: list[str] = []
+        self._searched: float | None = None
+        self._client: Any = None
+        try:
+            self._client = _client_of(redis.Redis, options.url, retry=Retry(NoBackoff(), 0))
+            self._is_cluster = _is_cluster(self._client, redis.ResponseError)
+            if self._is_cluster:
+                self._client.close()
+                self._client = _client_of(redis.RedisCluster, options.url)
+        except (ValueError, TypeError) as error:  # TypeError: an option in the URL that redis-py does not know
+            self.close()
+            raise CommandError(f"--redis cannot be used: {error}") from error
+        except self._errors as error:
+            self.close()
+            raise CommandError(self._why(error)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+
+    def read(self) -> Picture:
+        """Read all rates of the group.
+
+        Raises:
+            RedisReadError: if that fails.
+        """
+        try:
+            node = self._node()
+            self._search(node)
+            seconds, microseconds = self._client.time(**node)
+            now_us = seconds * 1_000_000 + microseconds
+            with self._client.pipeline(transaction=False) as pipeline:
+                for name in self._names:
+                    for key in keys_of(self._prefix, self._group, name):
+                        pipeline.hgetall(key)
+                hashes = pipeline.execute()
+            rates = [
+                rate_of(name, now_us, hashes[4 * index], hashes[4 * index + 1], hashes[4 * index + 2 : 4 * index + 4])
+                for index, name in enumerate(self._names)
+            ]
+        except (*self._errors, ValueError, KeyError) as error:
+            raise RedisReadError(self._why(error)) from error
+        known = [rate for rate in rates if rate is not None]
+        return Picture(prefix=self._prefix, group=self._group, now_us=now_us, rates=known)
+
+    def groups(self) -> list[str]:
+        """Find all groups of the prefix.
+
+        Raises:
+            RedisReadError: if that fails.
+        """
+        try:
+            keys = list(self._client.scan_iter(match=pattern_of(self._prefix), count=_SCAN_COUNT))
+        except self._errors as error:
+            raise RedisReadError(self._why(error)) from error
+        return groups_of(keys, self._prefix)
+
+    def _node(self) -> dict[str, Any]:
+        """Name the node that holds the group's slot, as an option of a cluster's commands."""
+        if not self._is_cluster:
+            return {}
+        return {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
+
+    def _search(self, node: dict[str, Any]) -> None:
+        """Find the names of the group's rates, but not each time."""
+        now = time.monotonic()
+        if self._names and self._searched is not None and now - self._searched < _SEARCH_SECONDS:
+            return
+        keys = self._client.scan_iter(match=pattern_of(self._prefix, self._group), count=_SCAN_COUNT, **node)
+        self._names = names_of(keys, self._prefix, self._group)
+        self._searched = now
+
+    def _why(self, error: Exception) -> str:
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, (ValueError, KeyError)) else str(error)
+        return f"Redis cannot be read: {reason or type(error).__name__}"
+
+
+def _client_of(kind: Any, url: str, **options: Any) -> Any:
+    return kind.from_url(
+        url,
+        **options,
+        decode_responses=True,
+        encoding_errors="replace",
+        socket_connect_timeout=_TIMEOUT_SECONDS,
+        socket_timeout=_TIMEOUT_SECONDS,
+    )
+
+
+def _is_cluster(client: Any, refused: type[Exception]) -> bool:
+    """Ask a server whether it is a cluster's; one that may not be asked is taken for a single one."""
+    try:
+        return bool(int(client.info("cluster").get("cluster_enabled", 0)))
+    except refused:
+        return False

@@ -1,0 +1,161 @@
+"""How the rates of a group look: a table for each on a terminal or in a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ratelimited_executor.cli.durations import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from fractions import Fraction
+
+    from ratelimited_executor.peers.redis.inspection import IntervalView, PeerView, RateView
+
+__all__ = ["Picture", "draw", "to_json"]
+
+_RUN_DIGITS: Final = 8  # of the forty of a run's id: enough to see it change
+_COLUMNS: Final = ("rank", "weight", "demand", "running", "next", "share", "seen")
+_WIDTHS: Final = {
+    "demand": 7,
+    "running": 9,
+    "next": 9,
+    "share": 7,
+    "seen": 13,
+}  # at least, so that columns stay in place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What was read at one moment.
+
+    Attributes:
+        prefix: of all keys.
+        group: whose rates they are.
+        now_us: the server's time, in microseconds since the epoch.
+        rates: in the order of their names.
+    """
+
+    prefix: str
+    group: str
+    now_us: int
+    rates: Sequence[RateView]
+
+
+def draw(picture: Picture, error: str | None = None) -> RenderableType:
+    """Lay out a picture; under it, why there is no newer one."""
+    when = datetime.fromtimestamp(picture.now_us / 1e6, UTC)
+    parts: list[RenderableType] = [Text(f"group {picture.group} at {when:%Y-%m-%d %H:%M:%S} UTC", style="bold")]
+    for rate in picture.rates:
+        parts += [Text(), _head(rate), _table(rate)]
+    if not picture.rates:
+        parts.append(Text("no rates any more", style="yellow"))
+    if error is not None:
+        parts += [Text(), Text(error, style="red")]
+    return Group(*parts)
+
+
+def _head(rate: RateView) -> Text:
+    text = Text.assemble((rate.name, "bold cyan"), f": {_rate(rate.rate)}")
+    if rate.next_rate is not None and rate.next_in is not None:
+        text.append(f", {_rate(rate.next_rate)} in {format_duration(rate.next_in)}", style="yellow")
+    text.append(f"; era {rate.run[:_RUN_DIGITS]}:{rate.epoch}; grant interval {format_duration(rate.interval)}")
+    text.append(f"; {rate.active_count} active of {len(rate.peers)} peers")
+    if rate.quarantine is not None:
+        text.append(f"; quarantine for {format_duration(rate.quarantine)}", style="bold yellow")
+    if not rate.active_count:
+        text.append(f"; last call {format_duration(rate.last_call)} ago", style="dim")
+    return text
+
+
+def _table(rate: RateView) -> Table:
+    table = Table(box=None, pad_edge=False, show_footer=True)
+    footers = {"running": _filled(rate.running), "next": _filled(rate.upcoming)}
+    table.add_column("peer", footer="granted", min_width=len("granted"))  # it may wrap, so it alone gives way
+    for name in _COLUMNS:
+        table.add_column(name, footer=footers.get(name, ""), justify="right", no_wrap=True, min_width=_WIDTHS.get(name))
+    for peer in rate.peers:
+        table.add_row(*_row(peer), style="dim" if peer.is_stale else None)
+    return table
+
+
+def _row(peer: PeerView) -> list[Text]:
+    # What lies ready in the plan stands in brackets until it is fetched.
+    ready = f"({peer.planned:,})" if peer.planned else f"{peer.upcoming:,}"
+    cells = [
+        str(peer.rank),
+        f"{peer.weight:g}",
+        f"{peer.demand:,}",
+        f"{peer.running:,}",
+        ready,
+        "-" if peer.share is None else f"{peer.share:.1%}".replace("%", " %"),
+        f"{'stale, ' if peer.is_stale else ''}{format_duration(peer.seen)}",
+    ]
+    return [Text(peer.id, no_wrap=True, overflow="ellipsis"), *map(Text, cells)]  # no markup: an id is any text
+
+
+def _filled(interval: IntervalView) -> str:
+    return f"{interval.granted_count:,} of {interval.permits:,}"
+
+
+def _rate(rate: Fraction) -> str:
+    """Write permits a second.
+
+    >>> from fractions import Fraction
+    >>> _rate(Fraction(200000, 2037)), _rate(Fraction(1, 12)), _rate(Fraction(12345))
+    ('98.18/s', '0.08333/s', '12,345/s')
+    """
+    value = float(rate)
+    return f"{value:,.2f}".rstrip("0").rstrip(".") + "/s" if value >= 1 else f"{value:.4g}/s"
+
+
+def to_json(picture: Picture) -> str:
+    """Write a picture as one line of JSON; times in seconds, rates a second."""
+    rates = [_rate_fields(rate, picture.now_us / 1e6) for rate in picture.rates]
+    head = {"group": picture.group, "prefix": picture.prefix, "time": picture.now_us / 1e6}
+    return json.dumps({**head, "rates": rates})
+
+
+def _rate_fields(rate: RateView, now: float) -> dict[str, Any]:
+    following = None
+    if rate.next_rate is not None and rate.next_in is not None:
+        following = {"rate": float(rate.next_rate), "at": round(now + rate.next_in, 6)}
+    return {
+        "name": rate.name,
+        "rate": float(rate.rate),
+        "next_rate": following,
+        "era": f"{rate.run}:{rate.epoch}",
+        "interval": rate.interval,
+        "quarantine": rate.quarantine,
+        "last_call": rate.last_call,
+        "active": rate.active_count,
+        "running": _interval_fields(rate.running),
+        "next": _interval_fields(rate.upcoming),
+        "peers": [_peer_fields(peer) for peer in rate.peers],
+    }
+
+
+def _interval_fields(interval: IntervalView) -> dict[str, int]:
+    return {"number": interval.number, "permits": interval.permits, "granted": interval.granted_count}
+
+
+def _peer_fields(peer: PeerView) -> dict[str, Any]:
+    return {
+        "id": peer.id,
+        "rank": peer.rank,
+        "weight": peer.weight,
+        "demand": peer.demand,
+        "running": peer.running,
+        "next": peer.upcoming,
+        "planned": peer.planned,
+        "share": peer.share,
+        "seen": peer.seen,
+        "is_stale": peer.is_stale,
+    }

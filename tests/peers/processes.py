@@ -1,0 +1,209 @@
+"""One process of the server's program: its port, its folder, its log, its life and death.
+
+All of it is synchronous. Nothing outlives the test run: see ``guard.py``.
+"""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from .binaries import find_binary
+from .guard import guard
+
+HOST = "127.0.0.1"
+START_SECONDS = 10  # a start takes 0.05 s; a busy machine may take its time
+POLL_SECONDS = 0.02
+LOG_LINES_SHOWN = 30
+
+# Below the range from which systems take the ports of outgoing connections, or one of these could sit on the port of a
+# server to be restarted. A node of a cluster also listens at its port + 10000: the option to choose came with 7.0.
+PORTS = range(10_000, 20_000)
+BUS_OFFSET = 10_000
+
+_ports_taken: set[int] = set()
+_random = random.Random()  # without a seed: another run at the same time should draw other ports
+
+
+class ServerError(Exception):
+    """A server that did not start, or did not come to the state that was waited for."""
+
+
+def wait_until(condition: Callable[[], object], what: str, *, seconds: float = START_SECONDS) -> None:
+    """Poll until the condition holds; errors of the client count as no, and the last is told."""
+    deadline = time.monotonic() + seconds
+    last: redis.RedisError | None = None
+    while True:
+        try:
+            if condition():
+                return
+        except redis.RedisError as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise ServerError(f"{what}: not within {seconds} s; last error: {last!r}")
+        time.sleep(POLL_SECONDS)
+
+
+def take_port() -> int:
+    """Reserve a port on which nothing listens, nor on the one of the cluster's bus that belongs to it."""
+    for _ in range(100):
+        port = _random.choice(PORTS)
+        if port not in _ports_taken and all(_is_free(each) for each in (port, port + BUS_OFFSET)):
+            _ports_taken.add(port)
+            return port
+    raise ServerError(f"no free port among 100 of {PORTS}")
+
+
+def give_port_back(port: int) -> None:
+    """End the reservation of a port."""
+    _ports_taken.discard(port)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+class Process:
+    """A process of the server's program, with a port, a folder and a log of its own.
+
+    The configuration is written once: servers rewrite theirs, and a sentinel or a node of a cluster that is restarted
+    shall know what it knew.
+    """
+
+    _options: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.port = take_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="redis-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.is_stopped = False
+
+    def _configure(self, lines: Iterable[str]) -> None:
+        text = "\n".join([f"bind {HOST}", f'dir "{self.folder}"', "protected-mode no", *lines, ""])
+        (self.folder / "server.conf").write_text(text, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        state = "stopped" if self.is_stopped else "running" if self.is_running else "ended"
+        return f"<{type(self).__name__} port={self.port} {state}>"
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process, be it stopped."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        assert self._process is not None, f"{self!r} has no process"
+        return self._process.pid
+
+    @property
+    def control_url(self) -> str:
+        """Where the tests reach the server with all rights."""
+        return f"redis://{HOST}:{self.port}/0"
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a new client with all rights, which never tries again; the caller closes it."""
+        defaults = {"socket_timeout": 5, "socket_connect_timeout": 5, "retry": Retry(NoBackoff(), 0)}
+        return redis.Redis.from_url(self.control_url, **{**defaults, **options})
+
+    def ask(self, *command: Any) -> Any:
+        """Return the reply to one command, with text for bytes."""
+        with self.client(decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def start(self) -> None:
+        """Start the process; return when it answers.
+
+        Raises:
+            ServerError: with the end of the log, if it ends or is silent. It is gone then.
+        """
+        assert not self.is_running, f"{self!r} runs already"
+        watch = guard().watch
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(find_binary()), str(self.folder / "server.conf"), *self._options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        watch(self.pid, self.folder)
+        try:
+            wait_until(lambda: not self.is_running or self._answers(), f"{self!r} answers")
+            if not self.is_running:
+                raise ServerError(f"{self!r} ended at its start")
+        except ServerError as error:
+            self.kill()
+            raise ServerError(f"{error}\n{self.log()}") from None
+
+    def _answers(self) -> bool:
+        """Whether the process is ready, and not another one at its port."""
+        return bool(self.ask("PING")) and bool(self.ask("INFO", "server")["process_id"] == self.pid)
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would; nothing if it has ended."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        guard().forget(self._process.pid)
+        self._process, self.is_stopped = None, False
+
+    def stop(self) -> None:
+        """Freeze the process: connections stay open, and are accepted, and nothing answers."""
+        self.is_stopped = True
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)  # until it is frozen: a signal takes a moment
+
+    def go_on(self) -> None:
+        """Let a frozen process go on; nothing if it is not frozen."""
+        if self.is_stopped:
+            self.is_stopped = False
+            os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Kill, and start again on the same port with an empty memory."""
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        """End the process and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        give_port_back(self.port)
+
+    def log(self) -> str:
+        """Return the end of the log."""
+        path = self.folder / "server.log"
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        return "\n".join(lines[-LOG_LINES_SHOWN:])

@@ -1,0 +1,233 @@
+"""Real Redis servers for tests: one, a cluster, or a group under sentinels, each on free ports of the loopback.
+
+Each is a context manager and synchronous. Nothing is persisted.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import pairwise
+from urllib.parse import quote
+
+import redis
+
+from .processes import HOST, Process, ServerError, wait_until
+
+# The user as which tests control a server, and servers each other; so ``users`` may even switch the default user off.
+CONTROL = "control"
+
+SLOT_COUNT = 16_384
+SENTINEL_DOWN_MS = 500
+SENTINEL_FAILOVER_MS = 3_000
+
+
+class RedisServer(Process):
+    """A Redis server; a context manager that starts and closes it.
+
+    Args:
+        password: what the default user has to give.
+        users: rules of the access control list by user's name, such as ``{"ann": "on >secret ~* &* +@all"}``.
+        replica_of: the server to copy.
+        config: further lines of the configuration.
+
+    No wheel's server speaks TLS: put a ``Proxy`` with a certificate before it.
+    """
+
+    def __init__(
+        self,
+        *,
+        password: str | None = None,
+        users: Mapping[str, str] | None = None,
+        replica_of: "RedisServer | None" = None,
+        config: Iterable[str] = (),
+    ) -> None:
+        super().__init__()
+        self._password = password
+        lines = [
+            f"port {self.port}",
+            'save ""',
+            "appendonly no",
+            "repl-diskless-sync-delay 0",
+            f"replica-announce-ip {HOST}",
+        ]
+        lines += [f"masteruser {CONTROL}", f"masterauth {CONTROL}", f"user {CONTROL} on >{CONTROL} ~* &* +@all"]
+        lines += [f"user {name} {rules}" for name, rules in (users or {}).items()]
+        if password is not None:
+            escaped = password.replace("\\", r"\\").replace('"', r"\"")
+            lines.append(f'requirepass "{escaped}"')
+        if replica_of is not None:
+            lines.append(f"replicaof {HOST} {replica_of.port}")
+        self._configure([*lines, *config])
+
+    @property
+    def url(self) -> str:
+        """Where a user of the library reaches the server, as the default user."""
+        return self.url_of("", self._password)
+
+    @property
+    def control_url(self) -> str:
+        """Where the tests reach the server with all rights."""
+        return self.url_of(CONTROL, CONTROL)
+
+    def url_of(self, user: str, password: str | None) -> str:
+        """Return the URL for one user."""
+        who = "" if password is None else f"{quote(user, safe='')}:{quote(password, safe='')}@"
+        return f"redis://{who}{HOST}:{self.port}/0"
+
+    def flush(self) -> None:
+        """Forget all keys and scripts."""
+        with self.client() as client:
+            client.flushall()
+            client.script_flush()
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the server says so."""
+        return bool(self.ask("INFO", "replication")["role"] == "master")
+
+
+class RedisCluster:
+    """Masters that share the slots: ``slots[i]`` are those of ``masters[i]``."""
+
+    def __init__(self, masters: list[RedisServer]) -> None:
+        count = len(masters)
+        bounds = [SLOT_COUNT * index // count for index in range(count + 1)]
+        self.masters = masters
+        self.slots = [range(*pair) for pair in pairwise(bounds)]
+
+    def wait_whole(self, *, seconds: float = 20) -> None:
+        """Wait until all masters see each other, and an owner for each slot."""
+        for master in self.masters:
+            wait_until(partial(self._is_whole, master), f"{master!r} sees its cluster whole", seconds=seconds)
+
+    @property
+    def url(self) -> str:
+        """Where a client of the cluster may begin."""
+        return self.masters[0].url
+
+    def master_of(self, key: str) -> RedisServer:
+        """Return the master on whose slots a key lies."""
+        slot = self.masters[0].ask("CLUSTER KEYSLOT", key)
+        return next(master for master, slots in zip(self.masters, self.slots, strict=True) if slot in slots)
+
+    def flush(self) -> None:
+        """Forget all keys and scripts."""
+        for master in self.masters:
+            master.flush()
+
+    def _join(self) -> None:
+        first, *others = self.masters
+        for epoch, (master, slots) in enumerate(zip(self.masters, self.slots, strict=True), start=1):
+            master.ask("CLUSTER SET-CONFIG-EPOCH", epoch)  # or they would spend a while to agree on them
+            master.ask("CLUSTER ADDSLOTS", *slots)
+        for other in others:
+            first.ask("CLUSTER MEET", HOST, other.port)
+        self.wait_whole()
+
+    def _is_whole(self, master: RedisServer) -> bool:
+        info = master.ask("CLUSTER INFO")
+        return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == len(self.masters)
+
+
+@contextmanager
+def redis_cluster(master_count: int = 3) -> Iterator[RedisCluster]:
+    """Start masters, share the slots among them, and wait until each of them finds the cluster whole: some 3 s."""
+    config = ["cluster-enabled yes", "cluster-node-timeout 2000", f"cluster-announce-ip {HOST}"]
+    with ExitStack() as stack:
+        cluster = RedisCluster([stack.enter_context(RedisServer(config=config)) for _ in range(master_count)])
+        cluster._join()
+        yield cluster
+
+
+class Sentinel(Process):
+    """A sentinel that watches one master, and takes the vote of ``quorum`` sentinels for its death."""
+
+    _options = ("--sentinel",)
+
+    def __init__(self, name: str, master: RedisServer, *, quorum: int) -> None:
+        super().__init__()
+        lines = [f"port {self.port}", f"sentinel monitor {name} {HOST} {master.port} {quorum}"]
+        lines += [f"sentinel auth-user {name} {CONTROL}", f"sentinel auth-pass {name} {CONTROL}"]
+        lines += [f"sentinel down-after-milliseconds {name} {SENTINEL_DOWN_MS}"]
+        self._configure([*lines, f"sentinel failover-timeout {name} {SENTINEL_FAILOVER_MS}"])
+
+    @property
+    def control_url(self) -> str:
+        """Where the tests reach the sentinel: without a database, of which it has none."""
+        return f"redis://{HOST}:{self.port}"
+
+
+class SentinelGroup:
+    """Two servers, at first a master and its replica, and the sentinels that watch over them."""
+
+    name = "main"
+
+    def __init__(self, servers: list[RedisServer], sentinels: list[Sentinel]) -> None:
+        self.servers = servers
+        self.sentinels = sentinels
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Hosts and ports of the sentinels, as clients take them."""
+        return [(HOST, sentinel.port) for sentinel in self.sentinels]
+
+    def master(self) -> RedisServer:
+        """Return the server that the sentinels call master at present.
+
+        Raises:
+            ServerError: if none of them answers.
+        """
+        for sentinel in self._awake():
+            try:
+                port = int(self._state(sentinel)["port"])
+            except redis.RedisError:
+                continue
+            return next(server for server in self.servers if server.port == port)
+        raise ServerError("no sentinel answers")
+
+    def wait_failed_over(self, old: RedisServer, *, seconds: float = 20) -> RedisServer:
+        """Wait until all sentinels that are up agree on a master other than ``old``, and it knows; return it."""
+        wait_until(lambda: self._has_left(old), f"a failover from {old!r} ends", seconds=seconds)
+        return self.master()
+
+    def _has_left(self, old: RedisServer) -> bool:
+        states = [self._state(sentinel) for sentinel in self._awake()]
+        ports = {int(state["port"]) for state in states}
+        is_agreed = len(ports) == 1 and old.port not in ports and {state["flags"] for state in states} == {"master"}
+        return is_agreed and self.master().is_master
+
+    def _awake(self) -> list[Sentinel]:
+        return [sentinel for sentinel in self.sentinels if sentinel.is_running and not sentinel.is_stopped]
+
+    def _is_ready(self, sentinel: Sentinel) -> bool:
+        """Whether a sentinel knows the others: before, no failover could succeed."""
+        state = self._state(sentinel)
+        others = len(self.sentinels) - 1
+        return (state["flags"], int(state["num-slaves"]), int(state["num-other-sentinels"])) == ("master", 1, others)
+
+    def _state(self, sentinel: Sentinel) -> dict[str, str]:
+        with sentinel.client(decode_responses=True, protocol=2) as client:
+            flat = client.execute_command("SENTINEL", "MASTER", self.name)
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+@contextmanager
+def sentinel_group(sentinel_count: int = 1) -> Iterator[SentinelGroup]:
+    """Start a master, its replica and sentinels, and wait until a failover could succeed.
+
+    One sentinel is enough for a failover, which takes 2 to 5 s; three find each other in some 3 s, and then need two.
+    """
+    with ExitStack() as stack:
+        master = stack.enter_context(RedisServer())
+        replica = stack.enter_context(RedisServer(replica_of=master))
+        wait_until(
+            lambda: replica.ask("INFO", "replication")["master_link_status"] == "up", f"{replica!r} copies {master!r}"
+        )
+        quorum = sentinel_count // 2 + 1
+        sentinels = [
+            stack.enter_context(Sentinel(SentinelGroup.name, master, quorum=quorum)) for _ in range(sentinel_count)
+        ]
+        group = SentinelGroup([master, replica], sentinels)
+        for sentinel in sentinels:
+            wait_until(partial(group._is_ready, sentinel), f"{sentinel!r} knows the others")
+        yield group

