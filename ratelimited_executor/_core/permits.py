@@ -20,7 +20,8 @@ timer that is a millisecond late, so that the rate is not reached), floats (ten 
 
 A share of the grid. Of ``peers`` peers, the one of rank r owns the permits that are r modulo ``peers``. Each permit has
 one owner, so the sum over the peers keeps the law, provided that none is used late: with more than one peer the newest
-permit does not stay.
+permit does not stay. A change of the rate goes over to the epoch's grid of the new rate, which all peers have in common,
+and not to one that keeps this peer's phase; at that moment each may start one task more than the law says.
 
 All times are integer nanoseconds on one monotonic timeline. Cost: a handful of integer operations a call.
 Source: derived here; tests/core/test_permits.py checks the law on random histories.
@@ -97,13 +98,17 @@ class PermitGrid:
     # Changing the rate.
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Put ``rate`` in force from ``now_ns`` on, and keep the phase."""
+        """Put ``rate`` in force from ``now_ns`` on, and keep the phase; with peers go over to the grid that all of them see."""
         if self._lifted is not None and self._lifted[0] == now_ns and self.rate.is_unlimited:
             _, self._pieces, self._next, self.rate = self._lifted  # no limit for no time: nothing has happened
         if self.rate.is_unlimited or rate.is_unlimited:
             if self._pieces:
                 self._lifted = now_ns, self._pieces, self._next, self.rate
             self._anchor(rate, now_ns)  # an infinite phase cannot be kept: start afresh on the epoch's grid
+        elif self.peers > 1:
+            # A pause, or a change that each peer makes at a time of its own, must not put one out of step with the others.
+            self._anchor(rate, now_ns)
+            self._next += 1
         else:
             old = self._pieces[-1]
             step, unit = _step_and_unit(rate)
@@ -115,13 +120,6 @@ class PermitGrid:
             while len(self._pieces) > 1 and self._pieces[1].start <= now_ns - self.slack_ns:
                 del self._pieces[0]
         self.rate = rate
-        self._last = self._first
-
-    def set_share(self, *, peers: int, rank: int) -> None:
-        """Own the permits that are ``rank`` modulo ``peers`` from now on."""
-        assert 0 <= rank < peers, (rank, peers)
-        self.peers = peers
-        self.rank = rank
         self._last = self._first
 
     def _anchor(self, rate: Rate, now_ns: int) -> None:

@@ -327,11 +327,18 @@ def test_ten_years_of_a_tenth_are_exact():
     assert later + 10 * NS == PermitGrid(Rate(0.1), slack_ns=0, now_ns=START).time_after(later + 1, 2)
 
 
-def test_share_may_change_at_any_time():
-    """After a change of the share the grid owns the permits of the new rank only."""
-    grid = PermitGrid(Rate(1), slack_ns=0, now_ns=START)
-    grid.set_share(peers=2, rank=1)
-    assert [1, 3] == [(time - START) // NS for time in greedy(grid, START, START + 4 * NS)]
+@pytest.mark.parametrize("pause_ns", [1, NS // 3, NS, 10 * NS + 1])
+def test_pause_of_one_peer_leaves_it_in_step_with_the_others(pause_ns):
+    """It goes back to the grid that all peers share, and uses no permit twice."""
+    grids = [PermitGrid(Rate(1), slack_ns=NS // 50, now_ns=START, peers=2, rank=rank) for rank in (0, 1)]
+    before = [greedy(grid, START, START + 3 * NS) for grid in grids]
+    now = START + 3 * NS
+    grids[0].set_rate(Rate(0), now)
+    grids[0].set_rate(Rate(1), now + pause_ns)
+    after = [greedy(grid, now + pause_ns, now + 20 * NS) for grid in grids]
+    numbers = [time // NS for times in (*before, *after) for time in times]
+    assert len(set(numbers)) == len(numbers)
+    assert all(number % 2 == rank for rank in (0, 1) for number in (time // NS for time in after[rank]))
 
 
 @pytest.mark.parametrize(("peers", "rank"), [(0, 0), (1, 1), (2, -1)])
