@@ -42,6 +42,7 @@ _RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first lin
 _RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
 _LEAD_INTERVALS: Final = 2  # an idle peer calls so long before its next task is due
 _FAR_SECONDS: Final = 3600.0
+_CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
 _RETRY_COUNT: Final = 2
 _BREAK_SECONDS: Final = 0.001  # by which two clocks of this machine may differ before one of them has stood still
@@ -49,6 +50,10 @@ _BREAK_SECONDS: Final = 0.001  # by which two clocks of this machine may differ 
 
 class Transport(Protocol):
     """Carries calls to the authority."""
+
+    async def connect(self) -> None:
+        """Make sure that the next call needs no more than one message."""
+        ...
 
     async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
         """Send requests by the names of their rates in one message, and return the replies in order."""
@@ -142,6 +147,7 @@ class FleetPeers:
         self._suspended_seconds: Callable[[], float] = _no_time  # for which the machine has been suspended, ever
         self._suspended = 0.0  # what that was when permits were placed last
         self._is_closing = False
+        self._is_connected = False
         self._is_away = False  # whether an outage has been announced
 
     @property
@@ -226,15 +232,26 @@ class FleetPeers:
                 calls.append((member, member.request(now, is_regular=is_regular)))
             else:
                 wake = min(wake, when)
-        if calls or self._leaving:
+        if not calls and not self._leaving:
+            await self._sleep(wake - now)
+        elif self._is_connected:
             await self._call(calls)
         else:
-            await self._sleep(wake - now)
+            await self._connect([member for member, _ in calls])
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._kicked.wait()
+
+    async def _connect(self, members: list[FleetMember]) -> None:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await self._transport.connect()
+        except Exception as error:  # noqa: BLE001  # whatever a client raises: there is no way to the authority
+            await self._fail(members, error)
+        else:
+            self._is_connected = True
 
     async def _call(self, calls: list[tuple[FleetMember, Request]]) -> None:
         leaving, self._leaving = self._leaving, []
@@ -265,6 +282,7 @@ class FleetPeers:
             member.receive(request, reply, is_step=is_step, now=got)
 
     async def _fail(self, members: list[FleetMember], error: Exception) -> None:
+        self._is_connected = False
         now = self._monotonic()
         for member in members:
             member.fail(now)

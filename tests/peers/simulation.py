@@ -84,6 +84,15 @@ class Network:
         self.is_cut = False
         self.paused_until = 0.0
 
+    async def connect(self) -> None:
+        await self._pass_pause()
+        for _ in range(3):
+            await self._travel()
+        while self.is_cut:  # what is lost is sent again
+            await asyncio.sleep(0.2)
+        if not self.server.is_up:
+            raise ConnectionRefusedError("the server is down")
+
     async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
         await self._pass_pause()
         await self._travel()

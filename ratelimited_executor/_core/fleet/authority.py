@@ -98,6 +98,7 @@ class Authority:
         member = self._members.get(request.peer)
         if request.is_leaving:
             self._members.pop(request.peer, None)
+            self._take_back(request.peer, number + 1)
             return self._reply(told_us, 0 if member is None else member.rank, number)
         if member is None:
             ranks = {other.rank for other in self._members.values()}
@@ -194,6 +195,13 @@ class Authority:
             ranks = plan.granted[request.peer] = [part for part in ranks if part]
             member.demand = max(0, request.later - sum(map(len, ranks)))
         return Grant(number, plan.count, plan.stride, plan.grid, ranks)
+
+    def _take_back(self, peer: str, number: int) -> None:
+        """Free what a peer that leaves was granted of an interval that has not begun; it has dropped all it held."""
+        plan = self._plans[number % 2]
+        if plan is not None and plan.number == number:
+            plan.free += [plan.planned.pop(peer, range(0)), *plan.granted.get(peer, [])]
+            plan.granted[peer] = []
 
     def _ask_at_once(self, request: Request, number: int, now_us: int) -> Grant:
         """Give a peer the next permits of the running interval that nobody has."""

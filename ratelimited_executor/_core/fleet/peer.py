@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Peer", "PeerSettings", "PeerState"]
 
 _ASK_GAP_NS: Final = 10_000_000  # between two calls for permits at once
-_OUTAGE_INTERVALS: Final = 3  # for which a peer gives itself permits in advance: from one failed call to the next
+_OUTAGE_NS: Final = (
+    2_000_000_000  # for which a peer gives itself permits in advance: longer than from call to failed call
+)
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
 _DEMAND_MAX: Final = 1 << 40
 
@@ -117,7 +119,9 @@ class Peer:
         self._asked = -1  # number of the interval for which permits were asked for at once ...
         self._asked_ranks: set[int] = set()  # ... and which were granted
         self._sequence = 0
-        self._is_exhausted = False  # whether the last such wish was not granted in full: the next regular call asks again
+        self._is_exhausted = (
+            False  # whether the last such wish was not granted in full: the next regular call asks again
+        )
         self._asked_ns = -_ASK_GAP_NS
         self._call_ns: int | None = None  # when the next regular call is due; None at once
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
@@ -321,7 +325,7 @@ class Peer:
             step, unit = grid_rate(self._rate, self._interval_us, self.settings.stretch)
             self.grid = FleetGrid(self._interval_us, step, unit, 0, number)
         begin = max(number, self._outage_number + 1, self._fetched + 1)
-        self._outage_number = max(self._outage_number, number + _OUTAGE_INTERVALS)
+        self._outage_number = max(self._outage_number, number + _OUTAGE_NS // self.interval_ns())
         modulus = policy.peers_max if policy.kind == "static" else 1
         times = [
             self.grid.time_us(each, place) * 1000

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["RedisPeers", "RedisTransport"]
 
 _PREFIX: Final = "rle"
-_CONNECT_SECONDS: Final = 2.0
 
 
 class RedisPeers(FleetPeers):
@@ -79,7 +78,7 @@ class RedisTransport:
         self._owns_client = isinstance(redis, str)
         if isinstance(redis, str):
             # No retries of the client's own: a call is repeated in time or not at all.
-            redis = library.Redis.from_url(redis, retry=None, socket_connect_timeout=_CONNECT_SECONDS)
+            redis = library.Redis.from_url(redis, retry=None)
         elif not callable(getattr(redis, "evalsha", None)) or not asyncio.iscoroutinefunction(
             getattr(type(redis), "execute_command", None)
         ):
@@ -88,13 +87,16 @@ class RedisTransport:
         self._is_cluster = hasattr(redis, "get_nodes")
         self._sha: str | None = None
 
+    async def connect(self) -> None:
+        """Open a connection, and see that the server knows the script."""
+        sha = await self._client.script_load(SCRIPT)
+        self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
+
     async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
         """Send requests by the names of their rates in one message, and return the replies in order."""
-        if self._sha is None:
-            self._sha = await self._load()
         answers = await self._send(calls)
         if any(isinstance(answer, self._no_script_error) for answer in answers):  # a restart, a failover, SCRIPT FLUSH
-            self._sha = await self._load()
+            await self.connect()
             missing = [index for index, answer in enumerate(answers) if isinstance(answer, self._no_script_error)]
             for index, answer in zip(missing, await self._send([calls[index] for index in missing]), strict=True):
                 answers[index] = answer
@@ -107,10 +109,6 @@ class RedisTransport:
         """Close the client, unless it was handed in."""
         if self._owns_client:
             await self._client.aclose()
-
-    async def _load(self) -> str:
-        sha = await self._client.script_load(SCRIPT)
-        return str(sha.decode() if isinstance(sha, bytes) else sha)
 
     async def _send(self, calls: Sequence[tuple[str, Request]]) -> list[Any]:
         arguments = [

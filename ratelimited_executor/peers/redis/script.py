@@ -159,6 +159,12 @@ if stored then
 end
 if is_leaving then
   redis.call('HDEL', KEY_MEMBERS, id)
+  local key = KEYS[3 + (number + 1) % 2]  -- what it was granted of an interval that has not begun is free again
+  local head = redis.call('HMGET', key, 'number', 'free', 'r:' .. id, 'g:' .. id)
+  if head[1] and tonumber(head[1]) == number + 1 then
+    redis.call('HSET', key, 'free', head[2] .. (head[3] or '') .. (head[4] or ''), 'g:' .. id, '')
+    redis.call('HDEL', key, 'r:' .. id)
+  end
   if redis.call('HLEN', KEY_MEMBERS) == 0 then redis.call('PEXPIRE', KEY_STATE, CLOSED_MS) end
   return {whole(told), run .. ':' .. whole(epoch), whole(safe), rank or '0', '0', grid_text(grid_for(number + 1))}
 end
