@@ -395,7 +395,7 @@ class FleetMember:
             peers=0 if grid is None else peer.permits.peers,
             rank=peer.rank,
             era=peer.era,
-            rate=None if grid is None else Fraction(grid.step, grid.unit) * 1_000_000 / grid.interval_us,
+            rate=None if grid is None else grid.per_second,
             demand=peer.demand,
             held=peer.permits.held_count(),
             granted=peer.granted_count,

@@ -21,13 +21,14 @@ _STEP_NS: Final = 2_000_000  # beyond the bounds, from which on a step is believ
 class ServerClock:
     """The authority's clock, as seen from here."""
 
-    __slots__ = ("_error_ns", "_held_ns", "_measured_ns", "_offset_ns", "is_known")
+    __slots__ = ("_error_ns", "_held_ns", "_is_assumed", "_measured_ns", "_offset_ns", "is_known")
 
     def __init__(self) -> None:
         self.is_known = False
         self._offset_ns = 0
         self._error_ns = 0
         self._measured_ns = 0
+        self._is_assumed = False
         self._held_ns: int | None = None  # until when the error has grown; None if it still does
 
     def measure(self, told_ns: int, sent_ns: int, got_ns: int) -> bool:
@@ -41,16 +42,21 @@ class ServerClock:
         self._held_ns = None
         error = (got_ns - sent_ns + 1) // 2 + 1000  # it tells whole microseconds
         offset = told_ns - (sent_ns + got_ns) // 2
-        is_step = self.is_known and abs(offset - self._offset_ns) > error + self.error_ns(got_ns) + _STEP_NS
-        if is_step or not self.is_known or error <= self.error_ns(got_ns):
+        is_step = (
+            self.is_known
+            and not self._is_assumed
+            and abs(offset - self._offset_ns) > error + self.error_ns(got_ns) + _STEP_NS
+        )
+        if is_step or not self.is_known or self._is_assumed or error <= self.error_ns(got_ns):
+            self._is_assumed = False
             self._offset_ns, self._error_ns, self._measured_ns = offset, error, got_ns
             self.is_known = True
         return not is_step
 
     def assume(self, offset_ns: int, now_ns: int) -> None:
-        """Take an offset for granted, where there is no authority to ask."""
+        """Take an offset for granted until the first measurement, where there is no authority to ask."""
         self._offset_ns, self._error_ns, self._measured_ns = offset_ns, 0, now_ns
-        self.is_known = True
+        self.is_known = self._is_assumed = True
 
     def hold(self, now_ns: int) -> None:
         """Let the error grow no more until the next measurement: nobody's permits are to be kept apart from ours."""

@@ -14,6 +14,7 @@ from ratelimited_executor._core.permits import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from fractions import Fraction
 
     from ratelimited_executor._core.fleet.clock import ServerClock
     from ratelimited_executor._core.rates import Rate
@@ -34,6 +35,7 @@ class GrantedPermits:
         is_clock_whole: tells whether our clock has run on without a break; nothing is usable if not.
 
     Attributes:
+        per_second: permits a second in force for the whole group, as far as is known.
         peers: how many peers share the rate.
         lapsed_count: permits that were not used in time.
         taken_count: permits that were used.
@@ -41,7 +43,7 @@ class GrantedPermits:
     """
 
     __slots__ = (
-        "_clock", "_is_clock_whole", "_late_ns", "_times", "lapsed_count", "peers", "rate", "taken_count",
+        "_clock", "_is_clock_whole", "_late_ns", "_times", "lapsed_count", "peers", "per_second", "rate", "taken_count",
         "usable_until_ns",
     )  # fmt: skip
 
@@ -53,6 +55,7 @@ class GrantedPermits:
         self._late_ns = late_ns
         self._times: list[int] = []  # by the authority's clock, rising
         self.rate = rate
+        self.per_second: Fraction | None = rate.per_second
         self.peers = 1
         self.lapsed_count = 0
         self.taken_count = 0
@@ -122,16 +125,16 @@ class GrantedPermits:
         if self.rate.is_unlimited:
             return UNLIMITED
         held = self.held_count(self._clock.at(end_ns))
-        share = self.rate.per_second * (end_ns - now_ns) / (_NS * self.peers)  # type: ignore[operator]  # it is finite
+        share = (self.per_second or 0) * (end_ns - now_ns) / (_NS * self.peers)
         return max(held, int(share))
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Tell when the ``count``-th permit from now may be expected; None if never at this rate."""
         if self.rate.is_unlimited:
             return now_ns
-        if self.rate.is_zero:
+        if self.rate.is_zero or not self.per_second:
             return None
         if count <= len(self._times) and self._clock.is_known:
             return max(now_ns, self._clock.surely_after(self._times[count - 1], now_ns))
         left = count - len(self._times)
-        return now_ns + int(left * self.peers * _NS / self.rate.per_second)  # type: ignore[operator]  # neither 0 nor None
+        return now_ns + int(left * self.peers * _NS / self.per_second)

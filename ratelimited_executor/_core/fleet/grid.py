@@ -46,6 +46,11 @@ class FleetGrid:
     base: int
     since: int
 
+    @property
+    def per_second(self) -> Fraction:
+        """Permits a second."""
+        return Fraction(self.step * _MICROSECONDS, self.unit * self.interval_us)
+
     def first(self, number: int) -> int:
         """Return how many permits come up from the grid's begin until the begin of an interval."""
         return -((-self.base - self.step * (number - self.since)) // self.unit)

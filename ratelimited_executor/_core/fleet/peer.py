@@ -119,9 +119,7 @@ class Peer:
         self._asked = -1  # number of the interval for which permits were asked for at once ...
         self._asked_ranks: set[int] = set()  # ... and which were granted
         self._sequence = 0
-        self._is_exhausted = (
-            False  # whether the last such wish was not granted in full: the next regular call asks again
-        )
+        self._is_exhausted = False  # whether the last such wish was not granted in full: no use to ask again yet
         self._asked_ns = -_ASK_GAP_NS
         self._call_ns: int | None = None  # when the next regular call is due; None at once
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
@@ -133,6 +131,9 @@ class Peer:
         self._rate = rate
         self._is_new_rate = True
         self._call_ns = None
+
+    def _wanted_rate(self) -> tuple[int, int]:
+        return grid_rate(self._rate, self._interval_us, self.settings.stretch)
 
     # Calls.
 
@@ -196,9 +197,8 @@ class Peer:
         self.demand = soon
         if now:
             self._asked_ns = now_ns
-        step, unit = grid_rate(self._rate, self._interval_us, settings.stretch)
-        if not self._is_new_rate and self.grid is not None:
-            step, unit = self.grid.step, self.grid.unit
+        is_known = self.grid is not None and not self._is_new_rate
+        step, unit = (self.grid.step, self.grid.unit) if is_known else self._wanted_rate()  # type: ignore[union-attr]  # as asked
         return Request(
             peer=settings.id,
             weight=settings.weight,
@@ -251,7 +251,8 @@ class Peer:
         self._interval_us = reply.grid.interval_us
         self.rank, self.safe, self.grid = reply.rank, reply.safe, reply.grid
         self.permits.peers = max(1, reply.peers)
-        if request.is_new_rate:
+        self.permits.per_second = reply.grid.per_second
+        if request.is_new_rate and (request.step, request.unit) == self._wanted_rate():
             self._is_new_rate = False
         if request.has_jumped:
             self._has_jumped = False
@@ -269,7 +270,7 @@ class Peer:
             return False
         if request.is_fetching:
             self._call_ns = self.clock.here(round((number + 1 + self.settings.phase) * interval) * 1000)
-        count = self._take_upcoming(reply.upcoming) + self._take_running(request, reply.running, number)
+        count = self._take_upcoming(reply.upcoming) + self._take_running(request, reply.running)
         wanted, supply = (request.urgent, reply.upcoming) if request.is_fetching else (request.now, reply.running)
         self.refused_count += max(0, min(wanted, supply.count) - count)
         if count:
@@ -285,13 +286,13 @@ class Peer:
         self.permits.hold(time * 1000 for time in times)
         return len(times)
 
-    def _take_running(self, request: Request, grant: Grant, number: int) -> int:
+    def _take_running(self, request: Request, grant: Grant) -> int:
         if not request.now:
             self._is_exhausted = False
             return 0
-        if self._asked != number:
-            self._asked, self._asked_ranks = number, set()
-        ranks = {rank for part in grant.ranks for rank in part} - self._asked_ranks if grant.number == number else set()
+        if grant.number > self._asked:
+            self._asked, self._asked_ranks = grant.number, set()
+        ranks = {rank for part in grant.ranks for rank in part} - self._asked_ranks
         self._is_exhausted = len(ranks) < request.now
         if ranks:
             self._asked_ranks |= ranks
@@ -322,8 +323,7 @@ class Peer:
         if self.grid is None:
             if policy.kind != "local":
                 return False
-            step, unit = grid_rate(self._rate, self._interval_us, self.settings.stretch)
-            self.grid = FleetGrid(self._interval_us, step, unit, 0, number)
+            self.grid = FleetGrid(self._interval_us, *self._wanted_rate(), 0, number)
         begin = max(number, self._outage_number + 1, self._fetched + 1)
         self._outage_number = max(self._outage_number, number + _OUTAGE_NS // self.interval_ns())
         modulus = policy.peers_max if policy.kind == "static" else 1
