@@ -553,7 +553,12 @@ class Engine:
 
     def _apply_rate(self) -> None:
         self.burst.detach()
-        self.queue.set_rate(_PAUSE if self.is_paused else self.rate, self.monotonic())
+        rate = self.rate
+        if self.is_paused:
+            rate = _PAUSE
+        elif self.member is not None and rate.is_zero:
+            rate = _SHARED
+        self.queue.set_rate(rate, self.monotonic())
         self.wake()
         self._progress()
 
@@ -609,6 +614,7 @@ class Engine:
 
 
 _PAUSE: Final = Rate(0)
+_SHARED: Final = Rate(1)  # stands for a shared rate of 0, which the authority keeps, until a peer sets another
 
 
 def _isolated(order: Order) -> Order:

@@ -335,6 +335,8 @@ class FleetMember:
         self.is_shared = not rate.is_unlimited
         if self.is_shared:
             self.peer.set_rate(rate)
+        if rate.is_zero:
+            self.permits.drop()
         self._peers.kick()
 
     def look(self, now: float) -> None:

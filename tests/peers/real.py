@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .servers import RedisServer, redis_cluster, sentinel_group
+from .worker import BEGUN, START
 
 ROOT = Path(__file__).parent.parent.parent
 QUARANTINE = 2.5  # seconds from a new server to the full rate, at most
@@ -45,6 +47,8 @@ class Fleet:
         self.options = options
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.starts: list[tuple[float, int]] = []  # (monotonic time, number of the peer)
+        self.begun: dict[int, float] = {}  # when each peer opened its manager
+        self.waits: list[float] = []  # seconds from submit to start, of peers that probe
         self._number = 0
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
@@ -60,8 +64,13 @@ class Fleet:
                 message = self._socket.recv(64)
             except TimeoutError:
                 continue
-            number, when = struct.unpack("!id", message)
-            self.starts.append((when, number))
+            kind, number, value = struct.unpack("!Bid", message)
+            if kind == START:
+                self.starts.append((value, number))
+            elif kind == BEGUN:
+                self.begun[number] = value
+            else:
+                self.waits.append(value)
 
     def add(self, count: int = 1, **options: Any) -> list[int]:
         """Start peers, and return their numbers."""
@@ -69,7 +78,7 @@ class Fleet:
         for _ in range(count):
             self._number += 1
             chosen = {
-                "rate": self.rate, "load": 100_000, **self.options, **options,
+                "rate": self.rate, "load": 20_000, **self.options, **options,
                 "counter": self._socket.getsockname()[1], "number": self._number,
             }  # fmt: skip
             command = [sys.executable, "-m", "tests.peers.worker", json.dumps(chosen)]
@@ -180,6 +189,20 @@ def scale_out(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
         running.add(9)
         time.sleep(8)
         return running, {"used": running.used(start, start + 8)}
+
+
+def join(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
+    """One peer, then five more, one after the other."""
+    with fleet(url=server.url) as running:
+        running.add(1)
+        running.wait_for_start()
+        time.sleep(3)
+        waits = []
+        for _ in range(5):
+            (number,) = running.add(1, load=2000)
+            waits.append(running.wait_for_start(number=number) - running.begun[number])
+            time.sleep(0.7)
+        return running, {"a joiner's first start, worst": max(waits)}
 
 
 def rolling_restart(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
@@ -300,7 +323,7 @@ def slow_rate(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
 def busy_one(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
     """One busy peer, and nine that start something every twenty seconds."""
     with fleet(url=server.url) as running:
-        busy, = running.add(1)
+        (busy,) = running.add(1)
         running.add(9, load=0, flow=0.05)
         running.wait_for_start()
         time.sleep(4)
@@ -309,10 +332,53 @@ def busy_one(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
         return running, {"used by it": running.by_peer(start, start + 15)[busy] / (15 * running.rate)}
 
 
+def idle_submit(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
+    """Nine peers that use half of the rate, and one that is idle but for a task that is due now, a few times a second."""
+    with fleet(url=server.url) as running:
+        running.add(9, load=0, flow=5.5)
+        running.add(1, load=0, probe=0.25)
+        running.wait_for_start()
+        time.sleep(4)
+        running.waits.clear()
+        time.sleep(60)
+        waits = sorted(running.waits)
+        return running, {
+            "submits": len(waits),
+            "half start within": waits[len(waits) // 2],
+            "99 % within": waits[math.ceil(len(waits) * 0.99) - 1],
+        }
+
+
+def weights(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
+    """Three busy peers of weights 1, 1 and 3, and three that start two tasks a second."""
+    with fleet(url=server.url) as running:
+        numbers = [*running.add(2), *running.add(1, weight=3)]
+        running.add(3, load=0, flow=2)
+        running.wait_for_start()
+        time.sleep(4)
+        start = time.monotonic()
+        time.sleep(40)
+        counts = running.by_peer(start, start + 40)
+        shares = [counts[number] / sum(counts[other] for other in numbers) for number in numbers]
+        return running, {f"share of {number}": share for number, share in zip("ABC", shares, strict=True)}
+
+
+def lag(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
+    """Four peers whose event loops are held half of the time, for 5 ms on average."""
+    with fleet(url=server.url) as running:
+        running.add(4, lag=0.005)
+        running.wait_for_start()
+        time.sleep(4)
+        start = time.monotonic()
+        time.sleep(20)
+        return running, {"used": running.used(start, start + 20)}
+
+
 SCENARIOS: dict[str, Callable[[RedisServer], tuple[Fleet, dict[str, Any]]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        steady, scale_out, rolling_restart, crash, stop, outage, script_flush, fail_over, cluster, slow_rate, busy_one,
+        steady, scale_out, join, rolling_restart, crash, stop, outage, script_flush, fail_over, cluster, slow_rate, busy_one,
+        idle_submit, weights, lag,
     )
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import signal
 import socket
 import struct
@@ -15,6 +16,9 @@ import time
 from typing import Any
 
 from ratelimited_executor import ExecutorManager, Outage, Pacing, RedisPeers, Strictness
+
+
+START, BEGUN, WAIT = range(3)  # kinds of messages: (kind, number of the peer, value)
 
 
 def client_of(options: dict[str, Any]) -> Any:
@@ -38,8 +42,13 @@ async def main(options: dict[str, Any]) -> None:
     number = options["number"]
     lag = options.get("lag", 0.0)
 
-    def work() -> None:
-        sender.send(struct.pack("!id", number, time.monotonic()))
+    def tell(kind: int, value: float) -> None:
+        sender.send(struct.pack("!Bid", kind, number, value))
+
+    def work() -> float:
+        now = time.monotonic()
+        tell(START, now)
+        return now
 
     outage = {"stop": Outage.STOP, "local": Outage.LOCAL}.get(options.get("outage", "stop")) or Outage.static(20)
     peers = RedisPeers(
@@ -49,23 +58,35 @@ async def main(options: dict[str, Any]) -> None:
         outage=outage,
         strictness=Strictness[options.get("strictness", "EXACT")],
     )
+    prober = None
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    tell(BEGUN, time.monotonic())
     async with ExecutorManager(peers=peers) as manager:
         executor = manager.executor("limit", rate=options["rate"], pacing=Pacing.ON_TIME, drain_timeout=0)
         for _ in range(options.get("load", 0)):
             executor.execute(work)
         if options.get("flow"):
-            executor.schedule_at_fixed_rate(lambda: executor.execute(work), period=1 / options["flow"])
+            executor.schedule_at_fixed_rate(work, period=1 / options["flow"])
+        if options.get("probe"):
+            prober = asyncio.create_task(_probe(executor, work, tell, options["probe"]))
         if lag:
             asyncio.get_running_loop().call_later(0.1, _hold, lag)
         await stopped.wait()
+        if prober is not None:
+            prober.cancel()
+
+
+async def _probe(executor: Any, work: Any, tell: Any, mean: float) -> None:
+    """Tell how long a task takes that is due now, on a peer that has nothing else to do."""
+    while True:
+        await asyncio.sleep(mean * random.uniform(0.5, 1.5))
+        before = time.monotonic()
+        tell(WAIT, await executor.submit(work) - before)
 
 
 def _hold(mean: float) -> None:
     """Hold the event loop, half of the time, for exponential times with that mean."""
-    import random
-
     time.sleep(random.expovariate(1 / mean))
     asyncio.get_running_loop().call_later(random.expovariate(1 / mean), _hold, mean)
 

@@ -108,7 +108,8 @@ class Authority:
 
         running = upcoming = NO_GRANT
         if number >= self._safe and request.now:
-            running = self._ask_at_once(request, number, now_us)
+            running, fresh_count = self._ask_at_once(request, number, now_us)
+            request = request.less(fresh_count)
         if number + 1 >= self._safe and request.is_fetching:
             upcoming = self._fetch(request, member, number + 1, now_us)
         return self._reply(told_us, member.rank, number, upcoming, running)
@@ -203,18 +204,20 @@ class Authority:
             plan.free += [plan.planned.pop(peer, range(0)), *plan.granted.get(peer, [])]
             plan.granted[peer] = []
 
-    def _ask_at_once(self, request: Request, number: int, now_us: int) -> Grant:
-        """Give a peer the next permits of the running interval that nobody has."""
+    def _ask_at_once(self, request: Request, number: int, now_us: int) -> tuple[Grant, int]:
+        """Give a peer the next permits of the running interval that nobody has; return all it got, and how many are new."""
         plan = self._plan_of(number, now_us, is_upcoming=False)
         if plan is None:
-            return NO_GRANT
+            return NO_GRANT, 0
+        fresh: list[range] = []
         sequence, ranks = plan.asked.get(request.peer, (-1, []))
         if sequence != request.sequence:
             plan.free += plan.planned.values()  # nobody can fetch them any more
             plan.planned.clear()
-            ranks = ranks + self._next_free(plan, request.now, now_us)
+            fresh = self._next_free(plan, request.now, now_us)
+            ranks = ranks + fresh
             plan.asked[request.peer] = request.sequence, ranks
-        return Grant(number, plan.count, plan.stride, plan.grid, ranks)
+        return Grant(number, plan.count, plan.stride, plan.grid, ranks), len(fresh)
 
     def _next_free(self, plan: _Plan, want: int, now_us: int) -> list[range]:
         """Take the free permits that come up next; those that have come up already are dropped."""

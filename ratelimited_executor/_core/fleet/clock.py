@@ -15,7 +15,7 @@ from typing import Final
 __all__ = ["ServerClock"]
 
 _DRIFT_PER_MILLION: Final = 500
-_STEP_NS: Final = 2_000_000  # beyond the bounds, from which on a step is believed
+_STEP_NS: Final = 500_000  # beyond the bounds, from which on a step is believed
 
 
 class ServerClock:

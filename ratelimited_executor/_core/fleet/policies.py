@@ -13,8 +13,7 @@ class Strictness(Enum):
     """What holds for the starts of the whole group."""
 
     EXACT = "exact"
-    """At most the rate in any window of a second, at the price of 1.95 % of it: permits are further apart by what a start may
-    be late."""
+    """At most the rate in any window of a second; permits are further apart, by what a start may be late: by 1.95 %."""
 
     NOMINAL = "nominal"
     """At most ``rate * (window + late) + 1`` in any window; the rate is used in full."""

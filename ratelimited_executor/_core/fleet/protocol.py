@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -52,6 +52,15 @@ class Request:
     is_leaving: bool = False
     interval_us: int
     quarantine: int
+
+    def less(self, count: int) -> Request:
+        """Return the request of a peer that has got so many permits at once."""
+        return replace(
+            self,
+            urgent=max(0, self.urgent - count),
+            soon=max(0, self.soon - count),
+            later=max(0, self.later - count),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,12 +86,10 @@ def stride(count: int) -> int:
 
 
 def _worst_quotient(count: int, candidate: int) -> float:
-    """Return the largest partial quotient of candidate / count but for the first; infinity if they are not coprime."""
+    """Return the largest partial quotient of candidate / count; infinity if they are not coprime."""
     worst = 0
     high, low = count, candidate
     while low:
-        quotient = high // low
+        worst = max(worst, high // low)
         high, low = low, high % low
-        if low:
-            worst = max(worst, quotient)
     return worst if high == 1 else math.inf

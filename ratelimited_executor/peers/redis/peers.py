@@ -68,12 +68,10 @@ class RedisTransport:
     def __init__(self, redis: Any, group: str, prefix: str = _PREFIX) -> None:
         try:
             import redis.asyncio as library  # noqa: PLC0415  # the extra `redis`
-            from redis.exceptions import NoScriptError  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 "RedisPeers needs the package redis: pip install 'ratelimited-executor[redis]'", name=error.name
             ) from error
-        self._no_script_error = NoScriptError
         self._group, self._prefix = group, prefix
         self._owns_client = isinstance(redis, str)
         if isinstance(redis, str):
@@ -94,10 +92,12 @@ class RedisTransport:
 
     async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
         """Send requests by the names of their rates in one message, and return the replies in order."""
-        answers = await self._send(calls)
-        if any(isinstance(answer, self._no_script_error) for answer in answers):  # a restart, a failover, SCRIPT FLUSH
+        if self._sha is None:
             await self.connect()
-            missing = [index for index, answer in enumerate(answers) if isinstance(answer, self._no_script_error)]
+        answers = await self._send(calls)
+        missing = [index for index, answer in enumerate(answers) if type(answer).__name__ == "NoScriptError"]
+        if missing:  # a restart, a failover, SCRIPT FLUSH; by its name, because clients of other makes have their own
+            await self.connect()
             for index, answer in zip(missing, await self._send([calls[index] for index in missing]), strict=True):
                 answers[index] = answer
         for answer in answers:

@@ -70,8 +70,8 @@ local function worst_quotient(high, low)
   local worst = 0
   while low > 0 do
     local quotient = math.floor(high / low)
+    if quotient > worst then worst = quotient end
     high, low = low, high % low
-    if low > 0 and quotient > worst then worst = quotient end
   end
   return high == 1 and worst or math.huge
 end
@@ -326,6 +326,7 @@ local function ask_at_once(interval)
   end
   text = text .. text_of(got)
   redis.call('HSET', plan.key, 'a:' .. id, sequence .. ';' .. text, 'free', text_of(plan.free))
+  urgent, soon, later = math.max(0, urgent - #got), math.max(0, soon - #got), math.max(0, later - #got)
   return plan, text
 end
 
@@ -333,6 +334,10 @@ local running_plan, running_text, plan, text
 if number >= safe and want > 0 then running_plan, running_text = ask_at_once(number) end
 if number + 1 >= safe and is_fetching then plan, text = fetch(number + 1) end
 redis.call('HSET', KEY_MEMBERS, id, weight .. ',' .. whole(demand) .. ',' .. whole(now) .. ',' .. rank)
+if not stored then
+  redis.call('PEXPIRE', KEY_STATE, STATE_MS)
+  redis.call('PEXPIRE', KEY_MEMBERS, STATE_MS)
+end
 
 local reply = {whole(told), run .. ':' .. whole(epoch), whole(safe), rank,
   plan and plan.peers or tostring(redis.call('HLEN', KEY_MEMBERS)), grid_text(grid_for(number + 1))}
