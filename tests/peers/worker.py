@@ -58,7 +58,7 @@ async def main(options: dict[str, Any]) -> None:
         outage=outage,
         strictness=Strictness[options.get("strictness", "EXACT")],
     )
-    prober = None
+    tasks: list[asyncio.Task[None]] = []
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     tell(BEGUN, time.monotonic())
@@ -67,14 +67,21 @@ async def main(options: dict[str, Any]) -> None:
         for _ in range(options.get("load", 0)):
             executor.execute(work)
         if options.get("flow"):
-            executor.schedule_at_fixed_rate(work, period=1 / options["flow"])
+            tasks.append(asyncio.create_task(_flow(executor, work, options["flow"])))
         if options.get("probe"):
-            prober = asyncio.create_task(_probe(executor, work, tell, options["probe"]))
+            tasks.append(asyncio.create_task(_probe(executor, work, tell, options["probe"])))
         if lag:
             asyncio.get_running_loop().call_later(0.1, _hold, lag)
         await stopped.wait()
-        if prober is not None:
-            prober.cancel()
+        for task in tasks:
+            task.cancel()
+
+
+async def _flow(executor: Any, work: Any, per_second: float) -> None:
+    """Bring in tasks that nobody knew of before."""
+    while True:
+        await asyncio.sleep(random.expovariate(per_second))
+        executor.execute(work)
 
 
 async def _probe(executor: Any, work: Any, tell: Any, mean: float) -> None:

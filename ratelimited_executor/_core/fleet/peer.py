@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Peer", "PeerSettings", "PeerState"]
 
 _ASK_GAP_NS: Final = 10_000_000  # between two calls for permits at once
+_ASK_COUNT_MAX: Final = 8  # calls for permits at once in a row; one in a grant interval in the long run
+_SHORT_COUNT: Final = 2  # regular calls in a row that fell short, from which on asking in between is in vain
 _OUTAGE_NS: Final = (
     2_000_000_000  # for which a peer gives itself permits in advance: longer than from call to failed call
 )
@@ -119,8 +121,11 @@ class Peer:
         self._asked = -1  # number of the interval for which permits were asked for at once ...
         self._asked_ranks: set[int] = set()  # ... and which were granted
         self._sequence = 0
-        self._is_exhausted = False  # whether the last such wish was not granted in full: no use to ask again yet
+        self._exhausted = -1  # number of the last interval of which there was not enough left
+        self._short_count = 0  # regular calls in a row that did not get what they asked for at once: the group is busy
         self._asked_ns = -_ASK_GAP_NS
+        self._allowed_count = float(_ASK_COUNT_MAX)  # calls for permits at once that were allowed ...
+        self._allowed_ns = 0  # ... at this time
         self._call_ns: int | None = None  # when the next regular call is due; None at once
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
 
@@ -169,9 +174,17 @@ class Peer:
         """
         if not self.clock.is_known or self.failed_count:
             return None
-        if self._is_exhausted or wanted <= self.permits.held_count((self.number_at(now_ns) + 1) * self.interval_ns()):
+        number = self.number_at(now_ns)
+        if self._short_count >= _SHORT_COUNT or wanted <= self.permits.held_count((number + 1) * self.interval_ns()):
             return None
-        return max(now_ns, self._asked_ns + _ASK_GAP_NS)
+        when = max(now_ns, self._asked_ns + _ASK_GAP_NS)
+        if number == self._exhausted:
+            when = max(when, self.clock.here((number + 1) * self.interval_ns()))
+        return when if self._allowance(when) >= 1 else None
+
+    def _allowance(self, now_ns: int) -> float:
+        """Return how many calls for permits at once may be made: some in a row, one in a grant interval in the long run."""
+        return min(_ASK_COUNT_MAX, self._allowed_count + (now_ns - self._allowed_ns) / self.interval_ns())
 
     def request(self, now_ns: int, demand: Callable[[int], int], *, is_regular: bool) -> Request:
         """Make the next call.
@@ -190,10 +203,14 @@ class Peer:
             for time in (end, end + interval, end + 2 * interval)
         ]
         urgent = counts[0]
-        soon = max(urgent, counts[1])
-        later = max(soon, counts[2])
-        now = min(max(0, demand(now_ns) - held(end)), _DEMAND_MAX)
+        # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
+        allowance = self._allowance(now_ns)
+        soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, counts[1])
+        later = max(urgent, counts[1], counts[2])
+        now = min(max(0, demand(now_ns + _ASK_GAP_NS) - held(end)), _DEMAND_MAX)
         self._sequence += 1
+        if not is_regular:
+            self._allowed_count, self._allowed_ns = allowance - 1, now_ns
         self.demand = soon
         if now:
             self._asked_ns = now_ns
@@ -270,7 +287,7 @@ class Peer:
             return False
         if request.is_fetching:
             self._call_ns = self.clock.here(round((number + 1 + self.settings.phase) * interval) * 1000)
-        count = self._take_upcoming(reply.upcoming) + self._take_running(request, reply.running)
+        count = self._take_upcoming(reply.upcoming) + self._take_running(request, reply.running, number)
         wanted, supply = (request.urgent, reply.upcoming) if request.is_fetching else (request.now, reply.running)
         self.refused_count += max(0, min(wanted, supply.count) - count)
         if count:
@@ -286,14 +303,18 @@ class Peer:
         self.permits.hold(time * 1000 for time in times)
         return len(times)
 
-    def _take_running(self, request: Request, grant: Grant) -> int:
+    def _take_running(self, request: Request, grant: Grant, number: int) -> int:
         if not request.now:
-            self._is_exhausted = False
+            self._short_count = 0
             return 0
         if grant.number > self._asked:
             self._asked, self._asked_ranks = grant.number, set()
         ranks = {rank for part in grant.ranks for rank in part} - self._asked_ranks
-        self._is_exhausted = len(ranks) < request.now
+        is_short = len(ranks) < request.now
+        if is_short:
+            self._exhausted = number
+        if request.is_fetching:
+            self._short_count = self._short_count + 1 if is_short else 0
         if ranks:
             self._asked_ranks |= ranks
             fresh = Grant(
