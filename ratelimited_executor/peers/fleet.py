@@ -193,17 +193,17 @@ class FleetPeers:
         self._kicked.set()
         return member
 
-    def leave(self, member: FleetMember) -> None:
+    def _leave(self, member: FleetMember) -> None:
         """Take part no more."""
         if self._members.pop(member.owner.name, None) is member and member.is_shared:
             self._leaving.append((member.owner.name, member.peer.leave()))
             self._kicked.set()
 
-    def kick(self) -> None:
+    def _kick(self) -> None:
         """Look at once whether there is something to call for."""
         self._kicked.set()
 
-    def is_clock_whole(self) -> bool:
+    def _is_clock_whole(self) -> bool:
         """Whether our clock has run on since the last answer, and the machine was not suspended."""
         seconds: float = self._suspended_seconds() - self._suspended
         return -_BREAK_SECONDS < seconds < _BREAK_SECONDS
@@ -221,7 +221,7 @@ class FleetPeers:
     async def _go_round(self) -> None:
         """Make the calls that are due, or sleep until one is."""
         self._kicked.clear()
-        if not self.is_clock_whole():
+        if not self._is_clock_whole():
             self._note_break()
         now = self._monotonic()
         wake = now + _FAR_SECONDS
@@ -321,7 +321,7 @@ class FleetMember:
         self.owner = owner
         # An id for each life of an executor: one that is made anew must not be given what the one before has used.
         settings = replace(peers._settings, id=f"{peers.id}:{next(peers._lives)}")
-        self.peer = Peer(settings, owner.rate, peers._clock, is_clock_whole=peers.is_clock_whole)
+        self.peer = Peer(settings, owner.rate, peers._clock, is_clock_whole=peers._is_clock_whole)
         self.is_shared = not owner.rate.is_unlimited
         self._ask_at = math.inf
 
@@ -337,7 +337,7 @@ class FleetMember:
             self.peer.set_rate(rate)
         if rate.is_zero:
             self.permits.drop()
-        self._peers.kick()
+        self._peers._kick()
 
     def look(self, now: float) -> None:
         """See after a run whether tasks wait for permits that nobody has asked for yet."""
@@ -346,12 +346,12 @@ class FleetMember:
         now_ns = self.owner.timeline.to_ns(now)
         if self.peer.state is PeerState.IDLE:
             if self.owner.queue.ready_count():
-                self._peers.kick()
+                self._peers._kick()
             return
         when = self.peer.wants_at_once(self._demand(now_ns), now_ns)
         self._ask_at = math.inf if when is None else self.owner.timeline.to_loop(when)
         if self._ask_at < math.inf:
-            self._peers.kick()
+            self._peers._kick()
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and whether it is the regular one of its interval."""
@@ -385,7 +385,7 @@ class FleetMember:
 
     def close(self) -> None:
         """Leave the group: the executor has closed."""
-        self._peers.leave(self)
+        self._peers._leave(self)
 
     def statistics(self, now: float) -> FleetStatistics:
         """Tell how it stands."""

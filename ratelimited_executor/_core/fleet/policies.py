@@ -19,7 +19,7 @@ class Strictness(Enum):
     """At most ``rate * (window + late) + 1`` in any window; the rate is used in full."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Outage:
     """What a peer does while the authority is away, once it has used up what it was granted.
 
@@ -54,6 +54,9 @@ class Outage:
         if peers_max < 1:
             raise ValueError(f"peers_max must be >= 1, got {peers_max}")
         return cls("static", peers_max)
+
+    def __repr__(self) -> str:
+        return f"Outage.static({self.peers_max})" if self.kind == "static" else f"Outage.{self.kind.upper()}"
 
     def __str__(self) -> str:
         return f"static({self.peers_max})" if self.kind == "static" else self.kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
 
@@ -31,8 +32,15 @@ class RedisPeers(FleetPeers):
             ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that is handed in is not closed.
         group: names the group; peers of different groups know nothing of each other.
         prefix: of all keys.
-        options: see :class:`~ratelimited_executor.peers.fleet.FleetPeers`: ``weight``, ``strictness``, ``outage``,
-            ``interval``, ``late``, ``clock_difference``, ``timeout``.
+        weight: this process's part where demand exceeds the rate, > 0.
+        strictness: what holds for the starts of the group.
+        outage: what to do while Redis is away.
+        interval: seconds in a grant interval, 0.05 to 5; the first process of a group sets it.
+        late: seconds after its time for which a permit may be used, 0.001 to 0.1. More forgives a busier event loop and a longer
+            way to Redis, whose round trip must stay well below it; with ``Strictness.EXACT`` permits are further apart by it.
+        clock_difference: seconds, 0 to 60, by which the clocks of two servers differ at most, one of which may take over from
+            the other.
+        timeout: seconds, 0.001 to 60, after which a call counts as lost.
 
     Raises:
         ModuleNotFoundError: without the extra ``redis``.
@@ -43,17 +51,39 @@ class RedisPeers(FleetPeers):
     >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
     """
 
-    def __init__(self, redis: Any, group: str = "default", *, prefix: str = _PREFIX, **options: Any) -> None:
+    def __init__(
+        self,
+        redis: Any,
+        group: str = "default",
+        *,
+        prefix: str = _PREFIX,
+        weight: float = 1.0,
+        strictness: Strictness = Strictness.EXACT,
+        outage: Outage = Outage.STOP,
+        interval: float = 0.25,
+        late: float = 0.019,
+        clock_difference: float = 1.0,
+        timeout: float = 0.08,
+    ) -> None:
         for name, value in (("group", group), ("prefix", prefix)):
             if not isinstance(value, str):
                 raise TypeError(f"{name} must be a text, got {value!r}")
             if not value or set(value) & set("{}"):
                 raise ValueError(f"{name} must not be empty nor have braces, got {value!r}")
-        super().__init__(RedisTransport(redis, group, prefix), **options)
-        self.group = group
+        super().__init__(
+            RedisTransport(redis, group, prefix),
+            weight=weight,
+            strictness=strictness,
+            outage=outage,
+            interval=interval,
+            late=late,
+            clock_difference=clock_difference,
+            timeout=timeout,
+        )
+        self._group = group
 
     def __repr__(self) -> str:
-        return f"<RedisPeers {self.group!r} {self.id}>"
+        return f"<RedisPeers {self._group!r} {self.id}>"
 
 
 class RedisTransport:

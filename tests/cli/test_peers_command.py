@@ -1,0 +1,397 @@
+"""The command ``peers`` on a real server: what it shows, once and live, and how it ends when there is nothing to show.
+
+A grant interval of these tests takes an hour, so that all permits belong to the interval in which they are read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+if sys.platform == "win32":
+    pytest.skip("there is no server to start", allow_module_level=True)
+
+from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.exits import ExitStatus
+from ratelimited_executor.cli.peers_command import PeersOptions, show_peers
+from ratelimited_executor.peers.redis.script import keys_of
+
+from ..peers.servers import RedisServer, redis_cluster
+
+pytestmark = pytest.mark.real_time("a real server")
+
+T_US = 3_600_000_000
+RUN = "fedcba9876543210" * 2 + "01234567"
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[RedisServer]:
+    """The process behind ``server``."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: RedisServer) -> RedisServer:
+    """A server without keys."""
+    shared_server.flush()
+    return shared_server
+
+
+def write(client: Any, name: str = "mail", group: str = "default", **state: Any) -> None:
+    """Write a rate of two active peers and a stale one, as the script would."""
+    seconds, _ = client.time()
+    now_us, number = seconds * 1_000_000, seconds * 1_000_000 // T_US
+    grid = f"{T_US},100,1,0,{number - 5}"
+    keys = keys_of("rle", group, name)
+    head = {"run": RUN, "epoch": 3, "safe": number - 1, "last": now_us, "grid": grid, "next": ""}
+    client.hset(keys[0], mapping=head | state)
+    client.hset(
+        keys[1],
+        mapping={
+            "web-1:17:aa": f"1.0,5000,{now_us},0",
+            "web-2:18:bb": f"2.5,0,{now_us - 61_000_000},1",
+            "[red]:9:cc": f"0.5,12,{now_us - 5 * T_US},2",
+        },
+    )
+    plans = [
+        {"number": each, "count": 100, "stride": 61, "grid": grid, "peers": 2, "free": ""}
+        for each in (number, number + 1)
+    ]
+    client.hset(keys[2 + number % 2], mapping=plans[0] | {"g:web-1:17:aa": "0-40,", "a:web-1:17:aa": "4;50-52,"})
+    client.hset(keys[2 + (number + 1) % 2], mapping=plans[1] | {"g:web-1:17:aa": "0-70,", "r:web-2:18:bb": "70-100,"})
+
+
+def peers(*arguments: str) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(cli, ["peers", *arguments], env={"REDIS_URL": None})
+
+
+def shown(text: str) -> str:
+    """Put X for what depends on the moment, and two blanks for more of them."""
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$", "X", text, flags=re.MULTILINE)
+    text = re.sub(r"([\d.]+ m?s|\d+(:\d\d)+)$", "X", text, flags=re.MULTILINE)
+    return re.sub(r" +$", "", re.sub(r" {2,}", "  ", text), flags=re.MULTILINE)
+
+
+HEAD = "mail: 0.02778/s; era fedcba98:3; grant interval 1:00:00; 2 active of 3 peers"
+PLAIN = f"""\
+group default at X
+
+{HEAD}
+peer  rank  weight  demand  running  next  share  seen
+web-1:17:aa  0  1  5,000  42  70  42.0 %  X
+web-2:18:bb  1  2.5  0  0  (30)  0.0 %  X
+[red]:9:cc  2  0.5  12  0  0  0.0 %  stale, X
+granted  42 of 100  70 of 100
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--once"], ["--interval", "0.1"]])
+def test_pipe_gets_the_group_once_and_plainly(server: RedisServer, arguments: list[str]) -> None:
+    """A table for each rate, whole, without colours and without an end mark."""
+    with server.client() as client:
+        write(client)
+    result = peers("--redis", server.url, *arguments)
+    assert (0, PLAIN, "") == (result.exit_code, shown(result.stdout), result.stderr)
+
+
+def test_each_rate_has_its_block(server: RedisServer) -> None:
+    """In the order of their names; a rate to come with its time, a quarantine and idleness are named."""
+    with server.client() as client:
+        number = int(client.time()[0]) * 1_000_000 // T_US
+        write(client, "sms", next=f"{T_US},7200,1,0,{number + 2}")
+        write(client, "mail", safe=number + 1000, epoch=4)
+        write(client, "call", grid=f"{T_US},0,1,0,{number}")
+        client.delete(keys_of("rle", "default", "call")[1])
+    result = peers("--redis", server.url)
+    expected = [
+        r"call: 0/s; era fedcba98:3; grant interval 1:00:00; 0 active of 0 peers; last call \S+ m?s ago",
+        r"mail: 0\.02778/s; era fedcba98:4; grant interval 1:00:00; 2 active of 3 peers; quarantine for 999:\d\d:\d\d",
+        r"sms: 0\.02778/s, 2/s in 1:\d\d:\d\d; era fedcba98:3; grant interval 1:00:00; 2 active of 3 peers",
+    ]
+    heads = [line for line in result.stdout.splitlines() if "era" in line]
+    assert [] == [head for pattern, head in zip(expected, heads, strict=True) if not re.fullmatch(pattern, head)]
+
+
+def test_long_ids_are_whole_in_a_pipe(server: RedisServer) -> None:
+    """There is no width to keep."""
+    name = "h" * 200 + ":1:aa"
+    with server.client() as client:
+        write(client)
+        client.hset(keys_of("rle", "default", "mail")[1], name, f"1.0,0,{client.time()[0] * 1_000_000},3")
+    assert name in peers("--redis", server.url).stdout
+
+
+def test_json_is_one_line(server: RedisServer) -> None:
+    """Seconds, permits a second, and all of an id."""
+    with server.client() as client:
+        number = int(client.time()[0]) * 1_000_000 // T_US
+        write(client, next=f"{T_US},7200,1,0,{number + 2}")
+    result = peers("--redis", server.url, "--json")
+    assert (0, 1, "") == (result.exit_code, result.stdout.count("\n"), result.stderr)
+
+    told = json.loads(result.stdout)
+    (rate,) = told.pop("rates")
+    members = rate.pop("peers")
+    assert {"group": "default", "prefix": "rle"} == {key: told[key] for key in ("group", "prefix")}
+    assert 0 <= rate.pop("last_call") < 10
+    assert {
+        "name": "mail",
+        "rate": 100 / 3600,
+        "next_rate": {"rate": 2.0, "at": (number + 2) * 3600.0},
+        "era": f"{RUN}:3",
+        "interval": 3600.0,
+        "quarantine": None,
+        "active": 2,
+        "running": {"number": number, "permits": 100, "granted": 42},
+        "next": {"number": number + 1, "permits": 100, "granted": 70},
+    } == rate
+    assert [0, 60, 5 * 3600] == [member.pop("seen") // 10 * 10 for member in members]
+    assert {
+        "id": "web-1:17:aa",
+        "rank": 0,
+        "weight": 1.0,
+        "demand": 5000,
+        "running": 42,
+        "next": 70,
+        "planned": 0,
+        "share": 0.42,
+        "is_stale": False,
+    } == members[0]
+
+
+def test_group_and_prefix_are_taken_literally(server: RedisServer) -> None:
+    """Rates of other groups are not shown, whatever the names look like."""
+    with server.client() as client:
+        write(client, "one", group="a*")
+        write(client, "two", group="ab")
+    result = peers("--redis", server.url, "--group", "a*", "--json")
+    assert ["one"] == [rate["name"] for rate in json.loads(result.stdout)["rates"]]
+
+
+def test_redis_may_be_named_by_the_environment(server: RedisServer) -> None:
+    """A password is better there than in the list of processes."""
+    with server.client() as client:
+        write(client)
+    assert 0 == CliRunner().invoke(cli, ["peers"], env={"REDIS_URL": server.url}).exit_code
+
+
+def test_command_only_reads(server: RedisServer) -> None:
+    """A user without a right to write may run it, and nothing is changed."""
+    rights = "on >secret ~{rle:default}:* +scan +time +info +hgetall"
+    with server.client() as client:
+        write(client)
+        before = {key: client.dump(key) for key in client.scan_iter()}
+        client.execute_command("ACL", "SETUSER", "reader", *rights.split())
+        try:
+            assert 0 == peers("--redis", server.url_of("reader", "secret")).exit_code
+        finally:
+            client.acl_deluser("reader")
+        assert before == {key: client.dump(key) for key in client.scan_iter()}
+
+
+# Nothing to show.
+
+
+@pytest.mark.parametrize(
+    ("groups", "hint"),
+    [
+        ([], "there is no group of this prefix"),
+        (["sms", "mail"], "the groups of this prefix are: mail, sms"),
+        ([f"g{number:02}" for number in range(12)],
+         f"the groups of this prefix are: {', '.join(f'g{number:02}' for number in range(10))}, ..."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_group_without_rates_is_status_1(
+    server: RedisServer, groups: list[str], hint: str, arguments: list[str]
+) -> None:
+    """The groups that there are help with a misspelt name."""
+    with server.client() as client:
+        for group in groups:
+            write(client, group=group)
+    result = peers("--redis", server.url, "--group", "mial", *arguments)
+    assert (1, f"No rates in group 'mial' of prefix 'rle': {hint}\n", "") == (
+        result.exit_code,
+        result.stderr,
+        result.stdout,
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://127.0.0.1",
+         "--redis cannot be used: Redis URL must specify one of the following schemes (redis://, rediss://, unix://)"),
+        ("redis://127.0.0.1:port", "--redis cannot be used: .*port.*"),
+        ("redis://127.0.0.1:1/?colour=red", "--redis cannot be used: .*'colour'"),
+        ("redis://127.0.0.1:1", r"Redis cannot be read: .*127\.0\.0\.1:1.*refused.*"),
+        ("unix:///no/such.sock", "Redis cannot be read: .*/no/such.sock.*"),
+    ],
+)  # fmt: skip
+def test_url_that_leads_nowhere_is_status_2(url: str, reason: str) -> None:
+    """With the reason, and no traceback."""
+    result = peers("--redis", url)
+    assert (2, "") == (result.exit_code, result.stdout)
+    line = result.stderr
+    assert line == f"Error: {reason}\n" or re.fullmatch(f"Error: {reason}\n", line), line
+
+
+def test_password_that_is_refused_is_status_2(server: RedisServer) -> None:
+    """And is not printed."""
+    result = peers("--redis", server.url_of("nobody", "secret"))
+    assert (2, True, False) == (
+        result.exit_code,
+        result.stderr.startswith("Error: Redis cannot be read: "),
+        "secret" in result.stderr,
+    )
+
+
+def test_keys_of_somebody_else_are_status_2(server: RedisServer) -> None:
+    """A hash that the script has not written, or no hash at all, is named as such."""
+    with server.client() as client:
+        write(client, safe="soon")
+        bad_field = peers("--redis", server.url)
+        client.flushall()
+        client.set(keys_of("rle", "default", "mail")[0], "text")
+        no_hash = peers("--redis", server.url)
+    assert (2, 2) == (bad_field.exit_code, no_hash.exit_code)
+    assert "ValueError" in bad_field.stderr
+    assert "WRONGTYPE" in no_hash.stderr
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra of the command line does not bring Redis's client."""
+    monkeypatch.setitem(sys.modules, "redis", None)
+    result = peers("--redis", "redis://127.0.0.1")
+    assert (2, "Error: peers needs the package redis: pip install 'ratelimited-executor[redis]'\n") == (
+        result.exit_code,
+        result.stderr,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "Error: Missing option '--redis' (env var: 'REDIS_URL')."),
+        (
+            ["--redis", "redis://127.0.0.1", "--interval", "0"],
+            "Error: Invalid value for '--interval': 0.0 is not in the range x>=0.1.",
+        ),
+    ],
+)
+def test_bad_usage_is_status_2(arguments: list[str], reason: str) -> None:
+    """As for every command."""
+    result = peers(*arguments)
+    assert (2, reason) == (result.exit_code, result.stderr.splitlines()[-1])
+
+
+# Live.
+
+
+def terminal() -> Console:
+    """A terminal that remembers what was drawn."""
+    return Console(file=io.StringIO(), force_terminal=True, width=110, height=40, color_system=None)
+
+
+def watch(server: RedisServer, console: Console, *steps: Callable[[], object]) -> None:
+    """Watch a group, with a step between each two readings; Ctrl-C comes after the last one."""
+    waiting = iter(steps)
+
+    def sleep(seconds: float) -> None:
+        assert 2.5 == seconds
+        step = next(waiting, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    with pytest.raises(KeyboardInterrupt):
+        show_peers(PeersOptions(url=server.url, interval=2.5), console=console, sleep=sleep)
+
+
+def drawn(console: Console) -> str:
+    """Return all that a terminal was sent."""
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_terminal_is_drawn_anew_after_each_interval(server: RedisServer) -> None:
+    """Until it is interrupted; the last picture stays, and the former handler of SIGTERM comes back."""
+    before = signal.getsignal(signal.SIGTERM)
+    console = terminal()
+    with server.client() as client:
+        write(client)
+        watch(
+            server, console, lambda: write(client, epoch=7), lambda: client.flushall(), lambda: write(client, epoch=8)
+        )
+    text = drawn(console)
+    marks = [HEAD, "era fedcba98:7", "no rates any more", "era fedcba98:8"]
+    assert [text.find(mark) for mark in marks] == sorted(text.find(mark) for mark in marks)
+    assert text.find(HEAD) >= 0
+    assert before is signal.getsignal(signal.SIGTERM)
+
+
+def test_terminal_keeps_the_last_picture_while_redis_is_away() -> None:
+    """With the reason under it; what comes afterwards is shown again."""
+    console = terminal()
+    seen: list[int] = []
+
+    def restart() -> None:
+        seen.append(drawn(console).count("Redis cannot be read"))
+        server.start()
+        with server.client() as client:
+            write(client, epoch=9)
+
+    with RedisServer() as server:
+        with server.client() as client:
+            write(client)
+        watch(server, console, server.kill, restart)
+    assert seen[0] >= 1
+    assert drawn(console).count(HEAD) >= 2
+    assert drawn(console).rindex("era fedcba98:9") > drawn(console).rindex("Redis cannot be read")
+
+
+def test_termination_ends_the_live_view(server: RedisServer) -> None:
+    """As Ctrl-C does, so that the terminal is given back."""
+    with server.client() as client:
+        write(client)
+    reached: list[int] = []
+    watch(server, terminal(), lambda: signal.raise_signal(signal.SIGTERM), lambda: reached.append(1))
+    assert [] == reached
+
+
+def test_terminal_is_drawn_once_if_asked_for(server: RedisServer) -> None:
+    """--once holds for a terminal, too."""
+    console = terminal()
+    with server.client() as client:
+        write(client)
+    assert ExitStatus.DONE is show_peers(PeersOptions(url=server.url, once=True), console=console)
+    assert 1 == drawn(console).count(HEAD)
+
+
+# A cluster.
+
+
+@pytest.mark.slow
+def test_any_node_of_a_cluster_will_do() -> None:
+    """The group lies on one of them, which is found."""
+    with redis_cluster() as cluster:
+        for group in ("a", "b", "c", "d"):
+            with cluster.master_of(keys_of("rle", group, "mail")[0]).client() as client:
+                write(client, group=group)
+        for master in cluster.masters:
+            for group in ("a", "b", "c", "d"):
+                result = peers("--redis", master.url, "--group", group)
+                assert (0, PLAIN.replace("default", group)) == (result.exit_code, shown(result.stdout)), result.stderr
+        nothing = peers("--redis", cluster.url, "--group", "e")
+    assert (1, True) == (nothing.exit_code, nothing.stderr.endswith("the groups of this prefix are: a, b, c, d\n"))

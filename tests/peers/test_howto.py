@@ -1,0 +1,77 @@
+"""The how-to on sharing a rate: its programs run, on a real server or in virtual time, and its rights are enough."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+import redis
+
+from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor.cli.peers_command import PeersOptions, show_peers
+from ratelimited_executor.testing import run_virtual
+
+from .servers import RedisServer
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "share-a-rate.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT, re.DOTALL | re.MULTILINE)
+URL = "redis://localhost:6379"
+RIGHTS = dict(re.findall(r"^ACL SETUSER (\w+) (.*)$", TEXT, re.MULTILINE))
+
+
+def run(code: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a program, and return what it printed."""
+    exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("code", "output"), [block for block in BLOCKS if "RedisPeers" not in block[0]])
+def test_program_without_redis_runs_in_virtual_time(
+    code: str, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It prints what the page says."""
+    monkeypatch.setattr(asyncio, "run", run_virtual)
+    assert output == run(code, capsys)
+
+
+@pytest.mark.real_time("a real server; the quarantine of a new group takes 1.75 s")
+@pytest.mark.parametrize(("code", "output"), [block for block in BLOCKS if "RedisPeers" in block[0]])
+def test_program_with_redis_runs(
+    code: str, output: str, redis_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a server that listens at another port than the page's."""
+    assert output == run(code.replace(URL, redis_server.url), capsys)
+
+
+@pytest.mark.real_time("a real server; the quarantine of a new group takes 1.75 s")
+async def test_rights_of_the_page_are_enough(redis_server: RedisServer) -> None:
+    """To start, to set another rate and to leave; keys of other groups are out of reach."""
+    with redis_server.client() as client:
+        for name, rights in RIGHTS.items():
+            client.execute_command("ACL", "SETUSER", name, *rights.split())
+        client.execute_command("ACL", "LOG", "RESET")
+        try:
+            peers = RedisPeers(redis_server.url_of("mailer", "secret"), "mail")
+            async with ExecutorManager(peers=peers) as manager:
+                executor = manager.executor("outbox", rate=1000)
+                await executor.submit(str)
+                executor.rate = 500
+                await asyncio.sleep(0.6)
+                await executor.submit(str)
+                fleet = executor.statistics().fleet
+                options = PeersOptions(url=redis_server.url_of("operator", "secret"), group="mail", as_json=True)
+                assert 0 == await asyncio.to_thread(show_peers, options)
+            assert fleet is not None
+            assert ("active", 0) == (fleet.state, fleet.failures)
+            refused = {entry["object"] for entry in client.acl_log()}
+            assert refused <= {"client", "client|setinfo", "client|maint_notifications"}
+            with (
+                redis.Redis.from_url(redis_server.url_of("mailer", "secret")) as other,
+                pytest.raises(redis.ResponseError),
+            ):
+                other.hset("{rle:other}:x:state", "run", "mine")
+        finally:
+            for name in RIGHTS:
+                client.acl_deluser(name)
+    assert {"mailer", "operator"} == set(RIGHTS)
