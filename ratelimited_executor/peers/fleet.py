@@ -306,6 +306,7 @@ class FleetPeers:
         self._clock.forget()
         for member in self._members.values():
             member.peer.resync()
+            member.owner.queue.note_permits()
 
 
 class FleetMember:
@@ -360,7 +361,8 @@ class FleetMember:
         peer, timeline = self.peer, self.owner.timeline
         now_ns = timeline.to_ns(now)
         if peer.go_on_alone(now_ns):
-            self._wake()
+            self.owner.queue.note_permits()
+            self.owner.wake()
         if not peer.has_demand(self._demand, now_ns):
             peer.idle()
             self._ask_at = math.inf
@@ -376,8 +378,10 @@ class FleetMember:
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
         """Take in an answer."""
-        if self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now)):
-            self._wake()
+        has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
+        self.owner.queue.note_permits()  # some may also be void
+        if has_come:
+            self.owner.wake()
 
     def fail(self, now: float) -> None:
         """Note a call without an answer."""
@@ -414,10 +418,6 @@ class FleetMember:
         if self.owner.is_paused or self.owner.queue.is_halted:
             return 0
         return self.owner.queue.demand_until(self.owner.timeline.to_loop(when_ns))
-
-    def _wake(self) -> None:
-        self.owner.queue.note_permits()
-        self.owner.wake()
 
 
 def _no_time() -> float:

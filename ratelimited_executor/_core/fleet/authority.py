@@ -84,6 +84,8 @@ class Authority:
             number = now_us // request.interval_us
             grid = self._grid = FleetGrid(request.interval_us, request.step, request.unit, 0, number)
         told_us = now_us
+        if now_us < self._last_us - _STEP_US:
+            grid = self._go_back(now_us // grid.interval_us)
         if self._known_run != self.run or now_us < self._last_us - _STEP_US:
             self._begin_era(now_us // grid.interval_us + 2 + request.quarantine)
             self._known_run = self.run
@@ -114,6 +116,15 @@ class Authority:
             upcoming = self._fetch(request, member, number + 1, now_us)
         return self._reply(told_us, member.rank, number, upcoming, running)
 
+    def _go_back(self, number: int) -> FleetGrid:
+        """Let the grids begin where the clock is now: they may not be older than it."""
+        assert self._grid is not None
+        self._grid = self._grid.with_rate(self._grid.step, self._grid.unit, number)
+        if self._next_grid is not None:
+            since = min(self._next_grid.since, number + _LEAD_INTERVALS)
+            self._next_grid = self._grid.with_rate(self._next_grid.step, self._next_grid.unit, since)
+        return self._grid
+
     def _begin_era(self, safe: int) -> None:
         self._epoch += 1
         self._safe = safe
@@ -126,6 +137,8 @@ class Authority:
             self._grid, self._next_grid = self._next_grid, None
         latest = self._next_grid or self._grid
         if request.is_new_rate and (latest.step, latest.unit) != (request.step, request.unit):
+            if self._next_grid is not None and self._next_grid.since <= number + 1:
+                self._grid = self._next_grid  # permits may have been granted by it
             self._next_grid = self._grid.with_rate(request.step, request.unit, number + _LEAD_INTERVALS)
 
     def _grid_of(self, number: int) -> FleetGrid:
@@ -155,6 +168,8 @@ class Authority:
         if plan is not None and plan.number >= number:
             return plan if plan.number == number else None
         grid = self._grid_of(number)
+        if number < grid.since:
+            return None  # the rate has changed twice, and nobody knows the one of this interval any more
         count = grid.count(number)
         planned: dict[str, range] = {}
         done = peers = 0
@@ -165,7 +180,7 @@ class Authority:
             demands = {
                 name: (member.weight, member.demand)
                 for name, member in self._members.items()
-                if member.seen_us >= stale
+                if stale <= member.seen_us <= now_us
             }
             peers = len(demands)
             planned, done = apportion(demands, count, number)

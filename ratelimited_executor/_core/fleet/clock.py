@@ -40,7 +40,8 @@ class ServerClock:
             got_ns: when the reply arrived.
         """
         self._held_ns = None
-        error = (got_ns - sent_ns + 1) // 2 + 1000  # it tells whole microseconds
+        passed = got_ns - sent_ns
+        error = (passed + 1) // 2 + passed * _DRIFT_PER_MILLION // 1_000_000 + 1001  # it tells whole microseconds
         offset = told_ns - (sent_ns + got_ns) // 2
         is_step = (
             self.is_known
@@ -84,4 +85,5 @@ class ServerClock:
     def surely_after(self, server_ns: int, now_ns: int) -> int:
         """Return the first time of ours at which the authority's clock has surely reached a time."""
         here = self.here(server_ns)
-        return here + self.error_ns(max(here, now_ns)) + 1
+        error = self.error_ns(max(here, now_ns))
+        return here + error + error * 2 * _DRIFT_PER_MILLION // 1_000_000 + 2  # by when the error has grown

@@ -97,7 +97,8 @@ class GrantedPermits:
             del times[:stale]
         count = bisect_right(times, server_ns - error_ns)
         if count:
-            self.usable_until_ns = now_ns + times[0] + self._late_ns - server_ns - error_ns
+            left = times[0] + self._late_ns - server_ns - error_ns
+            self.usable_until_ns = now_ns + left * 1_000_000 // 1_000_501
         return count
 
     def take(self, count: int = 1) -> None:
@@ -112,7 +113,7 @@ class GrantedPermits:
 
     def next_fresh_time(self, now_ns: int) -> int | None:
         """Tell the same where :meth:`usable` has just found none."""
-        if not self._times or self.rate.is_zero or not self._clock.is_known:
+        if not self._times or self.rate.is_zero or not self._clock.is_known or not self._is_clock_whole():
             return None
         return max(now_ns, self._clock.surely_after(self._times[0], now_ns))
 
@@ -124,6 +125,8 @@ class GrantedPermits:
         """Count the permits that this peer may expect in [``now_ns``, ``end_ns``): what it holds, and an even share."""
         if self.rate.is_unlimited:
             return UNLIMITED
+        if self.rate.is_zero:
+            return 0
         held = self.held_count(self._clock.at(end_ns))
         share = (self.per_second or 0) * (end_ns - now_ns) / (_NS * self.peers)
         return max(held, int(share))

@@ -67,7 +67,8 @@ class FleetGrid:
     def with_rate(self, step: int, unit: int, since: int) -> Self:
         """Return the grid of another rate from an interval on, which keeps the phase."""
         rest = (self.base + self.step * (since - self.since)) % self.unit
-        return type(self)(self.interval_us, step, unit, rest * unit // self.unit, since)
+        base = min(unit - 1, int(rest / self.unit * unit))  # in doubles, as in the script
+        return type(self)(self.interval_us, step, unit, max(base, 1) if rest else 0, since)
 
 
 def grid_rate(rate: Rate, interval_us: int, stretch: Fraction = Fraction(0)) -> tuple[int, int]:
@@ -83,9 +84,8 @@ def grid_rate(rate: Rate, interval_us: int, stretch: Fraction = Fraction(0)) -> 
     exact = ratio * Fraction(interval_us, _MICROSECONDS) / (1 + stretch)
     step, unit = exact.numerator, exact.denominator
     if step % unit >= _REST_MAX or unit > _UNIT_MAX:
-        near = exact.limit_denominator(_REST_MAX)
-        step, unit = near.numerator, near.denominator
-        if near > exact:  # never more than was asked for
-            scale = _REST_MAX // unit
-            step, unit = step * scale - 1, unit * scale
-    return step, unit
+        unit = min(_UNIT_MAX, int((_REST_MAX - 1) / (exact % 1)))
+        step = int(exact * unit)
+    # A fine unit, so that a change of the rate can keep the phase.
+    scale = max(1, min((_REST_MAX - 1) // max(step % unit, 1), _UNIT_MAX // unit))
+    return step * scale, unit * scale

@@ -38,6 +38,12 @@ class Outage:
     STOP: ClassVar[Self]
     LOCAL: ClassVar[Self]
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("stop", "static", "local"):
+            raise ValueError(f"kind must be stop, static or local, got {self.kind!r}")
+        if self.peers_max < 1:
+            raise ValueError(f"peers_max must be >= 1, got {self.peers_max}")
+
     @classmethod
     def static(cls, peers_max: int) -> Self:
         """Go by every ``peers_max``-th permit: those whose number is the peer's rank modulo ``peers_max``.

@@ -62,11 +62,12 @@ def apportion(demands: Mapping[str, tuple[float, float]], supply: int, number: i
     """
     water = level(demands, supply)
     total = (number * GOLDEN) % 1
+    begun = math.floor(total + _ROUNDING)  # of a fraction next to 1
     done = 0
     ranges: dict[str, range] = {}
     for name, (weight, demand) in demands.items():
         total += min(demand, weight * water)
-        stop = min(math.floor(total + _ROUNDING), supply)
+        stop = min(math.floor(total + _ROUNDING) - begun, supply)
         ranges[name] = range(done, stop)
         done = stop
     return ranges, done

@@ -53,6 +53,7 @@ local function first_of(g, number)  -- permits before an interval, and by how mu
   local x = number - g.since
   local sum = g.base + rest * x
   local left = math.fmod(sum, g.unit)
+  if left < 0 then left = left + g.unit end
   local count = (g.step - rest) / g.unit * x + (sum - left) / g.unit
   if left == 0 then return count, 0 end
   return count + 1, (g.unit - left) / g.unit
@@ -60,8 +61,10 @@ end
 
 local function with_rate(g, step, unit, since)
   local left = math.fmod(g.base + math.fmod(g.step, g.unit) * (since - g.since), g.unit)
-  return {interval = g.interval, step = step, unit = unit, base = math.min(unit - 1, math.floor(left / g.unit * unit)),
-    since = since}
+  if left < 0 then left = left + g.unit end
+  local base = math.min(unit - 1, math.floor(left / g.unit * unit))
+  if left > 0 then base = math.max(base, 1) end
+  return {interval = g.interval, step = step, unit = unit, base = base, since = since}
 end
 
 -- Which permits.
@@ -125,6 +128,13 @@ local function begin_era(first_safe)
   redis.call('DEL', KEYS[3], KEYS[4])
 end
 
+if now < last - STEP_US then
+  local first = math.floor(now / grid.interval)
+  grid = with_rate(grid, grid.step, grid.unit, first)
+  if next_grid then
+    next_grid = with_rate(grid, next_grid.step, next_grid.unit, math.min(next_grid.since, first + LEAD_INTERVALS))
+  end
+end
 if values[1] ~= run or now < last - STEP_US then
   begin_era(math.floor(now / grid.interval) + 2 + quarantine)
 else
@@ -135,6 +145,7 @@ local number = math.floor(now / grid.interval)
 if next_grid and number >= next_grid.since then grid, next_grid = next_grid, nil end
 local latest = next_grid or grid
 if is_new_rate and (latest.step ~= want_step or latest.unit ~= want_unit) then
+  if next_grid and next_grid.since <= number + 1 then grid = next_grid end
   next_grid = with_rate(grid, want_step, want_unit, number + LEAD_INTERVALS)
 end
 redis.call('HSET', KEY_STATE, 'run', run, 'epoch', whole(epoch), 'safe', whole(safe), 'last', whole(now),
@@ -179,6 +190,12 @@ if not rank then
   rank = tostring(candidate)
 end
 
+local function keep_member()
+  redis.call('HSET', KEY_MEMBERS, id, weight .. ',' .. whole(demand) .. ',' .. whole(now) .. ',' .. rank)
+end
+
+keep_member()
+
 -- Plans.
 
 local function plan_key(interval) return KEYS[3 + interval % 2] end
@@ -191,7 +208,7 @@ local function share_out(interval, count, parts)  -- adds the range of each peer
     local w, d, seen = member_of(all[index + 1])
     if seen < forget then
       redis.call('HDEL', KEY_MEMBERS, all[index])
-    elseif seen >= stale then
+    elseif seen >= stale and seen <= now then
       names[#names + 1], weights[#weights + 1], demands[#demands + 1] = all[index], w, d
       total = total + d
     end
@@ -214,9 +231,10 @@ local function share_out(interval, count, parts)  -- adds the range of each peer
     end
   end
   local running, done = (interval * GOLDEN) % 1, 0
+  local begun = math.floor(running + ROUNDING)
   for index = 1, #names do
     running = running + math.min(demands[index], weights[index] * water)
-    local stop = math.min(math.floor(running + ROUNDING), count)
+    local stop = math.min(math.floor(running + ROUNDING) - begun, count)
     if stop > done then
       parts[#parts + 1] = 'r:' .. names[index]
       parts[#parts + 1] = whole(done) .. '-' .. whole(stop) .. ','
@@ -235,6 +253,7 @@ local function plan_of(interval, is_upcoming)  -- nil where a later plan is in i
       peers = head[5], free = ranges_of(head[6])}
   end
   local g = grid_for(interval)
+  if interval < g.since then return nil end
   local count = first_of(g, interval + 1) - first_of(g, interval)
   local parts, done, peers = {}, 0, 0
   if is_upcoming then done, peers = share_out(interval, count, parts) end
@@ -333,7 +352,7 @@ end
 local running_plan, running_text, plan, text
 if number >= safe and want > 0 then running_plan, running_text = ask_at_once(number) end
 if number + 1 >= safe and is_fetching then plan, text = fetch(number + 1) end
-redis.call('HSET', KEY_MEMBERS, id, weight .. ',' .. whole(demand) .. ',' .. whole(now) .. ',' .. rank)
+keep_member()
 if not stored then
   redis.call('PEXPIRE', KEY_STATE, STATE_MS)
   redis.call('PEXPIRE', KEY_MEMBERS, STATE_MS)
