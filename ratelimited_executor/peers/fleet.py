@@ -124,15 +124,16 @@ class FleetPeers:
             raise TypeError(f"outage must be Outage.STOP, Outage.static(n) or Outage.LOCAL, got {outage!r}")
         self._transport = transport
         self._timeout = timeout
+        self._seed = seed
         self._random = random.Random(seed)  # noqa: S311  # phases and delays
         late_us = round(late * 1e6)
         self._settings = PeerSettings(
-            id=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}" if seed is None else f"peer:{seed}",
+            id="",  # it, and the phase, are drawn by start(): until then the process may be forked
             interval_us=round(interval * 1e6),
             late_us=late_us - min(late_us // 10, _RESERVE_US),
             stretch=Fraction(late_us, 1_000_000) + _RATE_ERROR if strictness is Strictness.EXACT else Fraction(0),
             quarantine=1 + math.ceil(clock_difference / interval),
-            phase=self._random.uniform(0.15, 0.65),
+            phase=0.0,
             weight=float(weight),
             outage=outage,
         )
@@ -142,7 +143,6 @@ class FleetPeers:
         self._lives = count()
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._monotonic: Callable[[], float] = _no_time
         self._suspended_seconds: Callable[[], float] = _no_time  # for which the machine has been suspended, ever
         self._suspended = 0.0  # what that was when permits were placed last
@@ -152,7 +152,7 @@ class FleetPeers:
 
     @property
     def id(self) -> str:
-        """The id of this incarnation of the process in its group."""
+        """The id of this incarnation of the process in its group; empty until the manager has started."""
         return self._settings.id
 
     # For the manager.
@@ -165,7 +165,9 @@ class FleetPeers:
         """
         if self._task is not None:
             raise RuntimeError("peers serve one manager: make others for another one")
-        self._loop = loop
+        self._random.seed(self._seed)
+        name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}" if self._seed is None else f"peer:{self._seed}"
+        self._settings = replace(self._settings, id=name, phase=self._random.uniform(0.15, 0.65))
         self._monotonic = clock.monotonic
         self._suspended_seconds = getattr(clock, "suspended", _no_time)
         self._suspended = self._suspended_seconds()
