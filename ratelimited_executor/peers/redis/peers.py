@@ -106,7 +106,8 @@ class RedisTransport:
         self._owns_client = isinstance(redis, str)
         if isinstance(redis, str):
             # No retries of the client's own: a call is repeated in time or not at all.
-            redis = library.Redis.from_url(redis, retry=None)
+            # Nor timeouts: every call has ours, and a second one around each message costs as much as the message.
+            redis = library.Redis.from_url(redis, retry=None, socket_timeout=None)
         elif not callable(getattr(redis, "evalsha", None)) or not asyncio.iscoroutinefunction(
             getattr(type(redis), "execute_command", None)
         ):

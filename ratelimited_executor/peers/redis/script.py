@@ -32,7 +32,7 @@ local want_interval, quarantine = tonumber(ARGV[14]), tonumber(ARGV[15])
 
 local STALE_INTERVALS, FORGET_US, STEP_US, LEAD_INTERVALS, JUMP_INTERVALS, LOOK_COUNT = 3, 3600000000, 1000, 3, 3, 256
 local GOLDEN, TRIES, ROUNDING = 0.6180339887498949, 24, 1e-6
-local STATE_MS, CLOSED_MS = 86400000, 30000
+local STATE_MS, CLOSED_MS, FILLER = 86400000, 30000, string.rep(' ', 65)
 
 local function whole(number) return string.format('%.0f', number) end
 
@@ -104,7 +104,7 @@ end
 local function text_of(ranges)
   local parts = {}
   for _, range in ipairs(ranges) do
-    if range[2] > range[1] then parts[#parts + 1] = whole(range[1]) .. '-' .. whole(range[2]) .. ',' end
+    if range[2] > range[1] then parts[#parts + 1] = string.format('%d-%d,', range[1], range[2]) end
   end
   return table.concat(parts)
 end
@@ -237,7 +237,7 @@ local function share_out(interval, count, parts)  -- adds the range of each peer
     local stop = math.min(math.floor(running + ROUNDING) - begun, count)
     if stop > done then
       parts[#parts + 1] = 'r:' .. names[index]
-      parts[#parts + 1] = whole(done) .. '-' .. whole(stop) .. ','
+      parts[#parts + 1] = string.format('%d-%d,', done, stop)
       done = stop
     end
   end
@@ -260,8 +260,9 @@ local function plan_of(interval, is_upcoming)  -- nil where a later plan is in i
   local plan = {key = key, number = interval, count = count, stride = stride_of(count), grid = grid_text(g),
     peers = tostring(peers), free = {{done, count}}}
   redis.call('DEL', key)
+  -- The long value makes a hash table of it at once: as a list it would be searched field by field, with hundreds of peers.
   redis.call('HSET', key, 'number', whole(interval), 'count', whole(count), 'stride', whole(plan.stride),
-    'grid', plan.grid, 'peers', plan.peers, 'free', text_of(plan.free))
+    'grid', plan.grid, 'peers', plan.peers, 'free', text_of(plan.free), 'long', FILLER)
   for index = 1, #parts, 512 do
     redis.call('HSET', key, unpack(parts, index, math.min(index + 511, #parts)))
   end
@@ -322,6 +323,7 @@ local function ask_at_once(interval)
     end
     redis.call('HSET', plan.key, 'swept', '1')
   end
+  if #plan.free == 0 and not asked then return plan, '' end
   local g = grid_of(plan.grid)
   local _, ahead = first_of(g, interval)
   local earliest = 0
