@@ -63,7 +63,8 @@ class ExecutorManager:
             callable(getattr(clock, "monotonic", None)) and callable(getattr(clock, "wall", None))
         ):
             raise TypeError(f"clock must have methods monotonic() and wall(), got {clock!r}")
-        if peers is not None and not isinstance(peers, Fleet) and not isinstance(getattr(peers, "rank", None), int):
+        is_fleet = isinstance(peers, Fleet) and not isinstance(peers, type)
+        if peers is not None and not is_fleet and not isinstance(getattr(peers, "rank", None), int):
             raise TypeError(
                 f"peers must be RedisPeers(...), or have a count and a rank, such as StaticPeers(2, 0), got {peers!r}"
             )
@@ -120,9 +121,10 @@ class ExecutorManager:
         if self._is_closed or self._runner is not None:
             raise ExecutorStoppedError(repr(self))
         loop = asyncio.get_running_loop()
-        self._runner = Runner(loop, self._clock or clock_for(loop), self._interval, self._precision)
+        clock = self._clock or clock_for(loop)
         if isinstance(self._peers, Fleet):
-            self._peers.start(loop, self._runner.clock)
+            self._peers.start(loop, clock)
+        self._runner = Runner(loop, clock, self._interval, self._precision)
         for executor in self._executors.values():
             executor._open(self._runner)
 
@@ -177,8 +179,8 @@ class ExecutorManager:
         finally:
             if self._runner is not None and not self._executors:
                 self._runner.close()
-            if self._runner is not None and isinstance(self._peers, Fleet):
-                await self._peers.aclose()
+                if isinstance(self._peers, Fleet):
+                    await self._peers.aclose()
 
     def _started_runner(self) -> Runner:
         if self._runner is None:

@@ -42,6 +42,7 @@ _RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first lin
 _RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
 _LEAD_INTERVALS: Final = 2  # an idle peer calls so long before its next task is due
 _FAR_SECONDS: Final = 3600.0
+_GOODBYE_SECONDS: Final = 0.25  # for the last call, which only spares the others to find out
 _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
 _RETRY_COUNT: Final = 2
@@ -124,6 +125,7 @@ class FleetPeers:
             raise TypeError(f"outage must be Outage.STOP, Outage.static(n) or Outage.LOCAL, got {outage!r}")
         self._transport = transport
         self._timeout = timeout
+        self._late = late
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311  # phases and delays
         late_us = round(late * 1e6)
@@ -148,6 +150,7 @@ class FleetPeers:
         self._suspended = 0.0  # what that was when permits were placed last
         self._is_closing = False
         self._is_connected = False
+        self._is_slow = False  # whether it has been said that the way to the authority is too long
         self._is_away = False  # whether an outage has been announced
 
     @property
@@ -166,7 +169,11 @@ class FleetPeers:
         if self._task is not None:
             raise RuntimeError("peers serve one manager: make others for another one")
         self._random.seed(self._seed)
-        name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}" if self._seed is None else f"peer:{self._seed}"
+        name = (
+            f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+            if self._seed is None
+            else f"peer:{self._seed}"
+        )
         self._settings = replace(self._settings, id=name, phase=self._random.uniform(0.15, 0.65))
         self._monotonic = clock.monotonic
         self._suspended_seconds = getattr(clock, "suspended", _no_time)
@@ -182,7 +189,7 @@ class FleetPeers:
             await asyncio.wait([self._task])
         if self._leaving:
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(min(self._timeout, _GOODBYE_SECONDS)):
                     await self._transport.call(self._leaving)
             self._leaving.clear()
         await self._transport.aclose()
@@ -197,7 +204,7 @@ class FleetPeers:
 
     def _leave(self, member: FleetMember) -> None:
         """Take part no more."""
-        if self._members.pop(member.owner.name, None) is member and member.is_shared:
+        if self._members.pop(member.owner.name, None) is member and (member.is_shared or member.peer.era is not None):
             self._leaving.append((member.owner.name, member.peer.leave()))
             self._kicked.set()
 
@@ -280,8 +287,20 @@ class FleetPeers:
         is_step = not self._clock.measure(replies[0].now_us * 1000, timeline.to_ns(sent), timeline.to_ns(got))
         if is_step:
             LOGGER.warning("fleet: the authority's clock has stepped; permits of before are void")
+        self._look_at_round_trip(timeline.to_ns(got), got - sent)
         for (member, request), reply in zip(calls, replies[len(leaving) :], strict=True):
             member.receive(request, reply, is_step=is_step, now=got)
+
+    def _look_at_round_trip(self, now_ns: int, seconds: float) -> None:
+        """Say so once if the way to the authority leaves no time in which a permit could be used."""
+        is_slow = 2 * self._clock.error_ns(now_ns) >= self._settings.late_us * 1000
+        if is_slow and not self._is_slow:
+            LOGGER.warning(
+                "fleet: nothing can start: a round trip of %.0f ms leaves nothing of late=%g s; raise late=",
+                seconds * 1000,
+                self._late,
+            )
+        self._is_slow = is_slow
 
     async def _fail(self, members: list[FleetMember], error: Exception) -> None:
         self._is_connected = False
@@ -291,12 +310,10 @@ class FleetPeers:
         failed_count = max((member.peer.failed_count for member in members), default=1)
         if failed_count > _RETRY_COUNT and not self._is_away:
             self._is_away = True
-            LOGGER.warning(
-                "fleet: no answer from the authority (%s: %s); outage policy: %s",
-                type(error).__name__,
-                error,
-                self._settings.outage,
-            )
+            reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, TimeoutError):
+                reason = f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
+            LOGGER.warning("fleet: no answer from the authority (%s); outage policy: %s", reason, self._settings.outage)
         interval = self._settings.interval_us / 1e6
         longest = _RETRY_SECONDS if failed_count <= _RETRY_COUNT else interval
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)

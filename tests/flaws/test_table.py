@@ -6,7 +6,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 TABLE = (HERE.parent.parent / "docs" / "reference" / "flaws.md").read_text(encoding="utf-8")
-LATER = {2, 3, 16, 26}  # flaws of peers over a network
 
 
 def _tests() -> dict[tuple[str, str], str]:
@@ -25,21 +24,17 @@ def test_each_flaw_has_one_row() -> None:
 
 
 def test_each_row_names_a_test_that_is_there() -> None:
-    """A row names a test whose first line begins with its number, unless it says that it does not apply yet."""
+    """A row names a test whose first line begins with its number."""
     tests = _tests()
     for row in re.findall(r"^\| F\d+ \|.*$", TABLE, re.MULTILINE):
         number = int(re.match(r"\| F(\d+)", row)[1])
         named = re.findall(r"`(test_\w+\.py)` `(test_\w+)`", row)
-        if number in LATER:
-            assert [] == named
-            assert "Does not apply yet" in row
-        else:
-            assert 1 == len(named), row
-            assert re.search(rf"\bF{number}\b", tests[named[0]].split(":")[0]), (number, named)
+        assert 1 == len(named), row
+        assert re.search(rf"\bF{number}\b", tests[named[0]].split(":")[0]), (number, named)
 
 
 def test_each_flaw_that_applies_is_tested() -> None:
-    """Every flaw of one process is named by the docstring of a test at least."""
+    """Every flaw is named by the docstring of a test at least."""
     named = {int(number) for text in _tests().values() for number in re.findall(r"\bF(\d+)\b", text.split(":")[0])}
 
-    assert set(range(1, 41)) - LATER == named
+    assert set(range(1, 41)) == named

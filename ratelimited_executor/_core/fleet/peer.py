@@ -202,12 +202,14 @@ class Peer:
             min(max(0, demand(self.clock.here(time)) - held(time)), _DEMAND_MAX)
             for time in (end, end + interval, end + 2 * interval)
         ]
+        if self.clock.is_known and 2 * self.clock.error_ns(now_ns) >= settings.late_us * 1000:
+            counts = [0, 0, 0]  # the clock is known too badly to use any permit: the others may have them
         urgent = counts[0]
         # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
         allowance = self._allowance(now_ns)
         soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, counts[1])
         later = max(urgent, counts[1], counts[2])
-        now = min(max(0, demand(now_ns + _ASK_GAP_NS) - held(end)), _DEMAND_MAX)
+        now = min(max(0, demand(now_ns + _ASK_GAP_NS) - held(end)), _DEMAND_MAX) if later else 0
         self._sequence += 1
         if not is_regular:
             self._allowed_count, self._allowed_ns = allowance - 1, now_ns

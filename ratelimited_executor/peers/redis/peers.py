@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
@@ -68,8 +69,8 @@ class RedisPeers(FleetPeers):
         for name, value in (("group", group), ("prefix", prefix)):
             if not isinstance(value, str):
                 raise TypeError(f"{name} must be a text, got {value!r}")
-            if not value or set(value) & set("{}"):
-                raise ValueError(f"{name} must not be empty nor have braces, got {value!r}")
+            if not value or set(value) & set("{}") or not value.isprintable():
+                raise ValueError(f"{name} must be printable, not empty, and without braces, got {value!r}")
         super().__init__(
             RedisTransport(redis, group, prefix),
             weight=weight,
@@ -108,7 +109,7 @@ class RedisTransport:
             # No retries of the client's own: a call is repeated in time or not at all.
             # Nor timeouts: every call has ours, and a second one around each message costs as much as the message.
             redis = library.Redis.from_url(redis, retry=None, socket_timeout=None)
-        elif not callable(getattr(redis, "evalsha", None)) or not asyncio.iscoroutinefunction(
+        elif not callable(getattr(redis, "evalsha", None)) or not inspect.iscoroutinefunction(
             getattr(type(redis), "execute_command", None)
         ):
             raise TypeError(f"redis must be a URL or an asyncio client of redis-py, got {redis!r}")

@@ -1,0 +1,57 @@
+"""A web service of which every worker is a peer by itself: its lifespan opens a manager, and closes it.
+
+Run by ``test_uvicorn_workers.py`` as ``uvicorn tests.peers.app:app --workers 3``; settings are JSON in ``PEERS_APP``.
+Each start is told to a counter by datagram: when it was, and in which process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+
+from ratelimited_executor import ExecutorManager, Pacing, RedisPeers
+
+VARIABLE = "PEERS_APP"
+MESSAGE = "!id"  # number of the process, and its monotonic time, which all processes of a machine share
+GROUP, NAME = "web", "limit"
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Take part in the rate for as long as the worker serves, with more to start than it may."""
+    settings = json.loads(os.environ[VARIABLE])
+    peers = RedisPeers(settings["url"], GROUP)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("127.0.0.1", settings["counter"]))
+
+        def work() -> None:
+            sender.send(struct.pack(MESSAGE, os.getpid(), time.monotonic()))
+
+        async with ExecutorManager(peers=peers) as manager:
+            executor = manager.executor(NAME, rate=settings["rate"], pacing=Pacing.ON_TIME, drain_timeout=0)
+            for _ in range(settings["load"]):
+                executor.execute(work)
+            app.state.executor, app.state.peers = executor, peers
+            yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.get("/fleet")
+async def fleet(request: Request) -> dict[str, Any]:
+    """Tell of the worker that answers: its process, its id, and its part in the group."""
+    state = request.app.state
+    statistics = state.executor.statistics().fleet
+    return {
+        "pid": os.getpid(), "id": state.peers.id, "state": statistics.state, "rank": statistics.rank,
+        "peers": statistics.peers,
+    }  # fmt: skip

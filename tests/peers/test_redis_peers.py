@@ -1,0 +1,1367 @@
+"""``RedisPeers`` in one process, on real servers: what users meet, from the first start to a server that is none.
+
+All of it takes real time, because servers, sockets and their clocks are what is tested. Most tests use short grant
+intervals and no allowance for another server's clock, so that a group is out of its quarantine within half a second; those
+that mostly wait do so at the same time, each in a group of its own (``side_by_side``).
+Bounds of time are wide, and only tell a delay from a hang; parts of a rate are wide as well, because a busy machine
+lets permits lapse. A start is stamped in its task, after the permit was checked: a process that is held up in between may
+seem to start one task more than the rate in a second, so windows are allowed one more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import json
+import logging
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import redis
+import redis.asyncio
+from redis.asyncio.sentinel import Sentinel
+
+from ratelimited_executor import (
+    ExecutorManager,
+    ExecutorStoppedError,
+    FleetStatistics,
+    Outage,
+    Pacing,
+    RateLimitedExecutor,
+    RedisPeers,
+    Strictness,
+)
+
+from .proxy import Proxy
+from .servers import RedisCluster, RedisServer, sentinel_group
+
+pytestmark = pytest.mark.real_time("real servers, whose clocks and sockets take real time")
+
+ROOT = Path(__file__).parents[2]
+LOGGER = "ratelimited_executor"
+INTERVAL = 0.1
+FAST: dict[str, Any] = {"interval": INTERVAL, "clock_difference": 0.0}  # three intervals of quarantine
+SETTLED = 0.7  # seconds after which a group with these settings runs evenly; 0.4 on an idle machine
+RATE = 100.0
+CLOSE_SECONDS = 2.0  # in which a manager has to close, whatever has become of its server; 0.2 s at most if all is well
+HELD = 3 * INTERVAL + 0.1  # seconds for which permits that were granted may go on being used
+BACK_SECONDS = 4.0  # from a server's coming up to the first start; a new group's quarantine takes 1.75 by default
+HANG_SECONDS = 20.0  # after which a test that runs beside others is given up
+LOSING_SEED = 3  # of a proxy's draws: losses come early, and one in ten
+NO_ANSWER = "fleet: no answer from the authority"
+ANSWERS = "fleet: the authority answers again"
+
+
+# Tools.
+
+
+def look_for_leaks(reports: list[dict[str, Any]]) -> None:
+    """Assert that no task is left, nor an exception that nobody has looked at; connections are looked for by pytest."""
+    gc.collect()  # what was left open is told by ResourceWarning, which is an error here
+    assert [] == reports
+    assert set() == asyncio.all_tasks() - {asyncio.current_task()}
+
+
+@pytest.fixture(autouse=True)
+async def tidy(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Fail a test that leaves something behind."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    yield
+    if inspect.iscoroutinefunction(request.function):
+        await asyncio.sleep(0)  # what was cancelled ends
+        look_for_leaks(reports)
+
+
+class Told:
+    """What the library has logged."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []  # of the fleet, in order
+        self.errors: list[str] = []  # worse than a warning, or with a traceback
+
+    def add(self, record: logging.LogRecord) -> None:
+        """Take a message in."""
+        text = record.getMessage()
+        if text.startswith("fleet:"):
+            self.messages.append(text)
+        if record.levelno > logging.WARNING or record.exc_info:
+            self.errors.append(text)
+
+    def count(self, beginning: str) -> int:
+        """Count the messages that begin so."""
+        return sum(text.startswith(beginning) for text in self.messages)
+
+
+class Sorter(logging.Handler):
+    """Gives each message to what listens in the context in which it was logged: tasks inherit that."""
+
+    told: ContextVar[Told] = ContextVar("told")
+
+    def __init__(self, otherwise: Told | None = None) -> None:
+        super().__init__(logging.WARNING)
+        self._otherwise = otherwise
+
+    def __enter__(self) -> Self:
+        logging.getLogger(LOGGER).addHandler(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        logging.getLogger(LOGGER).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a message on."""
+        told = self.told.get(self._otherwise)
+        if told is not None:
+            told.add(record)
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """What the library logs during the test."""
+    told = Told()
+    with Sorter(told):
+        yield told
+
+
+Scenario = Callable[[RedisServer, Told], Awaitable[None]]
+SCENARIOS: dict[str, Scenario] = {}
+GROUP: ContextVar[str] = ContextVar("group", default="g")  # so that tests at the same time do not share their rates
+
+
+def side_by_side(scenario: Scenario) -> Callable[..., None]:
+    """Let a test run at the same time as others of its kind: nearly all of its time is waiting."""
+
+    def test(outcomes: dict[str, BaseException | None]) -> None:
+        error = outcomes[name]
+        if error is not None:
+            raise error
+
+    name = scenario.__name__
+    SCENARIOS[name] = scenario
+    test.__name__, test.__doc__ = name, scenario.__doc__
+    return test
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> dict[str, BaseException | None]:
+    """Return how each scenario ended that was asked for; under "" whether they left anything behind."""
+    names = SCENARIOS.keys() & {item.name for item in request.session.items}
+
+    async def run(name: str, server: RedisServer) -> None:
+        told = Told()
+        Sorter.told.set(told)
+        GROUP.set(name)
+        async with asyncio.timeout(HANG_SECONDS):
+            await SCENARIOS[name](server, told)
+
+    async def run_all(server: RedisServer) -> dict[str, BaseException | None]:
+        reports: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+        found = await asyncio.gather(*(run(name, server) for name in names), return_exceptions=True)
+        ends: dict[str, BaseException | None] = {"": None, **dict(zip(names, found, strict=True))}
+        try:
+            look_for_leaks(reports)
+        except AssertionError as error:
+            ends[""] = error
+        return ends
+
+    with RedisServer() as server, Sorter():
+        return asyncio.run(run_all(server))
+
+
+@asynccontextmanager
+async def own_server() -> AsyncIterator[RedisServer]:
+    """Start a server that may be killed and stopped, without holding up the others in the loop."""
+    server = RedisServer()
+    try:
+        await asyncio.to_thread(server.start)
+        yield server
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+class Member:
+    """A manager with peers, its executors, and the times of their starts."""
+
+    def __init__(self, peers: RedisPeers, names: tuple[str, ...], rate: float) -> None:
+        self.peers = peers
+        self.manager = ExecutorManager(peers=peers)
+        self.starts: list[float] = []
+        self.executors = [
+            self.manager.executor(name, rate=rate, pacing=Pacing.ON_TIME, drain_timeout=0) for name in names
+        ]
+
+    @property
+    def executor(self) -> RateLimitedExecutor:
+        """The first one."""
+        return self.executors[0]
+
+    @property
+    def fleet(self) -> FleetStatistics:
+        """Its part in the group."""
+        fleet = self.executor.statistics().fleet
+        assert fleet is not None
+        return fleet
+
+    def work(self) -> None:
+        """Start: what every task does."""
+        self.starts.append(time.monotonic())
+
+    def load(self, count: int) -> None:
+        """Give each executor tasks that are due now."""
+        for executor in self.executors:
+            for _ in range(count):
+                executor.execute(self.work)
+
+    def count(self, start: float, end: float = math.inf) -> int:
+        """Count the starts in a stretch of time."""
+        return sum(start <= when < end for when in self.starts)
+
+    async def wait_for_start(self, seconds: float = BACK_SECONDS) -> float:
+        """Wait for a start from now on, and return how long it took."""
+        begin = time.monotonic()
+        while not self.starts or self.starts[-1] < begin:
+            assert time.monotonic() < begin + seconds, f"no start within {seconds} s: {self.fleet}"
+            await asyncio.sleep(0.005)
+        return self.starts[-1] - begin
+
+    async def wait_for(self, condition: Callable[[], object], seconds: float = 3.0) -> None:
+        """Poll until it holds."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"not within {seconds} s: {self.fleet}"
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def member(
+    way: Any,
+    group: str | None = None,
+    *,
+    names: tuple[str, ...] = ("limit",),
+    rate: float = RATE,
+    load: int = 0,
+    **options: Any,
+) -> AsyncIterator[Member]:
+    """Open a manager with peers, and close it: which may not take long, whatever has happened in between."""
+    one = Member(RedisPeers(way, group or GROUP.get(), **{**FAST, **options}), names, rate)
+    await one.manager.start()
+    one.load(load)
+    try:
+        yield one
+    finally:
+        begin = time.monotonic()
+        await one.manager.aclose()
+        assert time.monotonic() - begin < CLOSE_SECONDS
+
+
+def worst_window(*members: Member, seconds: float = 1.0) -> int:
+    """Return the most starts of all members in any window of that length, its end left out."""
+    starts = sorted(start for one in members for start in one.starts)
+    return max((bisect_left(starts, start + seconds) - index for index, start in enumerate(starts)), default=0)
+
+
+def group_keys(server: RedisServer, group: str | None = None) -> list[str]:
+    """Return the keys of a group."""
+    return sorted(server.ask("KEYS", f"{{rle:{group or GROUP.get()}}}:*"))
+
+
+def members_of(server: RedisServer, group: str | None = None, name: str = "limit") -> list[str]:
+    """Return the ids of a rate's members, as the server knows them."""
+    return sorted(server.ask("HKEYS", f"{{rle:{group or GROUP.get()}}}:{name}:members"))
+
+
+# Working.
+
+
+@side_by_side
+async def test_first_executor_shares_its_rate_and_tells_its_part(server: RedisServer, told: Told) -> None:
+    """With all settings left alone: a quarantine of 1.75 s at most, then every figure of the statistics fits."""
+    begin = time.monotonic()
+    options = {"interval": 0.25, "clock_difference": 1.0}
+    async with member(server.url, load=1000, **options) as one:
+        assert ("sync", 0, None, None, None) == (
+            one.fleet.state, one.fleet.peers, one.fleet.rank, one.fleet.era, one.fleet.rate,
+        )  # fmt: skip
+        await one.wait_for_start()
+        assert 1.0 < one.starts[0] - begin < BACK_SECONDS
+        await asyncio.sleep(0.8)
+        fleet = one.fleet
+        assert ("active", 1, 0, 0) == (fleet.state, fleet.peers, fleet.rank, fleet.failures)
+        assert re.fullmatch(r"[0-9a-f]{40}:1", fleet.era or "")
+        assert Fraction(round(RATE)) / (1 + Fraction(195, 10_000)) == fleet.rate
+        assert fleet.offset is not None
+        assert abs(fleet.offset) < 0.5  # both clocks are this machine's
+        assert fleet.offset_error is not None
+        assert 0 < fleet.offset_error < 0.02  # half of a round trip on the loopback
+        assert fleet.since_grant is not None
+        assert 0 <= fleet.since_grant < 1
+        assert len(one.starts) == fleet.taken
+        assert fleet.granted == fleet.taken + fleet.lapsed + fleet.held
+        assert fleet.demand > 0
+        assert one.count(one.starts[0], one.starts[0] + 0.8) > 0.6 * 0.8 * RATE
+        assert worst_window(one) <= RATE + 1
+    assert [] == told.messages
+
+
+@side_by_side
+async def test_managers_of_one_group_split_its_rate(server: RedisServer, told: Told) -> None:
+    """Two in one loop and group share 100 a second, though each could use all of it."""
+    async with member(server.url, load=400) as one, member(server.url, load=400) as two:
+        await asyncio.sleep(SETTLED)
+        start = time.monotonic()
+        await asyncio.sleep(1.0)
+        counts = [each.count(start, start + 1.0) for each in (one, two)]
+        assert 0.7 * RATE < sum(counts) <= RATE + 1
+        assert min(counts) > 0.3 * sum(counts)
+        assert worst_window(one, two) <= RATE + 1
+        assert [2, 2] == [each.fleet.peers for each in (one, two)]
+        assert {0, 1} == {each.fleet.rank for each in (one, two)}
+        assert one.fleet.era == two.fleet.era
+        assert one.peers.id != two.peers.id
+    assert [] == told.messages
+
+
+@side_by_side
+async def test_managers_of_different_groups_do_not_share(server: RedisServer, told: Told) -> None:
+    """Another group, another prefix, or another executor's name is another rate."""
+    different: list[dict[str, Any]] = [{}, {"group": "h"}, {"prefix": "other"}, {"names": ("another",)}]
+    async with contextlib.AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(member(server.url, load=300, **options)) for options in different]
+        await asyncio.sleep(SETTLED)
+        start = time.monotonic()
+        await asyncio.sleep(0.7)
+        counts = [each.count(start, start + 0.7) for each in members]
+        assert min(counts) > 0.6 * 0.7 * RATE
+        assert [(1, 0)] * 4 == [(each.fleet.peers, each.fleet.rank) for each in members]
+        assert max(worst_window(each) for each in members) <= RATE + 1
+
+
+@side_by_side
+async def test_executors_of_a_manager_send_their_calls_together(_: RedisServer, told: Told) -> None:
+    """Three busy executors: three calls in a message, about once in a grant interval; once they are idle, none at all."""
+    async with own_server() as server:
+        with server.client() as client:
+
+            def read() -> tuple[int, int]:
+                """Return how often the server has run the script, and how often it has read from a connection."""
+                calls = client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
+                return calls, client.info("stats")["total_reads_processed"]
+
+            names = ("one", "two", "three")
+            async with member(server.url, names=names, load=500) as one:
+                await asyncio.sleep(SETTLED)
+                before = read()
+                await asyncio.sleep(1.0)
+                calls, reads = (after - old for after, old in zip(read(), before, strict=True))
+                reads -= 2  # the two questions
+                # Beside the regular call each executor asks at once when it is due and holds nothing, up to once an interval.
+                assert 3 / INTERVAL * 0.6 < calls < 3 / INTERVAL * 2.5
+                assert reads < 0.6 * calls, f"{calls} calls in {reads} messages"
+                for executor in one.executors:
+                    executor.rate = math.inf  # everything that waits starts
+                await one.wait_for(lambda: len(one.starts) == 1500)
+                for executor in one.executors:
+                    executor.rate = RATE
+                await one.wait_for(lambda: {"idle"} == {each.statistics().fleet.state for each in one.executors})
+                before = read()
+                await asyncio.sleep(0.5)
+                assert before[0] == read()[0], "an idle process makes no calls"
+
+
+@side_by_side
+async def test_script_that_is_forgotten_is_loaded_again(_: RedisServer, told: Told) -> None:
+    """SCRIPT FLUSH costs one message more, and nobody notices."""
+    async with own_server() as server:
+        async with member(server.url, load=600) as one:
+            await asyncio.sleep(SETTLED)
+            start = time.monotonic()
+            for _ in range(3):
+                server.ask("SCRIPT", "FLUSH")
+                await asyncio.sleep(0.25)
+            assert one.count(start, start + 0.75) > 0.6 * 75
+            assert 0 == one.fleet.failures
+        assert [] == told.messages
+
+
+@side_by_side
+async def test_forgotten_keys_are_a_new_era(_: RedisServer, told: Told) -> None:
+    """FLUSHALL takes the state away: nothing is granted twice, and it goes on after a quarantine."""
+    async with own_server() as server:
+        async with member(server.url, load=600) as one, member(server.url, load=600) as two:
+            await asyncio.sleep(SETTLED)
+            server.ask("FLUSHALL")
+            await asyncio.sleep(HELD)
+            assert await one.wait_for_start() < BACK_SECONDS
+            await asyncio.sleep(0.6)
+            assert worst_window(one, two) <= RATE + 1
+            assert {0, 1} == {each.fleet.rank for each in (one, two)}
+
+
+# A server that is away.
+
+
+@side_by_side
+async def test_server_that_is_not_there_at_the_start(_: RedisServer, told: Told) -> None:
+    """Nothing starts, one warning says why, nothing is raised; it works within 4 s of the server's coming up."""
+    server = RedisServer()
+    try:
+        options = {"interval": 0.25, "clock_difference": 1.0}
+        async with member(server.url, load=500, **options) as one:
+            await asyncio.sleep(0.6)
+            assert [] == one.starts
+            assert "outage" == one.fleet.state
+            assert 1 == len(told.messages) == told.count(f"{NO_ANSWER} (ConnectionError: ")
+            assert str(server.port) in told.messages[0]
+            await asyncio.to_thread(server.start)
+            assert await one.wait_for_start() < BACK_SECONDS
+            assert "active" == one.fleet.state
+            assert [NO_ANSWER, ANSWERS] == [text[: len(NO_ANSWER)].split(" (")[0] for text in told.messages]
+        assert [] == told.errors
+    finally:
+        server.close()
+
+
+@side_by_side
+async def test_server_that_is_killed_and_comes_back_empty(_: RedisServer, told: Told) -> None:
+    """What was granted is used up, then nothing starts; a peer may leave meanwhile; afterwards nothing starts twice."""
+    async with own_server() as server:
+        async with member(server.url, load=900) as one:
+            async with member(server.url, load=900) as two:
+                await asyncio.sleep(SETTLED)
+                server.kill()
+                down = time.monotonic()
+                await asyncio.sleep(0.7)
+                assert 0 == one.count(down + HELD) == two.count(down + HELD)
+                assert "outage" == one.fleet.state
+                assert 2 == len(told.messages) == told.count(NO_ANSWER), "one warning of each"
+            await asyncio.to_thread(server.start)
+            assert await one.wait_for_start() < BACK_SECONDS
+            start = time.monotonic()
+            await asyncio.sleep(0.7)
+            assert one.count(start, start + 0.7) > 0.6 * 0.7 * RATE
+            assert (1, 0) == (one.fleet.peers, one.fleet.rank)
+            assert 1 == told.count(ANSWERS)
+            assert worst_window(one, two) <= RATE + 1
+        assert [] == told.errors
+
+
+@side_by_side
+async def test_server_that_stands_still_for_a_second(_: RedisServer, told: Told) -> None:
+    """SIGSTOP: what is held is used up, and as soon as it goes on, so do we."""
+    async with own_server() as server:
+        async with member(server.url, load=900) as one, member(server.url, load=900) as two:
+            await asyncio.sleep(SETTLED)
+            server.stop()
+            still = time.monotonic()
+            await asyncio.sleep(1.0)
+            assert 0 == one.count(still + HELD) == two.count(still + HELD)
+            server.go_on()
+            assert await one.wait_for_start() < BACK_SECONDS
+            start = time.monotonic()
+            await asyncio.sleep(0.6)
+            assert one.count(start) + two.count(start) > 0.5 * 0.6 * RATE
+            assert worst_window(one, two) <= RATE + 1
+        assert [] == told.errors
+
+
+@side_by_side
+async def test_connections_that_are_cut_and_mended(server: RedisServer, told: Told) -> None:
+    """Reset and refused for a while, then accepted again: one warning of each, and no second start of anything."""
+    with Proxy(server.port) as proxy:
+        async with member(proxy.url, load=900) as one:
+            await asyncio.sleep(SETTLED)
+            proxy.cut()
+            cut = time.monotonic()
+            await asyncio.sleep(0.7)
+            assert 0 == one.count(cut + HELD, cut + 0.7)
+            proxy.mend()
+            assert await one.wait_for_start() < BACK_SECONDS
+            await asyncio.sleep(0.3)
+            assert [1, 1] == [told.count(NO_ANSWER), told.count(ANSWERS)]
+            assert worst_window(one) <= RATE + 1
+    assert [] == told.errors
+
+
+@side_by_side
+async def test_replies_that_are_lost(server: RedisServer, told: Told) -> None:
+    """Of ten replies one: calls are repeated, and get what they would have got."""
+    with Proxy(server.port, seed=LOSING_SEED) as proxy:
+        async with member(proxy.url, load=900) as one:
+            await asyncio.sleep(SETTLED)
+            proxy.drop_replies = 0.1
+            start = time.monotonic()
+            await asyncio.sleep(1.5)
+            assert proxy.counts.lost_replies > 0
+            assert one.count(start, start + 1.5) > 0.5 * 1.5 * RATE
+            assert worst_window(one) <= RATE + 1
+            proxy.drop_replies = 0.0
+    assert [] == told.errors
+
+
+@side_by_side
+async def test_closing_is_quick_while_the_server_is_away(_: RedisServer, told: Told) -> None:
+    """Whether calls are refused or hang, and whether that has been noticed or not: it takes less than 2 s."""
+
+    async def close_twice(away: str) -> None:
+        async with own_server() as server:
+            with Proxy(server.port) as proxy:
+                # Two in a group: the first one is closed before it can have noticed, the second one afterwards.
+                async with member(proxy.url, load=500), member(proxy.url, names=("limit", "other"), load=500) as first:
+                    await first.wait_for_start()
+                    if away in ("kill", "stop"):
+                        getattr(server, away)()
+                    elif away == "slow":
+                        proxy.delay = 0.1
+                    else:
+                        getattr(proxy, away)()
+                    begin = time.monotonic()
+                    await first.manager.aclose()
+                    assert time.monotonic() - begin < CLOSE_SECONDS, away
+                    await asyncio.sleep(0.5)
+                server.go_on()
+
+    await asyncio.gather(*map(close_twice, ["kill", "stop", "cut", "blackhole", "slow"]))
+    assert [] == told.errors
+
+
+@side_by_side
+async def test_closing_is_quick_whatever_the_timeout(_: RedisServer, told: Told) -> None:
+    """A call may be given ten seconds, and good-bye to a server that stands still may not."""
+    async with own_server() as server:
+        one = Member(RedisPeers(server.url, GROUP.get(), **FAST, timeout=10), ("limit",), RATE)
+        await one.manager.start()
+        one.load(200)
+        await one.wait_for_start()
+        server.stop()
+        closing = asyncio.create_task(one.manager.aclose())
+        await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+        is_quick = closing.done()
+        server.go_on()
+        await closing
+        assert is_quick
+
+
+# Ways on which little or nothing starts: all are tried at the same time, and looked at one by one.
+
+NO_REDIS = {  # what answers whatever comes, and the error that the client makes of it
+    "web server": (b"HTTP/1.1 400 Bad Request\r\n\r\nhello", "InvalidResponse"),
+    "garbage": (b"\x00\xff" * 100, "TimeoutError"),  # no end of a line ever comes
+    "yes to everything": (b"+OK\r\n" * 500, "Error"),
+    "numbers": (b"*1\r\n:1\r\n" * 500, "Error"),
+    "refusal": (b"-ERR max number of clients reached\r\n", "max number of clients"),
+    "silence": (b"", "TimeoutError"),
+    "not accepted": (None, "TimeoutError"),
+}
+REFUSED = {  # URLs of a server whose password is "right"
+    "wrong password": ("redis://:wrong@127.0.0.1:{port}/0", "(AuthenticationError: "),
+    "wrong user": ("redis://nobody:right@127.0.0.1:{port}/0", "(AuthenticationError: "),
+    "no password": ("redis://127.0.0.1:{port}/0", "(AuthenticationError: "),
+    "no such database": ("redis://:right@127.0.0.1:{port}/99", "DB index is out of range"),
+    "plain text for TLS": ("rediss://:right@127.0.0.1:{port}/0", "TimeoutError"),
+    "nobody there": ("redis://127.0.0.1:1/0", "(ConnectionError: "),
+}
+SLOW: dict[str, dict[str, Any]] = {  # delay of each way in seconds, and settings
+    "5 ms": {"delay": 0.005},
+    "10 ms": {"delay": 0.01},
+    "10 ms, late=0.05": {"delay": 0.01, "late": 0.05},
+    "30 ms": {"delay": 0.03},
+    "30 ms, late=0.1": {"delay": 0.03, "late": 0.1, "timeout": 0.2},
+    "100 ms": {"delay": 0.1},
+}
+TRY_SECONDS = 3.8  # three connections may take a second each before anybody is warned
+
+
+@dataclass
+class Trial:
+    """What came of one way."""
+
+    told: Told
+    one: Member
+    begin: float
+    fleet: FleetStatistics
+    closing: float = math.inf
+
+    def used(self) -> float:
+        """Return the part of the rate that was used in the last second and a half."""
+        return self.one.count(self.begin + TRY_SECONDS - 1.5) / (1.5 * RATE)
+
+
+@contextmanager
+def no_redis(answer: bytes | None) -> Iterator[str]:
+    """Listen at a port, and answer whatever comes with the same bytes; with None accept nobody."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    connections: list[socket.socket] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                connections.append(connection)
+                if answer:
+                    with contextlib.suppress(OSError):
+                        connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    if answer is not None:
+        thread.start()
+    try:
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+    finally:
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        if answer is not None:
+            thread.join(5)
+        for connection in connections:
+            connection.close()
+
+
+async def _try_ways(ways: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Trial]:
+    """Take part in a group of its own by each way, with enough to start, for some seconds."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+
+    async def take_part(name: str, url: str, options: dict[str, Any]) -> Trial:
+        told = Told()
+        Sorter.told.set(told)
+        begin = time.monotonic()
+        async with asyncio.timeout(HANG_SECONDS), member(url, name, load=700, **options) as one:
+            await asyncio.sleep(TRY_SECONDS)
+            trial = Trial(told, one, begin, one.fleet)
+            closing = time.monotonic()
+        trial.closing = time.monotonic() - closing
+        return trial
+
+    trials = await asyncio.gather(*(take_part(name, *way) for name, way in ways.items()))
+    look_for_leaks(reports)
+    return dict(zip(ways, trials, strict=True))
+
+
+@pytest.fixture(scope="module")
+def trials() -> dict[str, Trial]:
+    """Return what came of each way."""
+    with contextlib.ExitStack() as stack:
+        server, guarded = stack.enter_context(RedisServer()), stack.enter_context(RedisServer(password="right"))
+        ways: dict[str, tuple[str, dict[str, Any]]] = {}
+        for name, options in SLOW.items():
+            proxy = stack.enter_context(Proxy(server.port))
+            proxy.delay = options["delay"]
+            ways[name] = proxy.url, {key: value for key, value in options.items() if key != "delay"}
+        for name, (answer, _) in NO_REDIS.items():
+            ways[name] = stack.enter_context(no_redis(answer)), {}
+        for name, (url, _) in REFUSED.items():
+            ways[name] = url.format(port=guarded.port), {}
+        with Sorter():
+            return asyncio.run(_try_ways(ways))
+
+
+@pytest.mark.parametrize("name", ["5 ms", "10 ms, late=0.05", "30 ms, late=0.1"])
+def test_slow_way_that_late_allows_for(trials: dict[str, Trial], name: str) -> None:
+    """With a round trip well below ``late`` the rate is used; the delay is that of each way."""
+    trial, delay = trials[name], SLOW[name]["delay"]
+    assert [] == trial.told.messages
+    assert trial.used() > 0.5
+    assert worst_window(trial.one) <= RATE + 1
+    assert trial.fleet.offset_error is not None
+    assert delay <= trial.fleet.offset_error < delay + 0.02
+
+
+@pytest.mark.parametrize("name", ["10 ms", "30 ms"])
+def test_way_that_is_too_slow_to_start_anything_is_told(trials: dict[str, Trial], name: str) -> None:
+    """Every call is answered, and no permit could be used: one warning names the setting, and the others get the permits."""
+    trial = trials[name]
+    assert trial.used() == 0
+    (text,) = trial.told.messages
+    assert "late=" in text
+    assert trial.fleet.granted == trial.fleet.lapsed + trial.fleet.held
+
+
+def test_way_that_is_slower_than_the_timeout(trials: dict[str, Trial]) -> None:
+    """100 ms each way: nothing starts, one warning says that calls time out."""
+    trial = trials["100 ms"]
+    assert 0 == trial.used()
+    (text,) = trial.told.messages
+    assert text.startswith(f"{NO_ANSWER} (")
+    assert "outage" == trial.fleet.state
+
+
+def test_timeout_that_is_told_says_how_long_it_is(trials: dict[str, Trial]) -> None:
+    """An operator who reads of it should see which setting to change: 100 ms each way are more than 0.08 s."""
+    assert any("0.08" in text for text in trials["100 ms"].told.messages), trials["100 ms"].told.messages
+
+
+@pytest.mark.parametrize("name", [*NO_REDIS, *REFUSED])
+def test_server_that_does_not_serve_is_told(trials: dict[str, Trial], name: str) -> None:
+    """A server that is no Redis, does not let us in, or is nowhere: nothing starts, and one warning says why."""
+    trial, reason = trials[name], {**NO_REDIS, **REFUSED}[name][1]
+    assert 0 == trial.used()
+    (text,) = trial.told.messages
+    assert text.startswith(NO_ANSWER)
+    assert reason in text
+    assert "right" not in text, "no password is written down"
+    assert [] == trial.told.errors
+    assert "outage" == trial.fleet.state
+
+
+@pytest.mark.parametrize("name", [*SLOW, *NO_REDIS, *REFUSED])
+def test_closing_is_quick_on_every_way(trials: dict[str, Trial], name: str) -> None:
+    """Whatever is at the other end."""
+    assert trials[name].closing < CLOSE_SECONDS
+
+
+# Rights.
+
+RIGHTS = "evalsha script|load info time hget hmget hset hdel hlen hvals hgetall del pexpire".split()
+ONLY_SOMETIMES = {"hdel", "hlen", "pexpire"}  # a call that fails for the lack of them is repeated, and does without
+
+
+def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
+    return f"on >secret resetkeys {keys} resetchannels -@all " + " ".join(f"+{right}" for right in rights)
+
+
+async def test_least_rights_of_a_user(told: Told) -> None:
+    """What a process needs, for the group ``g``; one right less, and the server refuses something that is needed.
+
+    ``ACL SETUSER app on >secret resetkeys ~{rle:g}:* resetchannels -@all +evalsha +script|load +info +time +hget +hmget
+    +hset +hdel +hlen +hvals +hgetall +del +pexpire``
+
+    (``~{rle:*}*`` for all groups.) redis-py also sends CLIENT SETINFO: that is refused, and does no harm.
+    """
+    users = {"app": _user(RIGHTS), "all": _user(RIGHTS, "~{rle:*}*")}
+    users |= {f"no-{right.replace('|', '-')}": _user([each for each in RIGHTS if each != right]) for right in RIGHTS}
+    # Entries are made one with equal ones among the latest ten only: with all these users, the log has to be long.
+    with RedisServer(users=users, config=["acllog-max-len 100000"]) as server:
+
+        def refusals() -> set[tuple[str, str]]:
+            with server.client(decode_responses=True) as client:
+                return {(entry["username"], entry["object"]) for entry in client.acl_log(count=100_000)}
+
+        async with member(server.url_of("app", "secret"), load=60) as one:
+            await one.wait_for_start()
+            one.executor.rate = 2 * RATE
+            await one.wait_for(lambda: one.fleet.state == "idle")
+            assert 60 == len(one.starts)
+        assert [] == members_of(server)
+        async with member(server.url_of("all", "secret"), "h", load=5) as one:
+            await one.wait_for_start()
+        assert {"client|setinfo"} >= {what for _, what in refusals()}
+        assert [] == told.messages
+
+        async with contextlib.AsyncExitStack() as stack:
+            lacking = {}
+            for right in RIGHTS:
+                name = f"no-{right.replace('|', '-')}"
+                # Each at a rate of its own: what one leaves undone must not be done by another.
+                entered = member(server.url_of(name, "secret"), names=(f"for {name}",), load=200)
+                lacking[right] = await stack.enter_async_context(entered)
+            await asyncio.sleep(1.2)
+            dead = {right for right, one in lacking.items() if not one.starts}
+        missed = {(name, what) for name, what in refusals() if what != "client|setinfo"}
+        assert {(f"no-{right.replace('|', '-')}", right) for right in RIGHTS} == missed
+        assert set(RIGHTS) - ONLY_SOMETIMES == dead
+        assert any("no permissions to run the 'info' command" in text for text in told.messages)
+
+
+async def test_keys_of_another_group_are_out_of_reach(told: Told) -> None:
+    """A user with the rights to one group cannot take part in another one, and is told."""
+    with RedisServer(users={"app": _user(RIGHTS)}) as server:
+        async with member(server.url_of("app", "secret"), "h", load=5) as one:
+            await one.wait_for(lambda: told.messages)
+            assert [] == one.starts
+    assert 1 == told.count(f"{NO_ANSWER} (NoPermissionError: ")
+
+
+# Clients and connections.
+
+
+async def test_tls(tls_proxy: Proxy, told: Told) -> None:
+    """``rediss://`` with the certificate to trust in the URL."""
+    assert tls_proxy.url.startswith("rediss://")
+    async with member(tls_proxy.url, load=300) as one:
+        await one.wait_for_start()
+        await asyncio.sleep(0.5)
+        assert len(one.starts) > 0.5 * 0.5 * RATE
+        tls_proxy.blackhole()
+        await asyncio.sleep(0.2)
+    assert [] == told.errors
+
+
+async def test_unix_socket(tmp_path: Path) -> None:
+    """``unix://`` and the path of a socket."""
+    path = tmp_path / "s"
+    with RedisServer(config=[f'unixsocket "{path}"']):
+        async with member(f"unix://{path}", load=5) as one:
+            await one.wait_for_start()
+
+
+async def test_client_that_is_handed_in_is_not_closed(redis_server: RedisServer) -> None:
+    """It goes on to work, whatever its settings; a client of our own is closed."""
+    settings: list[dict[str, Any]] = [{}, {"decode_responses": True}, {"protocol": 2}, {"db": 3}]
+    with redis_server.client(decode_responses=True) as control:
+
+        def count(name: str) -> int:
+            return sum(each["name"] == name for each in control.client_list())
+
+        for number, options in enumerate(settings):
+            client = redis.asyncio.Redis.from_url(redis_server.url, client_name="mine", **options)
+            async with member(client, f"{number}", load=20, names=("a", "b")) as one:
+                await one.wait_for_start()
+            assert await client.ping(), options
+            assert 1 == count("mine"), options
+            await client.aclose()
+        async with member(f"{redis_server.url}?client_name=own", load=20, names=("a", "b")) as one:
+            await one.wait_for_start()
+            assert 1 == count("own")
+        await asyncio.sleep(0.05)
+        assert 0 == count("own")
+
+
+@side_by_side
+async def test_pool_of_one_connection_is_enough(server: RedisServer, told: Told) -> None:
+    """Every call gives its connection back, also one whose reply is lost."""
+    with Proxy(server.port, seed=LOSING_SEED) as proxy:
+        client = redis.asyncio.Redis.from_url(proxy.url, max_connections=1)
+        async with member(client, names=("one", "two"), load=500) as one:
+            await one.wait_for_start()
+            proxy.drop_replies, proxy.silence = 0.3, 0.05
+            await asyncio.sleep(1.0)
+            proxy.drop_replies = 0.0
+            assert proxy.counts.lost_replies > 2
+            assert await one.wait_for_start() < BACK_SECONDS
+            assert not any("MaxConnections" in text or "Too many" in text for text in told.messages)
+        await client.aclose()
+
+
+@pytest.mark.slow
+async def test_cluster(redis_cluster_server: RedisCluster, told: Told) -> None:
+    """Several executors of a group on one of three masters; the client is not closed."""
+    redis_cluster_server.flush()
+    client = redis.asyncio.RedisCluster.from_url(redis_cluster_server.url)
+    names = ("one", "two", "three")
+    async with member(client, names=names, load=300) as one:
+        await one.wait_for_start()
+        await asyncio.sleep(0.8)
+        taken = [executor.statistics().fleet.taken for executor in one.executors]
+        assert min(taken) > 0.5 * 0.8 * RATE
+    assert await client.ping(target_nodes=redis.asyncio.RedisCluster.PRIMARIES)
+    await client.aclose()
+    holders = [master for master in redis_cluster_server.masters if group_keys(master)]
+    assert [redis_cluster_server.master_of("{rle:g}:one:state")] == holders
+    assert [[], [], []] == [members_of(holders[0], name=name) for name in names]
+    assert [] == told.messages
+
+
+@pytest.mark.slow
+async def test_master_of_a_sentinel() -> None:
+    """``Sentinel.master_for``: the client is not closed."""
+    with sentinel_group() as group:
+        sentinel = Sentinel(group.addresses, socket_timeout=0.5)
+        client = sentinel.master_for(group.name)
+        async with member(client, names=("one", "two"), load=300) as one:
+            await one.wait_for_start()
+            await asyncio.sleep(0.5)
+            assert members_of(group.master(), name="one")
+        assert await client.ping()
+        assert [] == members_of(group.master(), name="one")
+        await client.aclose()
+        for each in sentinel.sentinels:
+            await each.aclose()
+
+
+# Bad input.
+
+URL = "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "name"),
+    [
+        ({"redis": None}, TypeError, "redis"),
+        ({"redis": 6379}, TypeError, "redis"),
+        ({"redis": b"redis://127.0.0.1"}, TypeError, "redis"),
+        ({"redis": object()}, TypeError, "redis"),
+        ({"redis": redis.asyncio.Redis}, TypeError, "redis"),
+        ({"redis": redis.RedisCluster}, TypeError, "redis"),
+        ({"redis": ""}, ValueError, "Redis URL"),
+        ({"redis": "127.0.0.1:6379"}, ValueError, "Redis URL"),
+        ({"redis": "http://127.0.0.1"}, ValueError, "Redis URL"),
+        ({"group": 5}, TypeError, "group"),
+        ({"group": None}, TypeError, "group"),
+        ({"group": b"g"}, TypeError, "group"),
+        ({"group": ""}, ValueError, "group"),
+        ({"group": "a{b}"}, ValueError, "group"),
+        ({"prefix": None}, TypeError, "prefix"),
+        ({"prefix": ""}, ValueError, "prefix"),
+        ({"prefix": "}"}, ValueError, "prefix"),
+        ({"weight": 0}, ValueError, "weight"),
+        ({"weight": -1}, ValueError, "weight"),
+        ({"weight": math.nan}, ValueError, "weight"),
+        ({"weight": math.inf}, ValueError, "weight"),
+        ({"weight": "1"}, TypeError, "weight"),
+        ({"weight": True}, TypeError, "weight"),
+        ({"weight": None}, TypeError, "weight"),
+        ({"interval": 0.049}, ValueError, "interval"),
+        ({"interval": 5.1}, ValueError, "interval"),
+        ({"interval": math.nan}, ValueError, "interval"),
+        ({"interval": "0.25"}, TypeError, "interval"),
+        ({"late": 0}, ValueError, "late"),
+        ({"late": 0.11}, ValueError, "late"),
+        ({"late": None}, TypeError, "late"),
+        ({"clock_difference": -0.1}, ValueError, "clock_difference"),
+        ({"clock_difference": 61}, ValueError, "clock_difference"),
+        ({"clock_difference": "1"}, TypeError, "clock_difference"),
+        ({"timeout": 0}, ValueError, "timeout"),
+        ({"timeout": 61}, ValueError, "timeout"),
+        ({"timeout": None}, TypeError, "timeout"),
+        ({"strictness": "exact"}, TypeError, "strictness"),
+        ({"strictness": None}, TypeError, "strictness"),
+        ({"outage": "stop"}, TypeError, "outage"),
+        ({"outage": None}, TypeError, "outage"),
+        ({"outage": Outage}, TypeError, "outage"),
+        ({"wait": 3}, TypeError, "wait"),
+        ({"group": "\ud800"}, ValueError, "group"),  # cannot be written to a socket
+        ({"prefix": "\ud800"}, ValueError, "prefix"),
+    ],
+    ids=lambda value: ascii(value)[:50],
+)
+def test_bad_argument_is_named(arguments: dict[str, Any], error: type[Exception], name: str) -> None:
+    """An argument of the wrong type or out of range is refused at once, by its name."""
+    with pytest.raises(error, match=rf"\b{name}\b"):
+        RedisPeers(**{"redis": URL, "group": "g", **arguments})
+
+
+def test_client_that_is_not_asynchronous_is_refused() -> None:
+    """Such a one would block the event loop, or return what cannot be awaited."""
+    with (
+        redis.Redis.from_url(URL) as client,
+        pytest.raises(TypeError, match="redis must be a URL or an asyncio client"),
+    ):
+        RedisPeers(client)
+
+
+@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)])
+def test_bad_number_of_peers_is_named(value: Any, error: type[Exception]) -> None:
+    """``Outage.static`` takes a whole number of at least one."""
+    with pytest.raises(error, match="peers_max"):
+        Outage.static(value)
+
+
+def test_edges_of_every_range_are_accepted() -> None:
+    """What the documentation calls the limits is allowed."""
+    least = {"weight": 1e-6, "interval": 0.05, "late": 0.001, "clock_difference": 0, "timeout": 0.001}
+    most = {"weight": 1e6, "interval": 5, "late": 0.1, "clock_difference": 60, "timeout": 60}
+    for options in (least, most, {"strictness": Strictness.NOMINAL, "outage": Outage.static(1)}):
+        peers = RedisPeers(URL, "g", **options)
+        assert f"<RedisPeers 'g' {peers.id}>" == repr(peers)
+
+
+@pytest.mark.parametrize("peers", [RedisPeers, URL, 3, object()], ids=["class", "URL", "number", "object"])
+def test_manager_refuses_what_are_no_peers(peers: Any) -> None:
+    """The class in place of its instance, too: it would fail at the start only."""
+    with pytest.raises(TypeError, match="peers"):
+        ExecutorManager(peers=peers)
+
+
+@side_by_side
+async def test_peers_serve_one_manager(server: RedisServer, told: Told) -> None:
+    """A second manager is refused, and does no harm to the first one when it is closed all the same."""
+    async with member(server.url, load=500) as one:
+        other = ExecutorManager(peers=one.peers)
+        other.executor("limit", rate=RATE)
+        with pytest.raises(RuntimeError, match="one manager"):
+            await other.start()
+        await one.wait_for_start()
+        await other.aclose()
+        await asyncio.sleep(HELD)
+        await one.wait_for_start(1.0)
+
+
+async def test_peers_are_not_used_again(redis_server: RedisServer) -> None:
+    """They have left for good: another manager needs others."""
+    async with member(redis_server.url, load=1) as one:
+        await one.wait_for_start()
+    with pytest.raises(RuntimeError, match="one manager"):
+        await ExecutorManager(peers=one.peers).start()
+
+
+WITHOUT_REDIS = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "redis":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Finder())
+from ratelimited_executor import RedisPeers
+try:
+    RedisPeers("redis://127.0.0.1:6379")
+except ModuleNotFoundError as error:
+    print(error.name, "|", error)
+"""
+
+
+def test_package_that_is_missing_is_named() -> None:
+    """Without the package ``redis`` the name can be imported, and using it says which extra to install."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT_REDIS],
+        capture_output=True, text=True, cwd=ROOT, timeout=20, check=False,
+    )  # fmt: skip
+    assert ("", 0) == (run.stderr, run.returncode)
+    assert run.stdout.startswith("redis")
+    assert "pip install 'ratelimited-executor[redis]'" in run.stdout
+
+
+# Rates and lives.
+
+
+@side_by_side
+async def test_rate_of_0_of_infinity_and_back(server: RedisServer, told: Told) -> None:
+    """Zero holds the whole group back, infinity lifts the limit of one, and a rate comes back in force for all."""
+    async with member(server.url, load=1000) as one, member(server.url, load=1000) as two:
+        await asyncio.sleep(SETTLED)
+        one.executor.rate = 0
+        await asyncio.sleep(0.7)
+        start = time.monotonic()
+        await asyncio.sleep(0.3)
+        assert 0 == one.count(start) == two.count(start)
+        assert 0 == two.fleet.rate
+        one.executor.rate = math.inf
+        await one.wait_for(lambda: len(one.starts) == 1000)
+        assert 0 == two.count(start), "infinity is one process's own affair"
+        one.load(300)
+        assert await one.wait_for_start() < 1
+        await one.wait_for(lambda: len(one.starts) == 1300)
+        one.executor.rate = RATE
+        one.load(300)
+        one.starts.clear()
+        two.starts.clear()
+        await two.wait_for_start()
+        await asyncio.sleep(1.0)
+        assert one.starts
+        assert worst_window(one, two) <= RATE + 1
+        assert len(one.starts) + len(two.starts) > 0.5 * RATE
+
+
+@side_by_side
+async def test_rate_that_was_set_last_holds_for_all_after_0(server: RedisServer, told: Told) -> None:
+    """One process sets 0, another one 100: that was last, so both go on."""
+    async with member(server.url, load=1000) as one, member(server.url, load=1000) as two:
+        await asyncio.sleep(SETTLED)
+        one.executor.rate = 0
+        await asyncio.sleep(0.7)
+        two.executor.rate = RATE
+        await two.wait_for_start()
+        await asyncio.sleep(0.4)
+        start = time.monotonic()
+        await asyncio.sleep(0.6)
+        held = one.fleet.held
+        assert one.count(start) + two.count(start) > 0.6 * 0.6 * RATE, (
+            f"{one.count(start)} + {two.count(start)}, {one.fleet}"
+        )
+        assert one.count(start) > 0
+        assert held < RATE / 2, "permits that nobody uses are not to be hoarded"
+
+
+@side_by_side
+async def test_rate_set_by_another_process_is_told(server: RedisServer, told: Told) -> None:
+    """``statistics().fleet.rate`` is the one in force, whoever has set it."""
+    nominal = {"strictness": Strictness.NOMINAL}
+    async with member(server.url, load=900, **nominal) as one:
+        await one.wait_for_start()
+        async with member(server.url, load=900, rate=40.0, **nominal) as two:
+            await one.wait_for(lambda: one.fleet.rate == 40)
+            two.executor.rate = "5/min"
+            await one.wait_for(lambda: one.fleet.rate == Fraction(5, 60))
+            one.executor.rate = 70
+            await two.wait_for(lambda: two.fleet.rate == 70)
+
+
+@side_by_side
+async def test_pausing_leaves_the_rate_to_the_others(server: RedisServer, told: Told) -> None:
+    """A pause is one process's own affair; it makes no calls, and goes on when it is told to."""
+    async with member(server.url, load=900) as one, member(server.url, load=900) as two:
+        await asyncio.sleep(SETTLED)
+        one.executor.pause()
+        paused = time.monotonic()
+        await asyncio.sleep(0.4)
+        start = time.monotonic()
+        await asyncio.sleep(0.6)
+        assert 0 == one.count(paused + 0.01)
+        assert two.count(start, start + 0.6) > 0.6 * 0.6 * RATE
+        assert "idle" == one.fleet.state
+        one.executor.resume()
+        assert await one.wait_for_start() < 2
+        await two.wait_for_start(2)
+        assert worst_window(one, two) <= RATE + 1
+
+
+@side_by_side
+async def test_closing_one_of_two_executors(server: RedisServer, told: Told) -> None:
+    """It leaves its group and the other goes on; one of the same name may take part anew, with another id."""
+    async with member(server.url, names=("one", "two"), load=900) as both:
+        one, two = both.executors
+        await asyncio.sleep(SETTLED)
+        (first,) = members_of(server, name="one")
+        one.shutdown(cancel_pending=True)
+        await one.aclose()
+        await both.wait_for(lambda: members_of(server, name="one") == [])
+        before = two.statistics().fleet.taken
+        assert "closed" == one.statistics().fleet.state
+        with pytest.raises(ExecutorStoppedError):
+            one.execute(print)
+        await asyncio.sleep(0.4)
+        assert two.statistics().fleet.taken - before > 0.5 * 0.4 * RATE
+        again = both.manager.executor("one", rate=RATE, pacing=Pacing.ON_TIME, drain_timeout=0)
+        begin = time.monotonic()
+        await asyncio.wait_for(again.submit(str), BACK_SECONDS)
+        assert time.monotonic() - begin < 1.0, "the group is out of its quarantine"
+        (second,) = members_of(server, name="one")
+        assert first != second
+        assert first.rpartition(":")[0] == second.rpartition(":")[0] == both.peers.id
+    assert [] == members_of(server, name="one") + members_of(server, name="two")
+    assert [] == told.messages
+
+
+async def test_task_that_closes_its_manager(redis_server: RedisServer) -> None:
+    """It cannot wait for its own end, and is told so; what it lets others do ends everything in order."""
+    refused: list[str] = []
+    closers: list[asyncio.Task[None]] = []
+
+    async def close_here(manager: ExecutorManager) -> None:
+        try:
+            await manager.aclose()
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    def close_there(manager: ExecutorManager) -> None:
+        closers.append(asyncio.create_task(manager.aclose()))
+
+    for close in (close_here, close_there):
+        manager = ExecutorManager(peers=RedisPeers(redis_server.url, close.__name__, **FAST))
+        executor = manager.executor("limit", rate=RATE, pacing=Pacing.ON_TIME)  # what was accepted runs
+        async with manager:
+            executor.execute(close, manager)
+            batch = executor.schedule_many(str, range(20))
+            done, _ = await asyncio.wait([asyncio.ensure_future(batch)], timeout=2)
+            executor.shutdown(cancel_pending=True)  # or a drain that hangs would hang the test
+            assert done, f"{close.__name__}: nothing is granted any more, and the drain never ends: {batch}"
+            await asyncio.gather(*closers)
+        assert executor.is_terminated
+        assert [] == members_of(redis_server, close.__name__)
+    assert 1 == len(refused)
+    assert "wait for itself" in refused[0]
+    assert 1 == len(closers)
+
+
+@pytest.mark.parametrize("when", [0.0, 0.001, 0.02, 0.06])
+async def test_cancelling_while_closing(own_redis_server: RedisServer, when: float) -> None:
+    """Whenever the closing is cancelled, also while a server that stands still is told good-bye: nothing is left."""
+    one = Member(RedisPeers(f"{own_redis_server.url}?client_name=own", "g", **FAST), ("limit",), RATE)
+    await one.manager.start()
+    one.load(100)
+    await one.wait_for_start()
+    own_redis_server.stop()
+    closing = asyncio.create_task(one.manager.aclose())
+    await asyncio.sleep(when)
+    closing.cancel()
+    begin = time.monotonic()
+    await asyncio.wait([closing])
+    took = time.monotonic() - begin
+    left = [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}]
+    own_redis_server.go_on()
+    await asyncio.sleep(0.05)
+    with own_redis_server.client(decode_responses=True) as control:
+        left += ["a connection" for each in control.client_list() if each["name"] == "own"]
+    await one.manager.aclose()  # or what is left would trouble the next test
+    await asyncio.sleep(0.2)
+    assert took < CLOSE_SECONDS
+    assert closing.cancelled()
+    assert [] == left
+
+
+@side_by_side
+async def test_drain_that_is_cancelled_is_cut_short(server: RedisServer, told: Told) -> None:
+    """What waits is cancelled, the group is left, and the connection is closed."""
+    peers = RedisPeers(server.url, GROUP.get(), **FAST)
+    manager = ExecutorManager(peers=peers)
+    executor = manager.executor("limit", rate=RATE, pacing=Pacing.ON_TIME)
+    await manager.start()
+    batch = executor.schedule_many(str, [""] * 5000)
+    await asyncio.sleep(0.5)
+    closing = asyncio.create_task(manager.aclose())
+    await asyncio.sleep(0.2)
+    assert not closing.done(), "a drain goes on until everything has run"
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert executor.is_terminated
+    assert executor.statistics().cancelled > 4000
+    assert [] == members_of(server)
+    del batch
+
+
+@pytest.mark.parametrize("close", ["never started", "at once", "twice", "side by side"])
+async def test_closing_at_odd_times(redis_server: RedisServer, told: Told, close: str) -> None:
+    """Before the start, before the first answer, twice one after the other, and twice at the same time."""
+    manager = ExecutorManager(peers=RedisPeers(redis_server.url, "g", **FAST))
+    executor = manager.executor("limit", rate=RATE, drain_timeout=0)
+    if close != "never started":
+        await manager.start()
+        executor.execute(str)
+    if close == "side by side":
+        await asyncio.sleep(0.3)
+        await asyncio.gather(manager.aclose(), manager.aclose(), manager.aclose())
+    await manager.aclose()
+    if close == "twice":
+        await manager.aclose()
+    assert [] == members_of(redis_server)
+    assert [] == told.messages
+
+
+@pytest.mark.parametrize("end", ["idle", "busy", "infinite"])
+async def test_nothing_is_left_after_the_last_has_left(redis_server: RedisServer, end: str) -> None:
+    """No member, and no key that does not expire within half a minute."""
+    async with member(redis_server.url, load=1000 if end == "busy" else 3) as one:
+        await one.wait_for_start()
+        if end != "busy":
+            await one.wait_for(lambda: one.fleet.state == "idle")
+        if end == "infinite":
+            one.executor.rate = math.inf
+            await asyncio.sleep(0.1)
+    assert [] == members_of(redis_server)
+    lives = {key: redis_server.ask("PTTL", key) for key in group_keys(redis_server)}
+    assert all(0 <= life <= 30_000 for life in lives.values()), lives
+
+
+async def test_every_key_expires_though_nobody_can_leave(redis_server: RedisServer) -> None:
+    """A process may die at any moment: in its quarantine, or idle from the start, it leaves keys that expire."""
+    without_end = {}
+    for load in (0, 5):
+        async with member(redis_server.url, str(load), load=load, clock_difference=2.0) as one:
+            await one.wait_for(lambda one=one: one.fleet.peers)
+            lives = {key: redis_server.ask("PTTL", key) for key in group_keys(redis_server, str(load))}
+            assert lives
+            without_end |= {key: life for key, life in lives.items() if not 0 <= life <= 86_400_000}
+    assert {} == without_end
+
+
+async def test_one_who_comes_after_the_last_has_left_keeps_the_state(redis_server: RedisServer) -> None:
+    """A restart of the only process: what it finds does not expire under it, though it has nothing to start yet."""
+    for _ in range(2):
+        async with member(redis_server.url) as one:
+            await one.wait_for(lambda one=one: one.fleet.peers)
+            life = redis_server.ask("PTTL", "{rle:g}:limit:state")
+    assert life > 60_000, f"the state of a rate with a member expires in {life} ms"
+
+
+def test_nothing_is_left_by_those_who_ran_side_by_side(outcomes: dict[str, BaseException | None]) -> None:
+    """No task, and no exception that nobody has looked at."""
+    if outcomes[""] is not None:
+        raise outcomes[""]
+
+
+# Processes.
+
+FORKED = """
+import asyncio, json, multiprocessing, sys, time
+
+from ratelimited_executor import ExecutorManager, Pacing, RedisPeers
+
+method, made, url, group = sys.argv[1:]
+
+
+def make():
+    peers = RedisPeers(url, group, interval=0.1, clock_difference=0.0)
+    manager = ExecutorManager(peers=peers)
+    return manager, manager.executor("limit", rate=100, pacing=Pacing.ON_TIME, drain_timeout=0)
+
+
+async def work(manager, executor):
+    starts = []
+    async with manager:
+        for _ in range(500):
+            executor.execute(lambda: starts.append(time.monotonic()))
+        peers = 0
+        for _ in range(25):
+            await asyncio.sleep(0.1)
+            fleet = executor.statistics().fleet
+            peers = max(peers, fleet.peers)
+        executor.shutdown(cancel_pending=True)
+    return {"id": manager.peers.id, "rank": fleet.rank, "peers": peers, "starts": starts}
+
+
+def child(queue):
+    manager, executor = early if early is not None else make()
+    queue.put(asyncio.run(work(manager, executor)))
+
+
+early = make() if made == "before" else None
+if __name__ == "__main__":
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    processes = [context.Process(target=child, args=(queue,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    print(json.dumps([queue.get(timeout=20) for _ in processes]))
+    for process in processes:
+        process.join()
+"""
+
+
+WAYS = [("fork", "after"), ("fork", "before"), ("spawn", "after"), ("spawn", "before")]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, int, str]]:
+    """Return what each pair of processes printed, how it ended, and what it complained of; all run at the same time."""
+    program = tmp_path_factory.mktemp("forked") / "forked.py"
+    program.write_text(FORKED, encoding="utf-8")
+    with RedisServer() as server:
+        running = {
+            way: subprocess.Popen(
+                [sys.executable, str(program), *way, server.url, "-".join(way)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            )
+            for way in WAYS
+        }  # fmt: skip
+        told = {way: process.communicate(timeout=40) for way, process in running.items()}
+        return {way: (told[way][0], process.returncode, told[way][1]) for way, process in running.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS, ids=["fork", "fork, made before it", "spawn", "spawn, made at import"])
+def test_each_process_has_an_id_of_its_own(
+    pairs: dict[tuple[str, str], tuple[str, int, str]], way: tuple[str, str]
+) -> None:
+    """Two processes are two peers, wherever their manager was made: or both would use the same permits."""
+    output, code, complaints = pairs[way]
+    assert (0, "") == (code, complaints)
+    one, two = json.loads(output)
+    starts = sorted(one["starts"] + two["starts"])
+    worst = max(bisect_left(starts, start + 1) - index for index, start in enumerate(starts))
+    assert min(len(each["starts"]) for each in (one, two)) > 20
+    assert worst <= RATE + 1, f"{worst} starts in a second"
+    assert one["id"] != two["id"]
+    assert {0, 1} == {one["rank"], two["rank"]}
+    assert [2, 2] == [one["peers"], two["peers"]]

@@ -1,0 +1,165 @@
+"""``uvicorn --workers 3``: three processes of one service, which nobody has told of each other, keep one rate.
+
+Real processes, a real server and real time. A start is stamped by its process after the permit was checked; on a machine
+with fewer cores than busy processes it may be held up in between, so that windows are allowed one start more than the rate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pytest
+
+from ratelimited_executor.peers.redis.script import keys_of
+
+from .app import GROUP, MESSAGE, NAME, VARIABLE
+from .servers import RedisServer
+
+pytestmark = [
+    pytest.mark.real_time("processes of a web server, and a server of their own"),
+    pytest.mark.slow,
+    pytest.mark.timeout(60),
+]
+
+ROOT = Path(__file__).parents[2]
+RATE = 100
+WORKERS = 3
+START_SECONDS = 20  # three imports of the application on a busy machine; 2 s on an idle one
+STOP_SECONDS = 10
+
+
+class Counted:
+    """Starts that processes tell of by datagram; a context manager."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[float, int]] = []  # (monotonic time, number of the process)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.settimeout(0.1)
+        self._is_over = False
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over = True
+        self._thread.join()
+        self._socket.close()
+
+    @property
+    def port(self) -> int:
+        """Where starts are to be told."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def by_process(self, start: float, end: float) -> Counter[int]:
+        """Count the starts of each process in a stretch of time."""
+        return Counter(pid for when, pid in list(self.starts) if start <= when < end)
+
+    def worst_second(self) -> int:
+        """Return the most starts in any window of a second, its end left out."""
+        times = sorted(when for when, _ in self.starts)
+        return max((bisect_left(times, when + 1) - index for index, when in enumerate(times)), default=0)
+
+    def _receive(self) -> None:
+        while not self._is_over:
+            with suppress(TimeoutError):
+                pid, when = struct.unpack(MESSAGE, self._socket.recv(64))
+                self.starts.append((when, pid))
+
+
+@dataclass
+class Service:
+    """The running service: its parent process, where it answers, and what it logs."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def ask(self, seconds: float = START_SECONDS) -> dict[int, dict[str, Any]]:
+        """Ask until each worker has told of its part, with all of them in the plan; return the answers by process."""
+        end = time.monotonic() + seconds
+        answers: dict[int, dict[str, Any]] = {}
+        while len(answers) < WORKERS or any(answer["peers"] != WORKERS for answer in answers.values()):
+            assert time.monotonic() < end, f"{answers}\n{self.log.read_text()}"
+            with suppress(httpx.ConnectError):  # the address is logged before anybody listens there
+                answer = httpx.get(f"{self.url}/fleet", timeout=5).json()  # any worker may accept the connection
+                answers[answer["pid"]] = answer
+            time.sleep(0.01)
+        return answers
+
+
+@contextmanager
+def service(log: Path, settings: dict[str, Any]) -> Iterator[Service]:
+    """Start uvicorn as a user would, on a free port; it logs which. Nothing of it is left at the end."""
+    command = [sys.executable, "-m", "uvicorn", "tests.peers.app:app", "--port", "0", "--workers", str(WORKERS)]
+    environment = {**os.environ, VARIABLE: json.dumps(settings), "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        end = time.monotonic() + START_SECONDS
+        while (match := re.search(r"running on (http://[0-9.:]+)", log.read_text())) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.02)
+        yield Service(process, match[1], log)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the workers, too; none is left where all went well
+        process.wait(STOP_SECONDS)
+
+
+def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path: Path) -> None:
+    """Each worker is a peer with an id and a rank of its own; together they use the rate, and leave at SIGTERM."""
+    _, members, *_ = keys_of("rle", GROUP, NAME)
+    settings = {"url": redis_server.url, "rate": RATE, "load": 5000}
+    with Counted() as counted, service(tmp_path / "log", {**settings, "counter": counted.port}) as running:
+        answers = running.ask()
+        assert {0, 1, 2} == {answer["rank"] for answer in answers.values()}
+        assert WORKERS == len({answer["id"] for answer in answers.values()})
+        assert {"active"} == {answer["state"] for answer in answers.values()}
+        known = redis_server.ask("HKEYS", members)
+        assert {answer["id"] for answer in answers.values()} == {each.rpartition(":")[0] for each in known}
+
+        time.sleep(1.0)  # the quarantine may just have ended
+        start = time.monotonic()
+        time.sleep(2.0)
+        counts = counted.by_process(start, start + 2.0)
+        assert set(answers) == set(counts)
+        assert 0.8 * 2 * RATE < counts.total() <= 2 * RATE + 1
+        assert min(counts.values()) > 0.2 * counts.total()
+
+        running.process.terminate()
+        assert running.process.wait(STOP_SECONDS) in (0, -signal.SIGTERM)
+        stopped = time.monotonic()
+        time.sleep(0.3)
+        assert 0 == counted.by_process(stopped, stopped + 1).total()
+    text = running.log.read_text()
+    assert WORKERS == text.count("Application shutdown complete"), text
+    assert "Traceback" not in text
+    assert "fleet:" not in text
+    assert [] == redis_server.ask("HKEYS", members)
+    assert counted.worst_second() <= RATE + 1
