@@ -42,6 +42,7 @@ _RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first lin
 _RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
 _LEAD_INTERVALS: Final = 2  # an idle peer calls so long before its next task is due
 _FAR_SECONDS: Final = 3600.0
+_SLOW_COUNT: Final = 4  # of them, after which somebody should know
 _GOODBYE_SECONDS: Final = 0.25  # for the last call, which only spares the others to find out
 _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
@@ -150,7 +151,7 @@ class FleetPeers:
         self._suspended = 0.0  # what that was when permits were placed last
         self._is_closing = False
         self._is_connected = False
-        self._is_slow = False  # whether it has been said that the way to the authority is too long
+        self._slow_count = 0  # answers in a row that took so long that no permit can be used
         self._is_away = False  # whether an outage has been announced
 
     @property
@@ -287,20 +288,20 @@ class FleetPeers:
         is_step = not self._clock.measure(replies[0].now_us * 1000, timeline.to_ns(sent), timeline.to_ns(got))
         if is_step:
             LOGGER.warning("fleet: the authority's clock has stepped; permits of before are void")
-        self._look_at_round_trip(timeline.to_ns(got), got - sent)
+        self._look_at_round_trip(got - sent)
         for (member, request), reply in zip(calls, replies[len(leaving) :], strict=True):
             member.receive(request, reply, is_step=is_step, now=got)
 
-    def _look_at_round_trip(self, now_ns: int, seconds: float) -> None:
+    def _look_at_round_trip(self, seconds: float) -> None:
         """Say so once if the way to the authority leaves no time in which a permit could be used."""
-        is_slow = 2 * self._clock.error_ns(now_ns) >= self._settings.late_us * 1000
-        if is_slow and not self._is_slow:
+        is_slow = 2 * self._clock.sampled_error_ns >= self._settings.late_us * 1000
+        self._slow_count = self._slow_count + 1 if is_slow else 0
+        if self._slow_count == _SLOW_COUNT:
             LOGGER.warning(
                 "fleet: nothing can start: a round trip of %.0f ms leaves nothing of late=%g s; raise late=",
                 seconds * 1000,
                 self._late,
             )
-        self._is_slow = is_slow
 
     async def _fail(self, members: list[FleetMember], error: Exception) -> None:
         self._is_connected = False

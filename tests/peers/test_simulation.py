@@ -337,3 +337,16 @@ async def test_same_seed_same_history():
         histories.append([round(time - begin, 9) for time in fleet.starts])
         await fleet.close()
     assert len(histories[0]) == len(histories[1])
+
+
+async def test_peer_that_was_idle_for_long_starts_at_once():
+    """Its knowledge of the clock has aged; it asks all the same, and learns it from the answer."""
+    fleet = Simulation(18)
+    nodes = await fleet.add(3)
+    await asyncio.sleep(SETTLED)
+    for idle in (5, 60, 3600):
+        await asyncio.sleep(idle)
+        before = fleet.loop.time()
+        await nodes[0].executor.submit(nodes[0].work)
+        assert nodes[0].starts[-1] - before < 0.05
+    await fleet.close()

@@ -74,6 +74,11 @@ class ServerClock:
             now_ns = min(now_ns, self._held_ns)
         return self._error_ns + max(0, now_ns - self._measured_ns) * _DRIFT_PER_MILLION // 1_000_000
 
+    @property
+    def sampled_error_ns(self) -> int:
+        """The error of the latest measurement that was taken in, at its time: half of a round trip."""
+        return self._error_ns
+
     def at(self, now_ns: int) -> int:
         """Return the authority's time at a time of ours: the middle of what it may be."""
         return now_ns + self._offset_ns

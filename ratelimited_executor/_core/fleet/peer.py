@@ -202,8 +202,8 @@ class Peer:
             min(max(0, demand(self.clock.here(time)) - held(time)), _DEMAND_MAX)
             for time in (end, end + interval, end + 2 * interval)
         ]
-        if self.clock.is_known and 2 * self.clock.error_ns(now_ns) >= settings.late_us * 1000:
-            counts = [0, 0, 0]  # the clock is known too badly to use any permit: the others may have them
+        if self.clock.is_known and 2 * self.clock.sampled_error_ns >= settings.late_us * 1000:
+            counts = [0, 0, 0]  # the way is too long to use any permit in time: the others may have them
         urgent = counts[0]
         # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
         allowance = self._allowance(now_ns)
