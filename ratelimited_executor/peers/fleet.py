@@ -313,7 +313,9 @@ class FleetPeers:
             self._is_away = True
             reason = f"{type(error).__name__}: {error}"
             if isinstance(error, TimeoutError):
-                reason = f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
+                reason = (
+                    f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
+                )
             LOGGER.warning("fleet: no answer from the authority (%s); outage policy: %s", reason, self._settings.outage)
         interval = self._settings.interval_us / 1e6
         longest = _RETRY_SECONDS if failed_count <= _RETRY_COUNT else interval
