@@ -90,7 +90,7 @@ class FleetPeers:
         strictness: what holds for the starts of the group.
         outage: what to do while the authority is away.
         interval: seconds in a grant interval, 0.05 to 5.
-        late: seconds after its time for which a permit may be used, 0.001 to 0.1; more forgives a busier event loop.
+        late: seconds after its time for which a permit may be used, 0.003 to 0.1; more forgives a busier event loop.
         clock_difference: seconds by which the clocks of two servers differ at most, one of which takes over from the other.
         timeout: seconds after which a call counts as lost.
         seed: of the phases and delays; random by default.
@@ -112,7 +112,7 @@ class FleetPeers:
         for name, value, least, most in (
             ("weight", weight, 1e-6, 1e6),
             ("interval", interval, 0.05, 5.0),
-            ("late", late, 0.001, 0.1),
+            ("late", late, 0.003, 0.1),
             ("clock_difference", clock_difference, 0.0, 60.0),
             ("timeout", timeout, 0.001, 60.0),
         ):
@@ -317,6 +317,8 @@ class FleetPeers:
                     f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
                 )
             LOGGER.warning("fleet: no answer from the authority (%s); outage policy: %s", reason, self._settings.outage)
+            for member in members:
+                member.tell_of_rank()
         interval = self._settings.interval_us / 1e6
         longest = _RETRY_SECONDS if failed_count <= _RETRY_COUNT else interval
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)
@@ -400,14 +402,34 @@ class FleetMember:
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
         """Take in an answer."""
+        before = self.peer.grid
         has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
         self.owner.queue.note_permits()  # some may also be void
+        grid = self.peer.grid
+        if before is not None and grid is not None and grid != before and not self.peer.is_own_rate:
+            LOGGER.warning(
+                "fleet: %s goes by %.6g a second, set by another peer; this one has set %s",
+                self.owner.name,
+                grid.per_second * (1 + self._peers._settings.stretch),
+                self.owner.rate,
+            )
         if has_come:
             self.owner.wake()
 
     def fail(self, now: float) -> None:
         """Note a call without an answer."""
         self.peer.fail(self.owner.timeline.to_ns(now))
+
+    def tell_of_rank(self) -> None:
+        """Say so if the outage policy leaves this peer nothing."""
+        outage, rank = self._peers._settings.outage, self.peer.rank
+        if outage.kind == "static" and rank is not None and rank >= outage.peers_max:
+            LOGGER.warning(
+                "fleet: %s starts nothing in this outage: its rank %d is not below %s; crashed peers keep theirs for a while",
+                self.owner.name,
+                rank,
+                outage,
+            )
 
     def close(self) -> None:
         """Leave the group: the executor has closed."""

@@ -140,6 +140,11 @@ class Peer:
     def _wanted_rate(self) -> tuple[int, int]:
         return grid_rate(self._rate, self._interval_us, self.settings.stretch)
 
+    @property
+    def is_own_rate(self) -> bool:
+        """Whether the rate in force is the one that this peer has set."""
+        return self.grid is None or (self.grid.step, self.grid.unit) == self._wanted_rate()
+
     # Calls.
 
     def interval_ns(self) -> int:

@@ -37,7 +37,7 @@ class RedisPeers(FleetPeers):
         strictness: what holds for the starts of the group.
         outage: what to do while Redis is away.
         interval: seconds in a grant interval, 0.05 to 5; the first process of a group sets it.
-        late: seconds after its time for which a permit may be used, 0.001 to 0.1. More forgives a busier event loop and a longer
+        late: seconds after its time for which a permit may be used, 0.003 to 0.1. More forgives a busier event loop and a longer
             way to Redis, whose round trip must stay well below it; with ``Strictness.EXACT`` permits are further apart by it.
         clock_difference: seconds, 0 to 60, by which the clocks of two servers differ at most, one of which may take over from
             the other.
@@ -108,11 +108,16 @@ class RedisTransport:
         if isinstance(redis, str):
             # No retries of the client's own: a call is repeated in time or not at all.
             # Nor timeouts: every call has ours, and a second one around each message costs as much as the message.
-            redis = library.Redis.from_url(redis, retry=None, socket_timeout=None)
+            try:
+                redis = library.Redis.from_url(redis, retry=None, socket_timeout=None)
+            except ValueError as error:
+                raise ValueError(f"redis must be a URL such as 'redis://localhost:6379': {error}") from error
         elif not callable(getattr(redis, "evalsha", None)) or not inspect.iscoroutinefunction(
             getattr(type(redis), "execute_command", None)
         ):
-            raise TypeError(f"redis must be a URL or an asyncio client of redis-py, got {redis!r}")
+            raise TypeError(
+                f"redis must be a URL or an asyncio client of redis-py (redis.asyncio.Redis), got a {type(redis).__module__}.{type(redis).__name__}"
+            )
         self._client: Any = redis
         self._is_cluster = hasattr(redis, "get_nodes")
         self._sha: str | None = None

@@ -30,7 +30,7 @@ local sequence, want_step, want_unit = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV
 local is_new_rate, has_jumped, is_leaving, is_fetching = ARGV[10] == '1', ARGV[11] == '1', ARGV[12] == '1', ARGV[13] == '1'
 local want_interval, quarantine = tonumber(ARGV[14]), tonumber(ARGV[15])
 
-local STALE_INTERVALS, FORGET_US, STEP_US, LEAD_INTERVALS, JUMP_INTERVALS, LOOK_COUNT = 3, 3600000000, 1000, 3, 3, 256
+local STALE_INTERVALS, FORGET_US, STEP_US, LEAD_INTERVALS, JUMP_INTERVALS, LOOK_COUNT = 3, 300000000, 1000, 3, 3, 256
 local GOLDEN, TRIES, ROUNDING = 0.6180339887498949, 24, 1e-6
 local STATE_MS, CLOSED_MS, FILLER = 86400000, 30000, string.rep(' ', 65)
 
