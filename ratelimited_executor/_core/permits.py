@@ -130,6 +130,11 @@ class PermitGrid:
         self._pieces = [_Piece(0, 0, step, unit)]
         self._next = self._pieces[0].floor(now_ns)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no permit comes up."""
+        return self.rate.is_zero
+
     # Using permits.
 
     def usable(self, now_ns: int) -> int:

@@ -151,14 +151,13 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     queue = engine.queue
     while not queue.pull(now):
         pass
-    is_paused = queue.grid.rate.is_zero or getattr(queue.grid, "per_second", None) == 0
-    is_halted = is_paused or engine.max_concurrency == 0
+    is_halted = queue.grid.is_stopped or engine.max_concurrency == 0
     due = _due(engine, handle, now)
     if due > now:
         expected = None if is_halted else engine.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
     position = queue.position_of(handle)
-    if is_paused:
+    if queue.grid.is_stopped:
         return Explanation(state=state, hold=Hold.PAUSE, position=position, expected_start=None)
     if not engine.may_start():
         return Explanation(state=state, hold=Hold.CONCURRENCY, position=position, expected_start=None)

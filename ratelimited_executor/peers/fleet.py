@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.insight import FleetStatistics
-from ratelimited_executor._core.fleet.peer import Peer, PeerSettings, PeerState
+from ratelimited_executor._core.fleet.peer import LOOK_AHEAD_INTERVALS, Peer, PeerSettings, PeerState
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _NS: Final = 1_000_000_000
 _RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first line runs in the next turn of the loop
 _RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
-_LEAD_INTERVALS: Final = 2  # an idle peer calls so long before its next task is due
 _FAR_SECONDS: Final = 3600.0
 _SLOW_COUNT: Final = 4  # of them, after which somebody should know
 _GOODBYE_SECONDS: Final = 0.25  # for the last call, which only spares the others to find out
@@ -390,8 +389,8 @@ class FleetMember:
         if not peer.has_demand(self._demand, now_ns):
             peer.idle()
             self._ask_at = math.inf
-            lead = (_LEAD_INTERVALS + 1) * peer.interval_ns() / _NS
-            return max(self.owner.armed - lead, now + lead / 3), True
+            interval = peer.interval_ns() / _NS
+            return max(self.owner.armed - LOOK_AHEAD_INTERVALS * interval, now + interval), True
         regular = timeline.to_loop(peer.next_call(now_ns))
         return (regular, True) if regular <= max(now, self._ask_at) else (self._ask_at, False)
 

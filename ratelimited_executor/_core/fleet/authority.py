@@ -22,7 +22,9 @@ from ratelimited_executor._core.fleet.shares import apportion, stride
 __all__ = ["Authority"]
 
 _STALE_INTERVALS: Final = 3  # without a call, after which a peer's demand counts no more
-_FORGET_US: Final = 300_000_000  # without a call, after which it is forgotten, and its rank is another's
+# Without a call, after which a peer is forgotten, and its rank is another's. By then its own clock is too uncertain (0.15 s
+# against the 0.1 s that a start may be late at most) for it to go by that rank without an answer.
+_FORGET_US: Final = 300_000_000
 _STEP_US: Final = 1000  # a clock that goes back by more has stepped
 _LEAD_INTERVALS: Final = 3  # from a change of the rate to its effect: permits of two may have been granted
 _JUMP_INTERVALS: Final = 3  # without grants after a step of the clock

@@ -78,6 +78,11 @@ class GrantedPermits:
 
     # For the queue.
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no permit comes up, because of a pause here or a rate of 0 of the whole group."""
+        return self.rate.is_zero or self.per_second == 0
+
     def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
         """Go by another rate: 0 holds everything back, infinity lets everything go, others concern the authority."""
         self.rate = rate

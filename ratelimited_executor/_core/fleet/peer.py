@@ -10,7 +10,7 @@ Without answers it uses up what it holds, which takes two intervals at most, and
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.policies import Outage
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["Peer", "PeerSettings", "PeerState"]
+__all__ = ["LOOK_AHEAD_INTERVALS", "Peer", "PeerSettings", "PeerState"]
+
+LOOK_AHEAD_INTERVALS: Final = 3  # an idle peer begins to call so long before its next task is due
 
 _ASK_GAP_NS: Final = 10_000_000  # between two calls for permits at once
 _ASK_COUNT_MAX: Final = 8  # calls for permits at once in a row; one in a grant interval in the long run
@@ -105,7 +107,6 @@ class Peer:
         self.permits = GrantedPermits(clock, rate, late_ns=settings.late_us * 1000, is_clock_whole=is_clock_whole)
         self.state = PeerState.SYNC
         self.era: str | None = None
-        self.safe = 0
         self.rank: int | None = None
         self.grid: FleetGrid | None = None
         self.granted_count = 0
@@ -168,7 +169,7 @@ class Peer:
         """
         if self._is_new_rate or self._has_jumped:
             return True
-        return demand(now_ns + 3 * self.interval_ns()) > 0
+        return demand(now_ns + LOOK_AHEAD_INTERVALS * self.interval_ns()) > 0
 
     def wants_at_once(self, wanted: int, now_ns: int) -> int | None:
         """Tell when to ask for permits at once; None if that is in vain before the next regular call.
@@ -273,7 +274,7 @@ class Peer:
             self._outage_number = -1
         self.state = PeerState.ACTIVE
         self._interval_us = reply.grid.interval_us
-        self.rank, self.safe, self.grid = reply.rank, reply.safe, reply.grid
+        self.rank, self.grid = reply.rank, reply.grid
         self.permits.peers = max(1, reply.peers)
         self.permits.per_second = reply.grid.per_second
         if request.is_new_rate and (request.step, request.unit) == self._wanted_rate():
@@ -324,9 +325,7 @@ class Peer:
             self._short_count = self._short_count + 1 if is_short else 0
         if ranks:
             self._asked_ranks |= ranks
-            fresh = Grant(
-                grant.number, grant.count, grant.stride, grant.grid, [range(rank, rank + 1) for rank in ranks]
-            )
+            fresh = replace(grant, ranks=[range(rank, rank + 1) for rank in ranks])
             self.permits.hold(time * 1000 for time in fresh.times_us())
         return len(ranks)
 
