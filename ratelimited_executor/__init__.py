@@ -10,9 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from ratelimited_executor._core.adaptive import Adaptive as Adaptive
+    from ratelimited_executor._core.fair import Fair as Fair
     from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
     from ratelimited_executor._core.fleet.policies import Outage as Outage
     from ratelimited_executor._core.fleet.policies import Strictness as Strictness
+    from ratelimited_executor._core.ordering import Ageing as Ageing
     from ratelimited_executor._core.ordering import TaskView as TaskView
     from ratelimited_executor._core.ordering import default_order as default_order
     from ratelimited_executor._core.ordering import earliest_due_first as earliest_due_first
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate as Rate
     from ratelimited_executor._core.repeating import MissedTick as MissedTick
     from ratelimited_executor._core.repeating import OnError as OnError
+    from ratelimited_executor._core.retries import Retry as Retry
     from ratelimited_executor._core.states import TaskState as TaskState
     from ratelimited_executor._runtime.batches import BatchHandle as BatchHandle
     from ratelimited_executor._runtime.batches import BatchSummary as BatchSummary
@@ -34,9 +38,13 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.insight import Statistics as Statistics
     from ratelimited_executor._runtime.manager import ExecutorManager as ExecutorManager
     from ratelimited_executor._runtime.permit import Permit as Permit
+    from ratelimited_executor._runtime.policy import Burst as Burst
     from ratelimited_executor._runtime.policy import Paced as Paced
     from ratelimited_executor._runtime.policy import WhenFull as WhenFull
+    from ratelimited_executor._runtime.policy import Window as Window
+    from ratelimited_executor._runtime.quota import Quota as Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle as RepeatingHandle
+    from ratelimited_executor._runtime.retrying import parse_retry_after as parse_retry_after
     from ratelimited_executor.abc import Clock as Clock
     from ratelimited_executor.abc import Fleet as Fleet
     from ratelimited_executor.abc import Peers as Peers
@@ -45,22 +53,28 @@ if TYPE_CHECKING:
     from ratelimited_executor.exceptions import ExecutorStoppedError as ExecutorStoppedError
     from ratelimited_executor.exceptions import IllegalTransitionError as IllegalTransitionError
     from ratelimited_executor.exceptions import RateLimitedExecutorError as RateLimitedExecutorError
+    from ratelimited_executor.exceptions import RetryLater as RetryLater
     from ratelimited_executor.exceptions import RunTimeoutError as RunTimeoutError
+    from ratelimited_executor.exceptions import TaskDroppedError as TaskDroppedError
     from ratelimited_executor.exceptions import TaskExpiredError as TaskExpiredError
     from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
     from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
 
 __all__ = [
+    "Adaptive",
+    "Ageing",
     "BacklogFullError",
     "BatchHandle",
     "BatchSummary",
+    "Burst",
     "CallHandle",
     "Clock",
     "ExecutorManager",
     "ExecutorNotStartedError",
     "ExecutorStoppedError",
     "Explanation",
+    "Fair",
     "Fleet",
     "FleetStatistics",
     "FuturesFace",
@@ -74,33 +88,42 @@ __all__ = [
     "Pacing",
     "Peers",
     "Permit",
+    "Quota",
     "Rate",
     "RateLimitedExecutor",
     "RateLimitedExecutorError",
     "RedisPeers",
     "RepeatingHandle",
+    "Retry",
+    "RetryLater",
     "RunTimeoutError",
     "StaticPeers",
     "Statistics",
     "Strictness",
+    "TaskDroppedError",
     "TaskExpiredError",
     "TaskHandle",
     "TaskState",
     "TaskView",
     "WhenFull",
+    "Window",
     "WrongLoopError",
     "default_order",
     "earliest_due_first",
     "latest_due_first",
+    "parse_retry_after",
 ]
 
 _MODULES: Final = {
+    "_core.adaptive": ("Adaptive",),
+    "_core.fair": ("Fair",),
     "_core.fleet.insight": ("FleetStatistics",),
     "_core.fleet.policies": (
         "Outage",
         "Strictness",
     ),
     "_core.ordering": (
+        "Ageing",
         "TaskView",
         "default_order",
         "earliest_due_first",
@@ -112,6 +135,7 @@ _MODULES: Final = {
         "MissedTick",
         "OnError",
     ),
+    "_core.retries": ("Retry",),
     "_core.states": ("TaskState",),
     "_runtime.batches": (
         "BatchHandle",
@@ -132,10 +156,14 @@ _MODULES: Final = {
     "_runtime.manager": ("ExecutorManager",),
     "_runtime.permit": ("Permit",),
     "_runtime.policy": (
+        "Burst",
         "Paced",
         "WhenFull",
+        "Window",
     ),
+    "_runtime.quota": ("Quota",),
     "_runtime.repeating": ("RepeatingHandle",),
+    "_runtime.retrying": ("parse_retry_after",),
     "abc": (
         "Clock",
         "Fleet",
@@ -147,7 +175,9 @@ _MODULES: Final = {
         "ExecutorStoppedError",
         "IllegalTransitionError",
         "RateLimitedExecutorError",
+        "RetryLater",
         "RunTimeoutError",
+        "TaskDroppedError",
         "TaskExpiredError",
         "WrongLoopError",
     ),

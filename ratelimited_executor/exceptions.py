@@ -7,6 +7,8 @@
     ├── ExecutorStoppedError         used after it was closed, or started a second time (also RuntimeError)
     ├── WrongLoopError               used from another thread or event loop             (also RuntimeError)
     ├── BacklogFullError             ``max_pending`` tasks wait already
+    ├── TaskDroppedError             a task was given up for lack of room
+    ├── RetryLater                   raised by a task that wants to be tried again
     ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
     ├── RunTimeoutError              a task ran longer than its ``run_timeout``         (also TimeoutError)
     └── IllegalTransitionError       a task left a final state: a bug of this library
@@ -23,7 +25,9 @@ __all__ = [
     "ExecutorStoppedError",
     "IllegalTransitionError",
     "RateLimitedExecutorError",
+    "RetryLater",
     "RunTimeoutError",
+    "TaskDroppedError",
     "TaskExpiredError",
     "WrongLoopError",
 ]
@@ -84,6 +88,44 @@ class BacklogFullError(RateLimitedExecutorError):
             f"{self.name} refused {self.asked} task(s): {self.waiting} wait already and "
             f"max_pending is {self.max_pending}"
         )
+
+
+class TaskDroppedError(RateLimitedExecutorError):
+    """The task was given up before its start, for lack of room, as ``when_full`` says."""
+
+    def __init__(self, name: str, *, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name} was dropped: {self.reason}"
+
+
+class RetryLater(RateLimitedExecutorError):  # noqa: N818  # an instruction, as StopIteration is, and not a mishap
+    """Raise it in a task to have it tried again later, through the limiter, as the executor's ``retry`` policy allows.
+
+    Once the attempts are used up, it is what the task has failed with.
+
+    Args:
+        after: seconds to wait at least, >= 0, such as a server's Retry-After; back-off and jitter come on top.
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is negative, NaN or infinite.
+    """
+
+    def __init__(self, after: float | None = None) -> None:
+        if after is not None:
+            if isinstance(after, bool) or not isinstance(after, (int, float)):
+                raise TypeError(f"after must be a number of seconds or None, got {after!r}")
+            if not 0 <= after < float("inf"):
+                raise ValueError(f"after must be a finite number of seconds >= 0, got {after!r}")
+        super().__init__(after)
+        self.after = None if after is None else float(after)
+
+    def __str__(self) -> str:
+        return "try again later" if self.after is None else f"try again after {self.after:g} s"
 
 
 class TaskExpiredError(RateLimitedExecutorError, TimeoutError):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from ratelimited_executor._core.ordering import Order as Order
 from ratelimited_executor._core.rates import RateLike as RateLike
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
-__all__ = ["BatchOptions", "Order", "RateLike", "ScheduleOptions", "SubmitOptions"]
+    from ratelimited_executor._core.retries import Retry
+    from ratelimited_executor._runtime.quota import Quota
+
+__all__ = ["BatchOptions", "CostLike", "Order", "RateLike", "RatesLike", "ScheduleOptions", "SubmitOptions"]
+
+RatesLike: TypeAlias = "RateLike | Quota | Sequence[RateLike | Quota]"
+CostLike: TypeAlias = "int | Mapping[str, int]"
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -24,6 +30,9 @@ class SubmitOptions(TypedDict, total=False):
     in_thread: bool
     name: str | None
     context: contextvars.Context | None
+    key: Hashable
+    cost: CostLike
+    retry: Retry | Any
 
 
 class ScheduleOptions(SubmitOptions, total=False):
@@ -46,3 +55,6 @@ class BatchOptions(TypedDict, total=False):
     results: bool
     name: str | None
     context: contextvars.Context | None
+    key: Hashable | Callable[[Any], Hashable]
+    cost: CostLike | Callable[[Any], CostLike]
+    retry: Retry | Any

@@ -11,11 +11,12 @@ import math
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.records import PERMITS
+
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterator, Sequence
-
-    from ratelimited_executor._core.ordering import TaskClass
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 __all__ = ["BatchSource", "RisingOrder"]
 
@@ -33,11 +34,13 @@ class BatchSource:
         name: what a task of it is called.
         owner: whom the shell tells of outcomes; the core only carries it.
         deadline_after: seconds after its due time at which a task expires.
+        key: whose tasks they are; None if they are nobody's.
+        needs: how much of each resource the start of each task takes; None for one permit.
     """
 
     __slots__ = (
-        "_gap", "_started", "_swept_count", "calendar", "count", "deadline_after", "dues", "first", "indexes", "name",
-        "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
+        "_gap", "_started", "_swept_count", "calendar", "count", "deadline_after", "dues", "first", "indexes", "key",
+        "name", "needs", "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
     )  # fmt: skip
 
     has_records: Final = False
@@ -54,6 +57,8 @@ class BatchSource:
         name: str,
         owner: Any,
         deadline_after: float = math.inf,
+        key: Hashable = None,
+        needs: Mapping[str, int] | None = None,
     ) -> None:
         self.count = count
         self.first = first if not dues else dues[0]
@@ -64,6 +69,8 @@ class BatchSource:
         self.name = name
         self.owner = owner
         self.deadline_after = deadline_after
+        self.key = key
+        self.needs = needs
         self.calendar: Any = None  # set when it is placed
         self.parcel: int | None = None  # the number of the interval that takes up the next of its tasks
         self.opened_count = 0  # tasks whose interval has begun, started ones included
@@ -128,6 +135,10 @@ class BatchSource:
         """Return what a task is called."""
         return f"{self.name}[{self.indexes[position]}]"
 
+    def cost_of(self, position: int) -> int:  # noqa: ARG002  # the shape of a source
+        """Return how many permits the start of a task takes."""
+        return 1 if self.needs is None else self.needs.get(PERMITS, 1)
+
     def count_before(self, end: float) -> int:
         """Count the tasks due before ``end``."""
         if self.dues is not None:
@@ -139,6 +150,14 @@ class BatchSource:
         if self.dues is not None:
             return bisect_right(self.dues, now, start, stop)
         return bisect_right(range(stop), now, lo=start, key=self.due_of)
+
+    def again(self, index: int, due: float) -> BatchSource:
+        """Return a source of one task of this one's kind, by what the owner calls it, at another due time."""
+        rank = (self.rank[0], TaskClass.OTHER)
+        return BatchSource(
+            1, first=due, indexes=(index,), rank=rank, name=self.name, owner=self.owner,
+            deadline_after=self.deadline_after, key=self.key, needs=self.needs,
+        )  # fmt: skip
 
     def _make_flags(self) -> None:
         self._started = bytearray(self.count)

@@ -54,6 +54,9 @@ class Bucket:
         "has_records", "opened", "shift",
     )  # fmt: skip
 
+    key: Final = None  # what has a key has a record, and so has what costs more than a permit
+    needs: Final = None
+
     def __init__(self, calendar: Any) -> None:
         self.dues = array("d")
         self.calls: list[Any] = []
@@ -159,6 +162,10 @@ class Bucket:
     def due_of(self, position: int) -> float:
         """Return the loop time at which a task is due."""
         return self.dues[position]
+
+    def cost_of(self, position: int) -> int:  # noqa: ARG002  # the shape of a source
+        """Return how many permits the start of a task takes."""
+        return 1
 
     def part_until(self, when: float) -> float:
         """Estimate from a sample which part of the tasks is due at or before a time."""

@@ -10,13 +10,14 @@ first, and a heap keeps them at O(log n).
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
-__all__ = ["Order", "TaskClass", "TaskView", "default_order", "earliest_due_first", "latest_due_first"]
+__all__ = ["Ageing", "Order", "TaskClass", "TaskView", "default_order", "earliest_due_first", "latest_due_first"]
 
 
 class TaskClass(IntEnum):
@@ -37,6 +38,8 @@ class TaskView(NamedTuple):
         is_repeating: whether it is an occurrence of a repeating task.
         is_immediate: whether it was asked for without any delay.
         arrival: a number that rises with each task that becomes due.
+        key: whose task it is; None if it was scheduled without one.
+        cost: permits that its start takes.
     """
 
     name: str
@@ -45,6 +48,8 @@ class TaskView(NamedTuple):
     is_repeating: bool
     is_immediate: bool
     arrival: int
+    key: Hashable = None
+    cost: int = 1
 
 
 Order: TypeAlias = "Callable[[TaskView], Any]"
@@ -54,6 +59,47 @@ def default_order(task: TaskView) -> tuple[float, int, float, int]:
     """Order by priority, then repeating, immediate, others, then the earliest due, then arrival."""
     rank = TaskClass.REPEATING if task.is_repeating else TaskClass.IMMEDIATE if task.is_immediate else TaskClass.OTHER
     return -task.priority, rank, task.due, task.arrival
+
+
+class Ageing:
+    """An order in which a task gains importance while it waits, so that none starves.
+
+    A task's importance is its priority, and one more for every ``seconds`` that it has waited since its due time. Between
+    two tasks that never changes: both gain alike. So it is a key that is evaluated once, the due time less ``seconds``
+    for each step of priority.
+
+    Bound: a task of priority p due at d starts before every task of priority q that is due after d + ``seconds`` x (q - p).
+    So it waits for the tasks due before d + ``seconds`` x (q_max - p), a number that does not grow any more, and for no
+    others.
+
+    Args:
+        seconds: that a task of a priority lower by 1 has to have waited longer, > 0 and finite.
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is out of range.
+    """
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise TypeError(f"seconds must be a number, got {seconds!r}")
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"seconds must be finite and > 0, got {seconds!r}")
+        self._seconds = float(seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of waiting that are worth one step of priority."""
+        return self._seconds
+
+    def __call__(self, task: TaskView) -> tuple[float, int]:
+        """Return the key of a task."""
+        return task.due - self._seconds * task.priority, task.arrival
+
+    def __repr__(self) -> str:
+        return f"Ageing({self._seconds:g})"
 
 
 def earliest_due_first(task: TaskView) -> tuple[float, int]:

@@ -15,6 +15,11 @@ difference plus one. If a start in [a, b] uses a permit below Phi(a - slack), it
 [a, b], because every later start uses a permit of at least Phi(t1 - slack) + 1 >= Phi(a - slack) + 1, and of those there
 are at most Phi(b) - Phi(a - slack). Clock steps and stalls enter only as later times.
 
+Costs. A start of cost c takes its permit and uses up the c - 1 that follow, so that what comes next waits until it is paid
+for. The costs of the starts in any [a, b] then sum to at most Phi(b) - Phi(a - slack) + c, c the cost of the last one:
+their blocks of numbers are disjoint, and all but the last end below Phi(b). What is settled to be less comes back as far
+as it has not come up yet: only numbers that nobody can have used.
+
 Rejected: a token bucket (a burst of its depth after every pause), a minimum gap between starts (never catches up with a
 timer that is a millisecond late, so that the rate is not reached), floats (ten years of 0.1 a second are not exact).
 
@@ -135,6 +140,11 @@ class PermitGrid:
         """Whether no permit comes up."""
         return self.rate.is_zero
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether everything may start at once."""
+        return self.rate.is_unlimited
+
     # Using permits.
 
     def usable(self, now_ns: int) -> int:
@@ -172,6 +182,20 @@ class PermitGrid:
         self._first += count * self.peers
         self._next = self._first - self.peers + 1 if self._void_to is None else self._void_to
         self._void_to = None
+
+    def charge(self, count: int) -> None:
+        """Use up so many of the permits that follow the one that was taken last: what a start costs beyond it."""
+        self._next += count * self.peers
+        self._last = self._first
+
+    def settle(self, count: int, now_ns: int) -> None:
+        """Use up so many more of the permits to come; if negative, give back so many of those that were used up ahead."""
+        if count > 0:
+            self.charge(count)
+        elif self._pieces:
+            come_up = self._pieces[-1].floor(now_ns) + 1
+            self._next = max(self._next + count * self.peers, min(self._next, come_up))
+            self._last = self._first
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when the next permit may be taken, >= ``now_ns``; None if never at this rate."""

@@ -22,9 +22,12 @@ from ratelimited_executor._core.calendar import Calendar
 from ratelimited_executor._core.chores import Chores
 from ratelimited_executor._core.due_order import RUN_COUNT
 from ratelimited_executor._core.expiry import ExpiryIndex
+from ratelimited_executor._core.fair import Fair, FairClock, ReadyFair
+from ratelimited_executor._core.fleet.granted import GrantedPermits
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, RecordRun
+from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.spread import SpreadPlan
 from ratelimited_executor._core.timeline import NS, Timeline
 from ratelimited_executor._core.wall import WallWheel
@@ -33,7 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._core.fleet.granted import GrantedPermits
+    from ratelimited_executor._core.dropping import DropIndex
+    from ratelimited_executor._core.key_gate import KeyGate
+    from ratelimited_executor._core.limits.combined import CombinedPermits
+    from ratelimited_executor._core.limits.permits import Permits
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._core.ready import Ready
@@ -70,7 +76,8 @@ class TaskQueue:
         peers: how many peers share the rate.
         rank: which of them this is.
         report_order_error: is told when the order raises.
-        permits: those that this peer is granted, in place of its own part of the numbered ones.
+        permits: what admits starts, in place of this peer's part of the numbered permits of ``rate``.
+        gate: the limits of keys; None if there are none.
     """
 
     def __init__(
@@ -81,18 +88,22 @@ class TaskQueue:
         rate: Rate,
         slack: float,
         pacing: Pacing,
-        order: Order,
+        order: Order | Fair,
         early: bool,
         peers: int,
         rank: int,
         report_order_error: Callable[[BaseException], None],
-        permits: GrantedPermits | None = None,
+        permits: Permits | None = None,
+        gate: KeyGate | None = None,
     ) -> None:
         self.timeline = timeline
         self.ticks = _ticks_of(timeline)
-        self.grid: PermitGrid | GrantedPermits = permits or PermitGrid(
+        self.grid: Permits = permits or PermitGrid(
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
+        self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
+        self.gate = gate
+        self.drops: DropIndex | None = None  # what may be dropped, if anything ever is
         self.plan = SpreadPlan(slack=slack)
         self.pacing = pacing
         self.early = early
@@ -104,7 +115,9 @@ class TaskQueue:
         self.end = 0.0  # loop time at which the running bucket ends: enter() is due
         self.interval_end = 0.0  # loop time at which the running interval ends
         self.last_tick = 0  # number of the last bucket of the running interval
-        self.is_unlimited = rate.is_unlimited
+        self.is_unlimited = self.grid.is_unlimited
+        self._is_single = False  # whether each start is a decision of its own
+        self._fair_clock: FairClock | None = None  # under an order of that kind
         self.is_halted = False  # whether nothing becomes ready any more: what waits is to be cut
         self._later_count = 0  # tasks to be spread in later buckets of the running interval
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
@@ -119,8 +132,9 @@ class TaskQueue:
         self._report_order_error = report_order_error
         self._rekeying: list[tuple[Calendar, Ready]] = []  # ready queues in an old order, being emptied
         self._is_interim = False  # whether a heap keeps the default order, because another came before
-        self.order: Order = default_order
-        if order is not default_order:
+        self.order: Order | Fair = default_order
+        self._note_single()
+        if order is not default_order or gate is not None:
             self.set_order(order)
         self._begin_interval(now, late_count=0)
         self.end = self.spread.end
@@ -140,8 +154,11 @@ class TaskQueue:
     def add_immediate(self, record: Record) -> None:
         """Make a record ready at once."""
         options = record._options
-        if options is not None and options.deadline is not None:
-            self.expiry.add(record)
+        if options is not None:
+            if options.deadline is not None:
+                self.expiry.add(record)
+            if self.drops is not None:
+                self.drops.add(record)
         self.on_time.add_ready(record)
 
     def add_batch(self, source: BatchSource, *, joined: bool) -> None:
@@ -158,6 +175,8 @@ class TaskQueue:
         place.cancel_record()
         place.calendar.note_gone(place)
         self.expiry.discard(record)
+        if self.drops is not None:
+            self.drops.discard(record)
 
     def batches(self) -> list[BatchSource]:
         """Return every batch of which tasks may wait."""
@@ -215,6 +234,8 @@ class TaskQueue:
         if self.is_halted:
             return True
         self._pulled_at = now
+        if self.gate is not None:
+            self.gate.open_due(self.timeline.to_ns(now))
         if self._rekeying:
             self.rekey()
         elif self._is_interim and self.on_time.ready.head() is None is self.spread.ready.head():
@@ -233,6 +254,8 @@ class TaskQueue:
                 self.chores.popleft()
         self._dense = not self.is_unlimited and self.spread.opened_count + self._later_count > 0 and self._is_dense(now)
         self._permit_count = 0
+        if self.costs is not None:
+            self._next_permit_at = -math.inf  # what has come may need less than what was first
         return steps > 0 and not self.chores and not self._rekeying
 
     def choose(self, now: float) -> Calendar | None:
@@ -242,18 +265,40 @@ class TaskQueue:
         """
         if not self._permit_count and now < self._next_permit_at:
             return None
+        if self.gate is not None:
+            self.gate.now_ns = self.timeline.to_ns(now)
         first = self.on_time.ready.head()
         second = self.spread.ready.head()
-        if first is None and second is None:
+        if first is None is second or not (
+            self.is_unlimited or (self._permit_count and now <= self._usable_until) or self._count_permits(now)
+        ):
             return None
-        if not self.is_unlimited:
-            if (not self._permit_count or now > self._usable_until) and not self._count_permits(now):
-                return None
-            if first is not None and second is not None:
-                return self.spread if second < first else self.on_time
+        if self.costs is not None:
+            return self._choose_metered(first, second, now)
         if first is not None:
-            return self.on_time
+            is_spread = second is not None and not self.is_unlimited and second < first
+            return self.spread if is_spread else self.on_time
         return self.spread if self._dense or self._is_spread_instant() else None
+
+    def _choose_metered(self, first: Any, second: Any, now: float) -> Calendar | None:
+        """Choose where starts may cost more than a permit: what is first waits for what it needs, and all others for it."""
+        if first is not None:
+            calendar = self.spread if second is not None and second < first else self.on_time
+        elif self._dense or self._is_spread_instant():
+            calendar = self.spread
+        else:
+            return None
+        source, item = calendar.ready.peek()
+        needs = item.needs if source is None else source.needs
+        if needs is not None:
+            assert self.costs is not None
+            now_ns = self.timeline.to_ns(now)
+            if not self.costs.admits(needs, now_ns):
+                when_ns = self.costs.when(needs, now_ns)
+                self._permit_count = 0
+                self._next_permit_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
+                return None
+        return calendar
 
     def burst_count(self, calendar: Calendar) -> int:
         """Return how many tasks of the run that was chosen from ``calendar`` start now, one after the other.
@@ -261,6 +306,8 @@ class TaskQueue:
         Args:
             calendar: what :meth:`choose` has just returned.
         """
+        if self._is_single:
+            return 1
         count = UNLIMITED
         if not self.is_unlimited:
             other = self.spread if calendar is self.on_time else self.on_time
@@ -276,6 +323,8 @@ class TaskQueue:
 
     def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
         """Take the permits of starts from ``calendar``; the tasks are counted as started already."""
+        if self._fair_clock is not None:
+            calendar.ready.served()
         if self._permit_count:
             self._permit_count -= count
             self.grid.take(count)
@@ -305,7 +354,11 @@ class TaskQueue:
         if not may_start or self.grid.rate.is_zero:
             return wake
         self._opening_at = min(self.on_time.opening_time(), self.spread.opening_time())
-        return min(wake, self._opening_at, self._next_instant(now))
+        wake = min(wake, self._opening_at, self._next_instant(now))
+        opens_ns = (
+            None if self.gate is None else self.gate.next_time()
+        )  # after a look at what is first, which may park it
+        return wake if opens_ns is None else min(wake, self.timeline.to_loop(opens_ns))
 
     def sweep_number(self, now: float) -> int | None:
         """Return the interval before which deadlines have passed, if the index of deadlines must be read."""
@@ -325,10 +378,29 @@ class TaskQueue:
     def set_rate(self, rate: Rate, now: float) -> None:
         """Put a rate in force."""
         self.grid.set_rate(rate, self.timeline.to_ns(now))
-        self.is_unlimited = rate.is_unlimited
+        self.is_unlimited = self.grid.is_unlimited
         self.note_permits()
 
-    def set_order(self, order: Order) -> None:
+    def set_permits(self, permits: Permits) -> None:
+        """Let something else admit starts."""
+        self.grid = permits
+        self.is_unlimited = permits.is_unlimited
+        if self.costs is not None:
+            self.costs = permits  # type: ignore[assignment]  # it is a combination once there are costs
+        self._note_single()
+        self.note_permits()
+
+    def set_costs(self, permits: CombinedPermits) -> None:
+        """Let something else admit starts, and ask it what each may cost."""
+        self.costs = permits
+        self.set_permits(permits)
+
+    def set_gate(self, gate: KeyGate | None) -> None:
+        """Put limits of keys in force, or none."""
+        self.gate = gate
+        self.set_order(self.order)
+
+    def set_order(self, order: Order | Fair) -> None:
         """Start by another order from now on; what is ready is re-keyed once, in slices.
 
         The queues of the default order must be filled in due order. What another order has mixed up goes through a heap
@@ -336,24 +408,47 @@ class TaskQueue:
         """
         calendars = (self.on_time, self.spread)
         is_mixed = bool(self._rekeying) or any(
-            isinstance(calendar.ready, ReadyHeap) and calendar.ready.head() is not None for calendar in calendars
+            not isinstance(calendar.ready, ReadyQueues) and calendar.ready.head() is not None for calendar in calendars
         )
         self.order = order
         self._is_interim = order is default_order and is_mixed
-        for calendar in calendars:
+        self._fair_clock = None
+        if isinstance(order, Fair):
+            self._fair_clock = FairClock(
+                order,
+                gate=self.gate,
+                chores=self.chores,
+                report=self._report_order_error,
+                to_epoch=self.timeline.to_epoch,
+            )
+        self._note_single()
+        for index, calendar in enumerate(calendars):
             old = calendar.ready
+            old.release()
             self._rekeying.append((calendar, old))
-            if order is default_order and not is_mixed:
-                calendar.ready = ReadyQueues(calendar)
-                calendar.take_count_max = RUN_COUNT
-            else:
-                calendar.ready = ReadyHeap(
-                    calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error
-                )
-                calendar.take_count_max = _REKEY_COUNT
+            calendar.ready = self._make_ready(calendar, index, is_sorted=order is default_order and not is_mixed)
+            calendar.take_count_max = RUN_COUNT if isinstance(calendar.ready, ReadyQueues) else _REKEY_COUNT
             if isinstance(old, ReadyHeap):
                 old.successor = calendar.ready
         self.rekey(_REKEY_COUNT)
+
+    def _note_single(self) -> None:
+        """Tell whether each start is a decision of its own, because another may change what comes next, or what it costs."""
+        is_grid = isinstance(self.grid, (PermitGrid, GrantedPermits))
+        self._is_single = not is_grid or self._fair_clock is not None or self.gate is not None
+
+    def _make_ready(self, calendar: Calendar, index: int, *, is_sorted: bool) -> Ready:
+        """Make an empty ready queue of the order in force; ``is_sorted`` if it will be filled in due order."""
+        order = self.order
+        if self._fair_clock is not None:
+            return ReadyFair(calendar, self._fair_clock, index)
+
+        def make() -> Ready:
+            if is_sorted:
+                return ReadyQueues(calendar)
+            return ReadyHeap(calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error)  # type: ignore[arg-type]  # it is no Fair
+
+        return make() if self.gate is None else ReadyKeyed(self.gate, make)
 
     def rekey(self, count: int = _REKEY_COUNT) -> None:
         """Move some tasks from the old order to the one in force."""
@@ -376,11 +471,11 @@ class TaskQueue:
         """Whether a record that is due waits for a planned instant."""
         return record._place.calendar is self.spread and not self._dense
 
-    def position_of(self, record: Record) -> int:
-        """Count the ready tasks that start before a record that is ready: O(n)."""
+    def ahead_of(self, record: Record) -> list[Any]:
+        """Return the ready tasks that start before a record that is ready, as records or positions: O(n)."""
         entries = [entry for calendar in (self.on_time, self.spread) for entry in calendar.ready.keyed()]
         mine = next((key for key, item in entries if item is record), None)
-        return 0 if mine is None else sum(key < mine for key, _ in entries)
+        return [] if mine is None else [item for key, item in entries if key < mine]
 
     def live_count(self) -> int:
         """Count the tasks that wait."""
@@ -429,6 +524,8 @@ class TaskQueue:
         """Return the calendar that a record belongs to, and note its deadline."""
         options = record._options
         is_on_time = joined or self.pacing is Pacing.ON_TIME or (options is not None and options.on_time)
+        if self.drops is not None:
+            self.drops.add(record)
         if options is not None and options.deadline is not None:
             self.expiry.add(record)
             number = self.timeline.number_at(record._due)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from ratelimited_executor._core.ordering import TaskClass, TaskView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.records import Record
@@ -51,6 +51,20 @@ class Source(Protocol):
 
     def note_started(self, count: int) -> None:
         """Note that so many tasks have started whose places are empty already."""
+        ...
+
+    @property
+    def key(self) -> Hashable:
+        """Whose tasks they are; None if they are nobody's."""
+        ...
+
+    @property
+    def needs(self) -> Mapping[str, int] | None:
+        """How much of each resource the start of a task takes; None for one permit."""
+        ...
+
+    def cost_of(self, position: int) -> int:
+        """Return how many permits the start of the task takes."""
         ...
 
 
@@ -103,6 +117,10 @@ class Run:
     def first(self) -> int:
         """The position that :meth:`head_due` found."""
         return self._positions[self._cursor]
+
+    def peek(self) -> tuple[Source, int]:
+        """Return source and position of the task that :meth:`head_due` found."""
+        return self.source, self._positions[self._cursor]
 
     def positions(self) -> Iterator[int]:
         """Return an iterator over what is left, which knows how far it has come: see :meth:`advance`."""
@@ -168,6 +186,10 @@ class RecordRun:
         record._place = None
         return record
 
+    def peek(self) -> tuple[None, Record]:
+        """Return the record that :meth:`head_due` found, behind None for its source."""
+        return None, self._records[self._cursor]
+
     def cancel_record(self) -> None:
         """Note that a record here does not wait any more; places are freed when half of them are stale."""
         self._stale_count += 1
@@ -209,8 +231,20 @@ class Ready(Protocol):
         """Return the rank of the first task; only right after :meth:`head` found one."""
         ...
 
+    def peek(self) -> tuple[Source | None, Any]:
+        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
+        ...
+
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
+        ...
+
+    def served(self) -> None:
+        """Note that the task that was taken starts."""
+        ...
+
+    def release(self) -> None:
+        """Hold back nothing more: everything is to be moved to another order."""
         ...
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
@@ -284,9 +318,19 @@ class ReadyQueues:
         """Return the rank of the first task; only right after :meth:`head` found one."""
         return self._active[0]
 
+    def peek(self) -> tuple[Source | None, Any]:
+        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
+        return self._queues[self._active[0]][0].peek()
+
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
         return self._queues[self._active[0]][0]
+
+    def served(self) -> None:
+        """Do nothing: the order does not depend on what has started."""
+
+    def release(self) -> None:
+        """Do nothing: nothing is held back."""
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, the most important first."""
@@ -388,13 +432,13 @@ class ReadyHeap:
             if record._place is not self:  # the order has cancelled it while it looked at another
                 del self._unkeyed[record]
             else:
-                self._push(None, record, record._due, record.name, (-record.priority, record._class))
+                self._push(None, record, record._due, record.name, (-record.priority, record._class), record)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
         """Take in tasks of one source and rank: O(log n) each."""
         for position in positions:
             if source.is_waiting(position):
-                self._push(source, position, source.due_of(position), source.name_of(position), rank)
+                self._push(source, position, source.due_of(position), source.name_of(position), rank, source)
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
         """Take in one task of a source: O(log n)."""
@@ -414,6 +458,16 @@ class ReadyHeap:
     def head_rank(self) -> Rank:
         """Return the rank of the first task; only right after :meth:`head` found one."""
         return self._heap[0].rank
+
+    def peek(self) -> tuple[Source | None, Any]:
+        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
+        return self._heap[0].source, self._heap[0].position
+
+    def served(self) -> None:
+        """Do nothing: the order does not depend on what has started."""
+
+    def release(self) -> None:
+        """Do nothing: nothing is held back."""
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
@@ -457,7 +511,9 @@ class ReadyHeap:
             return entry.position._place is self
         return entry.source.is_waiting(entry.position)
 
-    def _push(self, source: Source | None, position: Any, due: float, name: str, rank: Rank) -> None:
+    def _push(
+        self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | Record
+    ) -> None:
         self._arrival = arrival = self._arrival + 1
         minus_priority, kind = rank
         view = TaskView(
@@ -467,6 +523,8 @@ class ReadyHeap:
             is_repeating=kind is TaskClass.REPEATING,
             is_immediate=kind is TaskClass.IMMEDIATE,
             arrival=arrival,
+            key=keyed.key,
+            cost=position.cost if source is None else source.cost_of(position),
         )
         try:
             key: Any = (self._order(view),)

@@ -5,13 +5,17 @@ Only tasks that somebody may ask about afterwards have a record: the others are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
     from ratelimited_executor._core.ordering import TaskClass
     from ratelimited_executor._core.states import TaskState
 
-__all__ = ["Record"]
+__all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "Record"]
+
+PERMITS: Final = "permits"  # names the executor's own permits among the resources
 
 
 class Record:
@@ -21,7 +25,7 @@ class Record:
         _due: loop time before which it must not start.
         _place: where it waits (a bucket or a ready queue), None once it does not wait any more.
         _state: where it is in its life.
-        _options: what few tasks have: priority, deadline and so on; None if it has nothing of that.
+        _options: what few tasks have: priority, deadline and so on, or only a key; None if it has nothing of that.
         _class: its rank among tasks of equal priority.
     """
 
@@ -39,13 +43,44 @@ class Record:
         return 0 if self._options is None else self._options.priority
 
     @property
+    def key(self) -> Hashable:
+        """Whose task it is, for fairness and limits; None if it is nobody's."""
+        return None if self._options is None else self._options.key
+
+    @property
+    def cost(self) -> int:
+        """How many permits its start takes; 1 unless said otherwise."""
+        needs = self.needs
+        return 1 if needs is None else needs.get(PERMITS, 1)
+
+    @property
+    def needs(self) -> Mapping[str, int] | None:
+        """How much of each resource its start takes; None for one permit."""
+        return None if self._options is None or self._options.charge is None else self._options.charge.needs
+
+    @property
     def name(self) -> str:
         """What the task is called in logs, errors and orders."""
         raise NotImplementedError
 
 
-class Options:
-    """What few tasks have.
+class Charge:
+    """What a task's start costs.
+
+    Attributes:
+        needs: how much of each resource, the executor's own permits among them.
+        tickets: what the limits want to know when the cost is settled; None before the start.
+    """
+
+    __slots__ = ("needs", "tickets")
+
+    def __init__(self, needs: Mapping[str, int]) -> None:
+        self.needs = needs
+        self.tickets: Any = None
+
+
+class _Nothing:
+    """What few tasks have; here nothing of it, so that a task with one such thing need not carry all of them.
 
     Attributes:
         priority: larger is more important.
@@ -58,10 +93,45 @@ class Options:
         name: what the caller calls it.
         on_time: whether it is never spread.
         wall: epoch seconds at which it is due by the wall clock; None if its due time is on the timeline.
+        key: whose task it is, for fairness and limits; None if it is nobody's.
+        charge: what its start costs; None for one permit.
+        attempts: how often it has been tried, and how often it may be; None if it is not tried again.
+        entry: its place in the index of what may be dropped; None if it is not there.
     """
 
+    __slots__ = ()
+
+    priority: float = 0
+    deadline: float | None = None
+    expires: float | None = None
+    expiry_index: int | None = None
+    run_timeout: float | None = None
+    in_thread: bool = False
+    own_context: bool = False
+    name: str | None = None
+    on_time: bool = False
+    wall: float | None = None
+    key: Hashable = None
+    charge: Charge | None = None
+    attempts: Any = None
+    entry: Any = None
+
+
+class KeyOptions(_Nothing):
+    """A key and nothing else; tasks of the same key may share it."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+
+
+class Options(_Nothing):
+    """What few tasks have; :class:`_Nothing` says what that is."""
+
     __slots__ = (
-        "deadline", "expires", "expiry_index", "in_thread", "name", "on_time", "own_context", "priority", "run_timeout", "wall",
+        "attempts", "charge", "deadline", "entry", "expires", "expiry_index", "in_thread", "key", "name", "on_time",
+        "own_context", "priority", "run_timeout", "wall",
     )  # fmt: skip
 
     def __init__(
@@ -75,14 +145,21 @@ class Options:
         name: str | None = None,
         on_time: bool = False,
         wall: float | None = None,
+        key: Hashable = None,
+        charge: Charge | None = None,
+        attempts: Any = None,
     ) -> None:
         self.priority = priority
         self.expires = expires
-        self.deadline: float | None = None
-        self.expiry_index: int | None = None
+        self.deadline = None
+        self.expiry_index = None
         self.run_timeout = run_timeout
         self.in_thread = in_thread
         self.own_context = own_context
         self.name = name
         self.on_time = on_time
         self.wall = wall
+        self.key = key
+        self.charge = charge
+        self.attempts = attempts
+        self.entry = None

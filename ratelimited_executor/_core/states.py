@@ -32,6 +32,7 @@ FINAL_STATES: Final = frozenset(
 
 TRANSITIONS: Final[dict[TaskState, frozenset[TaskState]]] = {
     TaskState.WAITING: frozenset({TaskState.RUNNING, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED}),
-    TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED}),
+    # Back to waiting: an attempt has failed, and there will be another.
+    TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.WAITING}),
     **dict.fromkeys(FINAL_STATES, frozenset()),
 }

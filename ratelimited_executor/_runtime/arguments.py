@@ -8,7 +8,17 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-__all__ = ["callable_of", "count_of", "delay_of", "member_of", "name_or_none", "number_of", "seconds_of", "wall_of"]
+__all__ = [
+    "callable_of",
+    "count_of",
+    "delay_of",
+    "key_of",
+    "member_of",
+    "name_or_none",
+    "number_of",
+    "seconds_of",
+    "wall_of",
+]
 
 
 E = TypeVar("E", bound=Enum)
@@ -65,6 +75,19 @@ def count_of(name: str, value: Any, *, least: int = 0) -> int:
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be >= {least}, got {value!r}")
+    return value
+
+
+def key_of(name: str, value: Any) -> Any:
+    """Return something hashable.
+
+    Raises:
+        TypeError: if it is not.
+    """
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"{name} must be hashable, such as a str or an int, got {value!r}") from None
     return value
 
 

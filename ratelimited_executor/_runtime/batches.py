@@ -106,11 +106,14 @@ class BatchHandle(Generic[T]):
         keep_results: bool,
         context: contextvars.Context | None,
         own_context: bool,
+        retry: Any = None,
     ) -> None:
         self.call = call
         self.name = name
         self.context = context
         self.own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
+        self.retry = retry  # the policy by which its tasks are tried again; None if they never are
+        self.attempt_counts: dict[int, int] = {}  # of tasks that have failed and are tried again, by index
         self._engine = engine
         self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
         self._drawn_count = 0  # how many tasks have been accepted
@@ -224,6 +227,10 @@ class BatchHandle(Generic[T]):
         self._parts[source] = items
         self._drawn_count += source.count
 
+    def _take_back(self, source: BatchSource, items: Items) -> None:
+        """Take in a task that has failed and is to be tried again."""
+        self._parts[source] = items
+
     def _complete(self, error: BaseException | None = None) -> None:
         """Note that no more tasks will come."""
         self._is_complete = True
@@ -253,7 +260,8 @@ class BatchHandle(Generic[T]):
 
     def _is_plain(self, source: BatchSource) -> bool:
         """Whether nobody asks after single tasks of a source, and none has a deadline."""
-        return not self._is_watched() and self.feeder is None and source.deadline_after == math.inf
+        is_inert = not self._is_watched() and self.feeder is None
+        return is_inert and source.key is None and source.needs is None and source.deadline_after == math.inf
 
     def _note_done(self, count: int) -> None:
         """Note that tasks have ended well, whom nobody asks after."""

@@ -92,7 +92,7 @@ class Burst:
                 try:
                     result = call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    self._raised(None, error)
+                    self._raised(None, error, context)
                 else:
                     if result is not None or scratch:
                         self._returned(None, call, result, context)
@@ -115,6 +115,7 @@ class Burst:
         batch: BatchSource = run.source  # type: ignore[assignment]  # the caller has looked
         handle: BatchHandle[Any] = batch.owner
         (call, items), indexes = handle._call_and_items(batch), batch.indexes
+        kept = handle._parts[batch]
         started = batch.started_flags(run.first)
         monotonic = engine.monotonic
         scratch = engine.scratch
@@ -136,10 +137,10 @@ class Burst:
                 try:
                     result = call_in_context(call, items[indexes[position]])
                 except BaseException as error:  # noqa: BLE001  # as above; the items are user code, too
-                    self._raised((handle, indexes[position]), error)
+                    self._raised((handle, indexes[position], None, batch, kept), error, context)
                 else:
                     if result is not None or scratch:
-                        self._returned((handle, indexes[position]), call, result, context)
+                        self._returned((handle, indexes[position], None, batch, kept), call, result, context)
                 if engine.scratch is not scratch:
                     scratch = engine.scratch
                     context = scratch if handle.context is None else context
@@ -180,7 +181,6 @@ class Burst:
                 engine.started_count += 1
                 record._state = TaskState.RUNNING
                 record._context = now
-                record._outcome = None
                 self._call_record(record, call, args, context)
             del record  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
             after = engine.monotonic()
@@ -200,7 +200,7 @@ class Burst:
             result = context.run(call, *args)
         except BaseException as error:  # noqa: BLE001  # as above
             self.is_inside = False
-            engine.end_raised(record, error)
+            engine.end_raised(record, error, context)
         else:
             self.is_inside = False
             if type(result) is CoroutineType and not scratch:
@@ -258,10 +258,10 @@ class Burst:
         self._engine.ended_counts[TaskState.DONE] += is_ahead
         return is_ahead
 
-    def _raised(self, owner: Any, error: BaseException) -> None:
+    def _raised(self, owner: Any, error: BaseException, context: Context) -> None:
         """End a call that raised."""
         self._leave_call()
-        self._engine.end_raised(owner, error)
+        self._engine.end_raised(owner, error, context)
         self.is_inside = True
 
     def _returned(self, owner: Any, call: Any, result: Any, context: Any) -> None:

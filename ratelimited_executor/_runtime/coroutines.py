@@ -75,7 +75,7 @@ class Coroutines:
                 watch.close()  # a task factory refuses
                 coroutine.close()
                 del self.running[number]
-                self._engine.end_raised(owner, error)
+                self._engine.end_raised(owner, error, context)
                 return
             finally:
                 self.is_starting = False
@@ -100,7 +100,7 @@ class Coroutines:
             self.is_starting = False
             if not is_begun:
                 coroutine.close()  # else Python warns that nobody awaited it
-            engine.end_raised(owner, error)
+            engine.end_raised(owner, error, None)
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:

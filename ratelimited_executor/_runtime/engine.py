@@ -17,22 +17,27 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.buckets import Bucket, name_of
+from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.batches import call_with_item
 from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, is_awaitable
 from ratelimited_executor._runtime.coroutines import Coroutines
+from ratelimited_executor._runtime.expiring import end_expired_item, expire_overdue, is_expired
 from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
+from ratelimited_executor._runtime.overload import Overload
+from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor.abc import Fleet
-from ratelimited_executor.exceptions import TaskExpiredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import anyio
 
+    from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.ordering import Order
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.timeline import Timeline
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.overload import KeyLimits
+    from ratelimited_executor._runtime.policy import PolicyPlan
     from ratelimited_executor._runtime.runner import Runner
     from ratelimited_executor.abc import Peers
 
@@ -49,10 +56,6 @@ __all__ = ["HOLD", "Engine"]
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
 _CUT_COUNT: Final = 2048  # tasks cancelled at a stretch when the executor closes: one to three milliseconds
-_EXPIRE_COUNT_MAX: Final = 1000  # tasks expired at a stretch: about two milliseconds
-# A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
-# slack is kept for that, and the law holds for times that are read there, too.
-_RESERVE_SECONDS: Final = 0.005
 
 
 class Engine:
@@ -61,14 +64,16 @@ class Engine:
     Args:
         name: of the executor, for logs and errors.
         runner: the manager's interval runner, which owns loop, clock and timeline.
-        rate: permits over time.
+        plan: policy, rates and resources.
         pacing: whether tasks are spread over their interval.
-        slack: seconds for which a permit stays usable.
-        order: the key function of importance.
+        order: the key function of importance, or what shares by key.
         early: whether a task may start anywhere in the interval of its due time.
         peers: with whom the rate is shared.
         max_concurrency: how many tasks may run at once; None for no limit.
         thread_limiter: bounds the worker threads.
+        key_limits: of the keys of tasks.
+        retry: the policy by which tasks are tried again; None if they never are.
+        adaptive: how the rate adapts; None if it does not.
     """
 
     def __init__(
@@ -76,39 +81,47 @@ class Engine:
         name: str,
         *,
         runner: Runner,
-        rate: Rate,
+        plan: PolicyPlan,
         pacing: Pacing,
-        slack: float,
-        order: Order,
+        order: Order | Fair,
         early: bool,
         peers: Peers | Fleet,
         max_concurrency: int | None,
         thread_limiter: anyio.CapacityLimiter,
+        key_limits: KeyLimits,
+        retry: Any,
+        adaptive: Adaptive | None,
     ) -> None:
         self.name = name
         self.runner = runner
         self.loop = runner.loop
         self.timeline: Timeline = runner.timeline
         self.monotonic = runner.clock.monotonic
-        self.rate = rate
+        self.rate = plan.rate
         self.is_paused = False
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.member = peers.join(self) if isinstance(peers, Fleet) else None
         count, rank = (peers.count, peers.rank) if self.member is None else (1, 0)  # type: ignore[union-attr]  # as asked
         self.max_concurrency = max_concurrency
         self.thread_limiter = thread_limiter
+        self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive)
+        self.is_gated = False  # whether keys have limits, so that the end of a task may let another start
+        self.is_watching = adaptive is not None  # whether somebody looks whenever all has started that may
+        permits: Any = None if self.member is None else self.member.permits
+        if not plan.is_plain:
+            permits = plan.permits(permits, now_ns=self.time_ns(), time_ns=self.time_ns, wall_ns=self.wall_ns)
         self.queue = TaskQueue(
             self.timeline,
             now=self.monotonic(),
-            rate=rate,
-            slack=slack - min(slack / 4, _RESERVE_SECONDS),
+            rate=plan.rate,
+            slack=slack_of(plan.policy),
             pacing=pacing,
             order=_isolated(order),
             early=early,
             peers=count,
             rank=rank,
-            report_order_error=self._report_order_error,
-            permits=None if self.member is None else self.member.permits,
+            report_order_error=self.report_order_error,
+            permits=permits,
         )
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
@@ -125,6 +138,8 @@ class Engine:
         self.burst = Burst(self)
         self._last_context: weakref.ref[contextvars.Context] | None = None
         self.scratch = contextvars.Context()
+        if key_limits.is_gated:
+            self.overload.set_key_limits(key_limits)
 
     # Adding.
 
@@ -148,6 +163,29 @@ class Engine:
         self.accepted_count += 1
         self.queue.wall.add_record(record, wall_due)
         self.wake_for(self.queue.interval_end)
+
+    def add_again(self, record: TaskHandle[Any]) -> None:
+        """Take back a record that had started, at its new due time."""
+        self.burst.is_changed = True
+        self.queue.add_record(record)
+        self.wake_for(record._due)
+        self._progress()
+
+    def add_item_again(self, source: BatchSource, items: Any) -> None:
+        """Take back a task of a batch that had started, as a source of its own."""
+        self.burst.is_changed = True
+        source.owner._take_back(source, items)
+        self.queue.add_batch(source, joined=source.first < self.queue.interval_end)
+        self.wake_for(source.first)
+        self._progress()
+
+    def time_ns(self) -> int:
+        """Return the time on the timeline in nanoseconds."""
+        return self.timeline.to_ns(self.monotonic())
+
+    def wall_ns(self) -> int:
+        """Return the time by the wall clock in nanoseconds."""
+        return round(self.runner.clock.wall() * NS)
 
     def now(self) -> float:
         """Return the loop time, and begin the interval that it lies in."""
@@ -237,7 +275,7 @@ class Engine:
             self.burst.is_changed = False
             is_done = queue.pull(now)
             if queue.expiry.is_used:
-                self._expire(now)
+                expire_overdue(self, now)
             while self.max_concurrency is None or self.may_start():
                 calendar = queue.choose(now)
                 if calendar is None:
@@ -267,6 +305,8 @@ class Engine:
         """Return when to be run again: all that may start has started."""
         queue = self.queue
         queue.rest()
+        if self.is_watching:
+            self.overload.rest(now)
         if self.member is not None:
             self.member.look(now)
         wake = queue.next_wake(now, may_start=self.may_start())
@@ -322,13 +362,17 @@ class Engine:
     def start_record(self, calendar: Calendar, record: TaskHandle[Any], now: float) -> bool:
         """Start a record that was taken from its run; False if its deadline has passed."""
         options = record._options
-        if options is not None and self._is_expired(record, now):
-            return False
+        if options is not None:
+            if self.queue.drops is not None:
+                self.queue.drops.discard(record)
+            if is_expired(self, record, now):
+                return False
         self.queue.spend(calendar, record._due, now)
+        if options is not None and (options.charge is not None or options.key is not None):
+            self.overload.started(options)
         call, args, context = record._call, record._outcome, record._context
         record._state = TaskState.RUNNING
         record._context = now
-        record._outcome = None
         self.started_count += 1
         if call is HOLD:
             granted, self.holding[record] = args
@@ -365,15 +409,17 @@ class Engine:
     def _start_item(self, calendar: Calendar, batch: BatchSource, position: int, now: float) -> bool:
         handle: BatchHandle[Any] = batch.owner
         due = batch.due_of(position)
-        owner = (handle, batch.indexes[position])
         batch.start(position)
         items = handle._take_items(batch)
+        owner = (handle, batch.indexes[position], batch.key, batch, items)
         if not batch.live:
             calendar.finish(batch)
         if now > due + batch.deadline_after:
-            self._end_expired_item(batch, position)
+            end_expired_item(self, batch, position)
             return False
         self.queue.spend(calendar, due, now)
+        if batch.key is not None or batch.needs is not None:
+            self.overload.item_started(batch.key, batch.needs, batch.cost_of(position))
         self.started_count += 1
         self._launch(owner, call_with_item, (handle.call, items, owner[1]), handle.context, own=handle.own_context)
         return True
@@ -398,18 +444,26 @@ class Engine:
             result = context.run(call, *args)
         except BaseException as error:  # noqa: BLE001  # a task's failure is its own, whatever it raises
             self.burst.is_inside = False
-            self.end_raised(owner, error)
+            self.end_raised(owner, error, context)
         else:
             self.burst.is_inside = False
             self.end_returned(owner, call, result, context, run_timeout)
         del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
 
-    def end_raised(self, owner: Any, error: BaseException) -> None:
-        """End a call that raised; what ends the program is recorded, and goes on its way."""
+    def end_raised(self, owner: Any, error: BaseException, context: contextvars.Context | None) -> None:
+        """End a call that raised, unless it is to be tried again; what ends the program is recorded, and goes on its way.
+
+        Args:
+            owner: its record, its batch and index, or None.
+            error: what it raised.
+            context: the variables that it ran with; those of the caller if None.
+        """
         if len(self.scratch):
             self.scratch = contextvars.Context()
         if isinstance(error, asyncio.CancelledError):
             self.end(owner, TaskState.CANCELLED, None)
+            return
+        if owner is not None and self.overload.retry is not None and self.overload.retries(owner, error, context):
             return
         self.end(owner, TaskState.FAILED, error)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -443,6 +497,8 @@ class Engine:
 
     def end_done(self, owner: Any, result: Any) -> None:
         """Count a task that has returned, and tell whom it concerns: :meth:`end` for nearly every task."""
+        if self.is_gated:
+            self.overload.ended(owner)
         self.ended_counts[TaskState.DONE] += 1
         if owner is not None:
             if type(owner) is tuple:
@@ -454,6 +510,8 @@ class Engine:
 
     def end(self, owner: Any, state: TaskState, outcome: Any) -> None:
         """Count a task's end, and tell whom it concerns."""
+        if self.is_gated:
+            self.overload.ended(owner)
         self.ended_counts[state] += 1
         if owner is None:
             if state is TaskState.FAILED:
@@ -464,64 +522,25 @@ class Engine:
             owner._end(state, outcome)
         self._progress()
 
-    # Expiry.
-
-    def _is_expired(self, record: TaskHandle[Any], now: float) -> bool:
-        """End a record as expired if its deadline has passed."""
-        options = record._options
-        if options is None or options.deadline is None:
-            return False
-        self.queue.expiry.discard(record)
-        if now <= options.deadline:
-            return False
-        self._end_expired(record)
-        return True
-
-    def _expire(self, now: float) -> None:
-        """End records whose deadline passed in an earlier interval."""
-        number = self.queue.sweep_number(now)
-        if number is None:
-            return
-        for count, record in enumerate(self.queue.expiry.sweep(number), start=1):
-            self.queue.cancel(record)
-            self._end_expired(record)  # type: ignore[arg-type]  # every record is a handle
-            if count == _EXPIRE_COUNT_MAX:
-                return
-        for count, (batch, position) in enumerate(self.queue.expiry.sweep_batches(now), start=1):
-            batch.start(position)
-            batch.calendar.opened_count -= 1
-            if not batch.live:
-                batch.calendar.finish(batch)
-                batch.owner._forget(batch)
-            self._end_expired_item(batch, position)
-            if count == _EXPIRE_COUNT_MAX:
-                return
-
-    def _end_expired_item(self, batch: BatchSource, position: int) -> None:
-        index = batch.indexes[position]
-        error = TaskExpiredError(f"{batch.name}[{index}]", expires=batch.deadline_after)
-        self.end((batch.owner, index), TaskState.EXPIRED, error)
-
-    def _end_expired(self, record: TaskHandle[Any]) -> None:
-        options = record._options
-        assert options is not None
-        assert options.expires is not None
-        self.end(record, TaskState.EXPIRED, TaskExpiredError(record.name, expires=options.expires))
-
     # Settings.
 
-    def set_order(self, order: Order) -> None:
+    def set_order(self, order: Order | Fair) -> None:
         """Put an order in force."""
         self.burst.detach()
         self.queue.set_order(_isolated(order))
         self.wake()
 
-    def set_rate(self, rate: Rate) -> None:
-        """Put a rate in force, at once unless paused or shared."""
-        self.rate = rate
+    def set_plan(self, plan: PolicyPlan) -> None:
+        """Put rates in force, at once unless paused or shared."""
+        self.rate = plan.rate
+        self.overload.set_plan(plan)
         if self.member is not None:
-            self.member.set_rate(rate)
+            self.member.set_rate(plan.rate)
         self._apply_rate()
+
+    def set_rate(self, rate: Rate) -> None:
+        """Put another rate in force in place of the one that paces."""
+        self.set_plan(self.overload.plan.with_rate(rate))
 
     def set_max_concurrency(self, count: int | None) -> None:
         """Put a limit in force for what starts from now on."""
@@ -602,8 +621,11 @@ class Engine:
     def _progress(self) -> None:
         if self.on_progress is not None:
             self.on_progress()
+        if self.is_watching and self.overload.room is not None:
+            self.overload.room.wake()
 
-    def _report_order_error(self, error: BaseException) -> None:
+    def report_order_error(self, error: BaseException) -> None:
+        """Warn of code of the user that raised while the next task was being chosen."""
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             self.loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
             return
@@ -617,8 +639,10 @@ _PAUSE: Final = Rate(0)
 _SHARED: Final = Rate(1)  # stands for a shared rate of 0, which the authority keeps, until a peer sets another
 
 
-def _isolated(order: Order) -> Order:
+def _isolated(order: Order | Fair) -> Order | Fair:
     """Let an order neither see nor leave context variables; the default one has none, and the queue knows it."""
+    if isinstance(order, Fair):
+        return order.wrapped(lambda function: lambda value: contextvars.Context().run(function, value))
     return order if order is default_order else lambda task: contextvars.Context().run(order, task)
 
 

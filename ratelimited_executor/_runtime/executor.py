@@ -21,11 +21,20 @@ class RateLimitedExecutor(BulkFace, RepeatingFace, LoopFace, LimiterFace):
             infinity (the default) lifts the limit.
         pacing: ``Pacing.SPREAD`` starts the tasks of an interval evenly over it, if they fit its permits, and so up to
             one interval late; ``Pacing.ON_TIME`` starts each at its due time.
-        policy: how starts are limited in time.
-        order: a key function of :class:`TaskView`; the smallest key starts first, where more tasks are due than may.
+        policy: how starts are limited in time: :class:`Paced`, :class:`Window` or :class:`Burst`.
+        order: a key function of :class:`TaskView`, of which the smallest starts first, where more tasks are due than may;
+            or :class:`Fair`, which gives each key its share.
+        resources: rates of what starts take beside permits, such as tokens, by name; see ``cost=``.
         max_concurrency: how many tasks may run at once; a permit is taken only when a place is free.
+        key_rate: the rate of each key, or a function of the key that tells it.
+        key_concurrency: how many tasks of each key may run at once, or a function of the key.
         max_pending: how many tasks may wait.
+        key_max_pending: how many tasks of each key may wait.
         when_full: what becomes of a task beyond that.
+        retry: how tasks that fail are tried again: a :class:`Retry`, an object of tenacity's, or None. By default those that
+            raise :class:`RetryLater`, five times in all.
+        adaptive: how the rate follows what the other side can take; None if it does not.
+        penalty_max: seconds that :meth:`penalize` is obeyed at most.
         drain_timeout: seconds for which accepted tasks may go on when the executor is left; None for as long as they
             take. Set it in a server: a task due in an hour would hold its shutdown for an hour.
         early: whether a task may start anywhere in the interval of its due time, so up to one interval early.

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
-from ratelimited_executor._core.records import Record
+from ratelimited_executor._core.records import PERMITS, Record
 from ratelimited_executor._core.states import FINAL_STATES, TRANSITIONS, TaskState
+from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor.exceptions import IllegalTransitionError
 
 if TYPE_CHECKING:
@@ -225,6 +227,38 @@ class TaskHandle(Record, Generic[T_co]):
             cancelled: bool = self._place.cancel(msg)
             return cancelled
         return False
+
+    # Costs.
+
+    @property
+    def attempts(self) -> int:
+        """How often the task has started: 1 once it has, more if it failed and was tried again."""
+        attempts = None if self._options is None else self._options.attempts
+        failed = 0 if attempts is None else attempts.count
+        return failed + (self._started is not None and (not failed or self._state is not TaskState.WAITING))
+
+    def settle(self, actual: int | Mapping[str, int]) -> None:
+        """Correct what the start of the task has cost, once that is known; again, if it turns out otherwise.
+
+        What was reserved too much may be used by others from now on, as far as its time has not passed; what was too
+        little is paid back before anybody else starts.
+
+        Args:
+            actual: permits, >= 0; or a mapping from resource to amount, in which what is left out stays as reserved.
+
+        Raises:
+            TypeError: if it is neither.
+            ValueError: if an amount is negative, or the task was scheduled without a ``cost=`` that names the resource.
+        """
+        charge = None if self._options is None else self._options.charge
+        amounts = dict(actual) if isinstance(actual, Mapping) else {PERMITS: actual}
+        for resource, amount in amounts.items():
+            count_of(f"actual[{resource!r}]" if isinstance(actual, Mapping) else "actual", amount)
+            if charge is None or resource not in charge.needs:
+                raise ValueError(f"{self.name} was scheduled without a cost in {resource!r}: reserve one with cost=")
+        assert charge is not None or not amounts
+        if charge is not None:
+            self._engine.overload.settle(charge, {**charge.needs, **amounts})
 
     # For the engine.
 

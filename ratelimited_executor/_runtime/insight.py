@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._core.records import PERMITS, Record
 from ratelimited_executor._core.states import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from ratelimited_executor._core.fleet.insight import FleetStatistics
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._runtime.engine import Engine
@@ -70,8 +75,26 @@ class Hold(Enum):
     SPREAD = "spread"
     """It is due, and starts at a later instant of its interval for the sake of an even load."""
 
-    PERMIT = "permit"
+    RATE = "rate"
     """It is first in its order, and the next permit has not come up."""
+
+    WINDOW = "window"
+    """It is first in its order, and a window of one of the rates is full."""
+
+    QUOTA = "quota"
+    """It is first in its order, and the quota of the running period is used up."""
+
+    RESOURCE = "resource"
+    """It is first in its order, and a resource that it needs has not enough."""
+
+    KEY_RATE = "key rate"
+    """The rate of its key has no permit for it."""
+
+    KEY_CONCURRENCY = "key concurrency"
+    """As many tasks of its key run as may."""
+
+    PENALTY = "penalty"
+    """The executor, or its key, starts nothing for a time, because the other side has asked for it."""
 
     ORDER = "order"
     """More important tasks take the next permits."""
@@ -92,15 +115,19 @@ class Explanation:
         hold: what keeps it from starting.
         position: how many tasks start before it, as far as is known now; None unless it is due.
         expected_start: epoch seconds, if nothing more important comes; None if that cannot be told.
+        detail: which limit, resource or key it is that holds it, if there may be several.
     """
 
     state: TaskState
     hold: Hold
     position: int | None
     expected_start: float | None
+    detail: str | None = None
 
     def __str__(self) -> str:
         ahead = "" if self.position is None else f", {self.position} ahead"
+        if self.detail is not None:
+            ahead = f" ({self.detail}){ahead}"
         when = "" if self.expected_start is None else f", expected at {self.expected_start:.3f}"
         return f"{self.state.value}: held by {self.hold.value}{ahead}{when}"
 
@@ -127,18 +154,40 @@ def statistics(engine: Engine) -> Statistics:
     )
 
 
-def backlog_seconds(engine: Engine) -> float:
+def backlog_seconds(engine: Engine, key: Hashable = None) -> float:
     """Return the seconds of work in tasks that are due or will be within the running interval.
 
     0 while they fit the permits as they come; infinity if there are some and the rate is 0.
     """
-    engine.burst.settle()
+    engine.burst.detach()
+    now = engine.now()
+    if key is not None:
+        return _key_backlog(engine, key, now)
     count = engine.queue.ready_count()
-    if count == 0 or engine.queue.grid.rate.is_unlimited:
+    if count == 0 or engine.queue.grid.is_unlimited:
         return 0.0
-    now = engine.monotonic()
     when = engine.queue.grid.time_after(engine.timeline.to_ns(now), count)
     return math.inf if when is None else max(0.0, engine.timeline.to_loop(when) - now)
+
+
+def _key_backlog(engine: Engine, key: Hashable, now: float) -> float:
+    """Return the seconds until the last task of a key that is due is expected to start: O(tasks that are due)."""
+    queue = engine.queue
+    while not queue.pull(now):
+        pass
+    entries = [
+        (rank, item)
+        for calendar in (queue.on_time, queue.spread)
+        for rank, item in calendar.ready.keyed()
+        if isinstance(item, Record)
+    ]
+    mine = [(rank, item) for rank, item in entries if item.key == key]
+    if not mine:
+        return 0.0
+    last = max(mine, key=itemgetter(0))[1]
+    handle: Any = last
+    _, _, expected = _hold(engine, handle, now, queue.ahead_of(last))
+    return math.inf if expected is None else max(0.0, expected - now)
 
 
 def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
@@ -156,21 +205,95 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     if due > now:
         expected = None if is_halted else engine.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
-    position = queue.position_of(handle)
-    if queue.grid.is_stopped:
-        return Explanation(state=state, hold=Hold.PAUSE, position=position, expected_start=None)
+    ahead = queue.ahead_of(handle)
+    hold, detail, expected = _hold(engine, handle, now, ahead)
+    return Explanation(
+        state=state,
+        hold=hold,
+        position=len(ahead),
+        expected_start=None if expected is None else engine.timeline.to_epoch(expected),
+        detail=detail,
+    )
+
+
+def _hold(
+    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any]
+) -> tuple[Hold, str | None, float | None]:
+    """Tell what holds a task that is due, which one of its kind, and the loop time at which it will start."""
+    if engine.queue.grid.is_stopped:
+        return Hold.PAUSE, None, None
     if not engine.may_start():
-        return Explanation(state=state, hold=Hold.CONCURRENCY, position=position, expected_start=None)
-    permit_ns = queue.grid.time_after(engine.timeline.to_ns(now), position + 1)
-    permit = math.inf if permit_ns is None else max(now, engine.timeline.to_loop(permit_ns))
-    planned = _planned(engine, handle, now, position)
-    if planned > permit:
-        hold, expected = Hold.SPREAD, planned
-    else:
-        hold, expected = (Hold.ORDER if position else Hold.PERMIT), permit
-        if expected <= now:
-            hold = Hold.NOTHING
-    return Explanation(state=state, hold=hold, position=position, expected_start=engine.timeline.to_epoch(expected))
+        return Hold.CONCURRENCY, None, None
+    expected = _when_permitted(engine, handle, now, ahead)
+    by_key = _hold_by_key(engine, handle, now, ahead, expected)
+    if by_key is not None:
+        return by_key
+    planned = _planned(engine, handle, now, len(ahead))
+    if expected is not None and planned > expected:
+        return Hold.SPREAD, None, planned
+    return *_hold_by_limit(engine, handle, now, ahead, expected), expected
+
+
+def _hold_by_key(
+    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
+) -> tuple[Hold, str, float | None] | None:
+    """Tell the same of a task whose key has to wait; None if it has not."""
+    gate = engine.queue.gate
+    if handle.key is None or gate is None:
+        return None
+    gate.now_ns = engine.timeline.to_ns(now)
+    held = gate.hold(handle.key, handle.cost)
+    if held is None:
+        return None
+    before = sum(isinstance(item, Record) and item.key == handle.key for item in ahead)
+    when_ns = None if held == "concurrency" else gate.when_count(handle.key, before + 1)
+    latest = None if when_ns is None or expected is None else max(expected, engine.timeline.to_loop(when_ns))
+    return _KEY_HOLDS[held], f"key {handle.key!r}", latest
+
+
+def _hold_by_limit(
+    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
+) -> tuple[Hold, str | None]:
+    """Tell which limit of the executor holds a task, and its name if there may be several."""
+    combined = engine.queue.grid if isinstance(engine.queue.grid, CombinedPermits) else None
+    now_ns = engine.timeline.to_ns(now)
+    if combined is not None and now_ns < combined.penalty_ns:
+        return Hold.PENALTY, None
+    if expected is not None and expected <= now:
+        return Hold.NOTHING, None
+    if ahead:
+        return Hold.ORDER, None
+    bound = None if combined is None else combined.holding(handle.needs or {PERMITS: 1}, now_ns)
+    if bound is None:
+        return Hold.RATE, None
+    if bound.resource == PERMITS:
+        return _BOUND_HOLDS[bound.kind], bound.text
+    return Hold.RESOURCE, f"{bound.resource} {bound.text}"
+
+
+def _when_permitted(engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any]) -> float | None:
+    """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never."""
+    queue, now_ns = engine.queue, engine.timeline.to_ns(now)
+    cost = sum(item.cost if isinstance(item, Record) else 1 for item in ahead)
+    times = [queue.grid.time_after(now_ns, cost + 1)]
+    if queue.costs is not None and not ahead:
+        times.append(queue.costs.when(handle.needs, now_ns))
+    if None in times:
+        return None
+    return max(now, *(engine.timeline.to_loop(time) for time in times if time is not None))
+
+
+_KEY_HOLDS: Final = {
+    "rate": Hold.KEY_RATE,
+    "concurrency": Hold.KEY_CONCURRENCY,
+    "penalty": Hold.PENALTY,
+}
+_BOUND_HOLDS: Final = {
+    "rate": Hold.RATE,
+    "burst": Hold.RATE,
+    "window": Hold.WINDOW,
+    "quota": Hold.QUOTA,
+}
 
 
 def _due(engine: Engine, handle: TaskHandle[Any], now: float) -> float:

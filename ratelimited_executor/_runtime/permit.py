@@ -43,7 +43,14 @@ class Permit:
     async def __aenter__(self) -> TaskHandle[Any]:
         if self._record is not None:
             raise RuntimeError("a permit can be entered once: ask the executor for another")
-        engine = self._admit()
+        room = self._engine.overload.room
+        if room is None:
+            engine = self._admit()
+        else:
+            key = None if self._options is None else self._options.key
+            await room.wait(key)
+            with room.passing(key):
+                engine = self._admit()
         granted: asyncio.Future[None] = engine.loop.create_future()
         now = engine.now()
         options = self._options
@@ -61,6 +68,8 @@ class Permit:
         self._record = record
         record.add_done_callback(lambda handle: _fail(granted, handle))
         engine.add_immediate(record)
+        if options is not None and options.entry is not None:
+            engine.overload.drop_excess(options.key)
         try:
             await granted
         except asyncio.CancelledError:

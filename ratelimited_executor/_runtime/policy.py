@@ -1,13 +1,47 @@
-"""The choices that an executor is made with."""
+"""The choices that an executor is made with, and what they come to: the limits that the queue asks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._runtime.arguments import delay_of
+from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
+from ratelimited_executor._core.limits.paced import PacedLimit
+from ratelimited_executor._core.limits.quota import QuotaLimit
+from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._runtime.arguments import count_of, delay_of
+from ratelimited_executor._runtime.quota import Quota
 
-__all__ = ["Paced", "WhenFull"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ratelimited_executor._core.fleet.granted import GrantedPermits
+    from ratelimited_executor._core.limits.limit import Limit
+    from ratelimited_executor._core.limits.permits import Permits
+
+__all__ = [
+    "Burst",
+    "Paced",
+    "Policy",
+    "PolicyPlan",
+    "WhenFull",
+    "Window",
+    "limit_of_key",
+    "read_rates",
+    "read_resources",
+    "slack_of",
+]
+
+# A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
+# slack is kept for that, and the law holds for times that are read there, too.
+RESERVE_SECONDS: Final = 0.005
+_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +61,277 @@ class Paced:
         delay_of("slack", self.slack)
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Start tasks as soon as the rate allows: never more than its ``permits`` in any window of its ``per``, exactly.
+
+    Nothing is spread: of a rate of 100 a minute, 100 tasks may start at once, and the next one a minute after the first.
+
+    Args:
+        margin: seconds by which a start may take effect later than it was decided, >= 0: a start waits for so much more
+            than ``per`` after the one that it follows. The default covers the way to a task's first line; for a limit that
+            is enforced at the other end of a network, add by how much the way there varies.
+    """
+
+    margin: float = RESERVE_SECONDS
+
+    def __post_init__(self) -> None:
+        delay_of("margin", self.margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Start tasks from a token bucket: ``permits`` at once after a pause, and the rate in the long run.
+
+    In any window of w seconds, at most ``permits + rate x w`` tasks start.
+
+    Args:
+        permits: the depth of the bucket, >= 1.
+    """
+
+    permits: int
+
+    def __post_init__(self) -> None:
+        count_of("permits", self.permits, least=1)
+
+
+Policy = Paced | Window | Burst
+
+
 class WhenFull(Enum):
     """What becomes of a task when ``max_pending`` tasks wait already."""
 
     RAISE = "raise"
     """The call raises ``BacklogFullError``, and nothing changes."""
+
+    WAIT = "wait"
+    """``await schedule_wait(...)`` waits for room, first come, first served; the other calls raise ``BacklogFullError``."""
+
+    DROP_LOWEST = "drop lowest"
+    """The least important task is dropped, of several the one that is due last: the new one, if it is that."""
+
+    DROP_OLDEST = "drop oldest"
+    """The task that has waited longest is dropped."""
+
+
+def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
+    """Return the rates that a parameter asks for: one, or several in a sequence or a text with commas.
+
+    Raises:
+        TypeError: if it has a wrong type.
+        ValueError: if it is empty, or a rate is out of range.
+    """
+    if isinstance(value, str):
+        parts: Any = value.split(",")
+        return tuple(Quota.parse(part) if " per " in part else Rate.of(part) for part in parts)
+    if isinstance(value, Quota):
+        return (value,)
+    if not isinstance(value, (list, tuple)):
+        return (Rate.of(value),)
+    if not value:
+        raise ValueError(f"{name} must hold one rate at least, got {value!r}")
+    return tuple(rate for part in value for rate in read_rates(name, part))
+
+
+def read_resources(value: Any) -> dict[str, tuple[Rate | Quota, ...]]:
+    """Return the rates of resources by name.
+
+    Raises:
+        TypeError: if it has a wrong type.
+        ValueError: if a name is taken, or a rate is out of range.
+    """
+    if value is None:
+        return {}
+    if not hasattr(value, "items"):
+        raise TypeError(f"resources must be a mapping from name to rate, got {value!r}")
+    for resource in value:
+        if not isinstance(resource, str) or not resource:
+            raise TypeError(f"resources must have names that are not empty, got {resource!r}")
+        if resource == PERMITS:
+            raise ValueError(f"resources cannot have one named {PERMITS!r}: that is what rate= limits")
+    return {resource: read_rates(f"resources[{resource!r}]", rate) for resource, rate in value.items()}
+
+
+def slack_of(policy: Policy) -> float:
+    """Return the slack of a grid in seconds, less what is kept for the way to a task's first line."""
+    slack = policy.slack if isinstance(policy, Paced) else Paced().slack
+    return slack - min(slack / 4, RESERVE_SECONDS)
+
+
+class PolicyPlan:
+    """What policy, rates and resources come to, for one peer.
+
+    Args:
+        policy: how starts are limited in time.
+        rates: of the executor's own permits.
+        resources: the rates of others.
+        count: how many peers share them.
+        rank: which of them this is.
+
+    Raises:
+        ValueError: if a rate does not fit the policy, or cannot be shared by so many.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        rates: Sequence[Rate | Quota],
+        resources: Mapping[str, Sequence[Rate | Quota]],
+        *,
+        count: int = 1,
+        rank: int = 0,
+    ) -> None:
+        self.policy = policy
+        self.rates = tuple(rates)
+        self.resources = dict(resources)
+        self._count = count
+        self._rank = rank
+        plain = [rate for rate in self.rates if isinstance(rate, Rate)]
+        self.rate = min(plain, key=lambda rate: rate.per) if plain else Rate(float("inf"))
+        for name, each in ((PERMITS, self.rates), *self.resources.items()):
+            for rate in each:
+                self._check(name, rate)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one grid of permits is all of it."""
+        return (
+            isinstance(self.policy, Paced)
+            and len(self.rates) == 1
+            and not self.resources
+            and self.rates[0] is self.rate
+        )
+
+    def with_rate(self, rate: Rate) -> PolicyPlan:
+        """Return the same with another rate in place of the one that paces."""
+        rates = [rate if one is self.rate else one for one in self.rates]
+        return PolicyPlan(self.policy, rates, self.resources, count=self._count, rank=self._rank)
+
+    def permits(
+        self, old: Permits | None, *, now_ns: int, time_ns: Callable[[], int], wall_ns: Callable[[], int]
+    ) -> CombinedPermits:
+        """Make what admits starts; what ``old`` remembers of the past goes on as far as it fits."""
+        grid = _grid_of(old)
+        if not isinstance(self.policy, Paced) or self.rate not in self.rates:
+            grid = None
+        elif grid is None:
+            slack_ns = round(slack_of(self.policy) * _NS)
+            grid = PermitGrid(self.rate, slack_ns=slack_ns, now_ns=now_ns, peers=self._count, rank=self._rank)
+        elif grid.rate != self.rate:
+            grid.set_rate(self.rate, now_ns)
+        known = {} if not isinstance(old, CombinedPermits) else {_likeness(bound): bound.limit for bound in old.bounds}
+        bounds = []
+        for name, each in ((PERMITS, self.rates), *self.resources.items()):
+            for rate in each:
+                if name == PERMITS and grid is not None and rate is self.rate:
+                    continue
+                bound = self._bound(name, rate, now_ns=now_ns, wall_ns=wall_ns)
+                limit = known.get(_likeness(bound))
+                if limit is not None and not isinstance(rate, Quota):
+                    limit.set_rate(self._share(rate), now_ns)
+                    bound.limit = limit
+                elif isinstance(limit, QuotaLimit):
+                    limit.permits = bound.limit.permits  # type: ignore[attr-defined]  # it is one, too
+                    bound.limit = limit
+                bounds.append(bound)
+        fresh = CombinedPermits(grid, bounds, rate=self.rate, time_ns=time_ns)
+        if isinstance(old, CombinedPermits):
+            fresh.penalty_ns = old.penalty_ns
+        return fresh
+
+    def cost_max(self, resource: str) -> int | None:
+        """Return the largest cost that is ever admitted; None if any is."""
+        found = [
+            self._depth(resource, rate) for rate in (self.rates if resource == PERMITS else self.resources[resource])
+        ]
+        return min((depth for depth in found if depth is not None), default=None)
+
+    def _check(self, name: str, rate: Rate | Quota) -> None:
+        where = "rate" if name == PERMITS else f"resources[{name!r}]"
+        depth = self._depth(name, rate)
+        if isinstance(rate, Rate) and not rate.is_unlimited and self._kind(name, rate) == "window":
+            permits = Fraction(rate.permits)
+            if permits.denominator != 1:
+                raise ValueError(
+                    f"{where} must be a whole number of permits where it holds as an exact window, got {rate!r}: "
+                    f"write Rate({permits.numerator}, per={float(rate.per * permits.denominator):g})"
+                )
+        if depth is not None and depth < 1 and not (isinstance(rate, Rate) and rate.is_zero):
+            raise ValueError(f"{where} must have a permit for each of the {self._count} peers at least, got {rate!r}")
+
+    def _depth(self, name: str, rate: Rate | Quota) -> int | None:
+        """Return the largest cost that a rate admits; None if any."""
+        if isinstance(rate, Quota):
+            return self._part(rate.permits)
+        kind = self._kind(name, rate)
+        if rate.is_unlimited or kind == "rate":
+            return None
+        if kind == "burst" and name == PERMITS:
+            assert isinstance(self.policy, Burst)
+            return self._part(self.policy.permits)
+        return self._part(int(rate.permits))
+
+    def _kind(self, name: str, rate: Rate | Quota) -> str:
+        if isinstance(rate, Quota):
+            return "quota"
+        each = self.rates if name == PERMITS else self.resources[name]
+        shortest = min((one for one in each if isinstance(one, Rate)), key=lambda one: one.per)
+        if isinstance(self.policy, Window) or rate is not shortest:
+            return "window"
+        return "rate" if isinstance(self.policy, Paced) else "burst"
+
+    def _bound(self, name: str, rate: Rate | Quota, *, now_ns: int, wall_ns: Callable[[], int]) -> Bound:
+        kind = self._kind(name, rate)
+        margin = self.policy.margin if isinstance(self.policy, Window) else RESERVE_SECONDS
+        limit: Limit
+        if isinstance(rate, Quota):
+            limit = QuotaLimit(
+                self._part(rate.permits), period_of=rate.period_ns, wall_ns=wall_ns, margin_ns=round(margin * _NS)
+            )
+        elif kind == "rate":
+            limit = PacedLimit(self._share(rate), slack_ns=round(slack_of(self.policy) * _NS))
+        elif kind == "burst":
+            limit = TokenBucketLimit(self._share(rate), depth=self._depth(name, rate) or 1, now_ns=now_ns)
+        else:
+            limit = WindowLimit(self._share(rate), margin_ns=round(margin * _NS))
+        return Bound(limit, resource=name, text=str(rate), kind=kind)
+
+    def _part(self, permits: int) -> int:
+        """Return this peer's part of a number of permits."""
+        return permits * (self._rank + 1) // self._count - permits * self._rank // self._count
+
+    def _share(self, rate: Rate) -> Rate:
+        """Return this peer's part of a rate."""
+        if self._count == 1 or rate.is_unlimited:
+            return rate
+        permits = Fraction(rate.permits)
+        return Rate(self._part(int(permits)) if permits.denominator == 1 else permits / self._count, per=rate.per)
+
+
+def limit_of_key(policy: Policy, rate: Rate, now_ns: int) -> Limit | None:
+    """Make the limit of one key's rate; None if it is infinite."""
+    if rate.is_unlimited:
+        return None
+    if isinstance(policy, Window):
+        return WindowLimit(rate, margin_ns=round(policy.margin * _NS))
+    if isinstance(policy, Burst):
+        return TokenBucketLimit(rate, depth=policy.permits, now_ns=now_ns)
+    return PacedLimit(rate, slack_ns=round(slack_of(policy) * _NS))
+
+
+def _grid_of(permits: Permits | None) -> PermitGrid | GrantedPermits | None:
+    if isinstance(permits, CombinedPermits):
+        return permits.grid
+    return permits  # type: ignore[return-value]  # what is not combined is a grid
+
+
+def _likeness(bound: Bound) -> Any:
+    """Tell limits apart that may go on under another rate."""
+    limit = bound.limit
+    if isinstance(limit, QuotaLimit):
+        return bound.resource, bound.kind, bound.text.split(" ", 1)[1]
+    if isinstance(limit, TokenBucketLimit):
+        return bound.resource, bound.kind, limit.depth
+    if isinstance(limit, WindowLimit):
+        return bound.resource, bound.kind, limit.rate.per
+    return bound.resource, bound.kind

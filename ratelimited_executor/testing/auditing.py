@@ -1,13 +1,16 @@
-"""Check when tasks started against the law of ``Paced``, and find the worst window.
+"""Check when tasks started against the law of their policy, and find the worst window.
 
-Phi(t) is the integral of the rate. The law: for every window [a, b], its ends included,
+Phi(t) is the integral of the rate. The law of ``Paced``: for every window [a, b], its ends included,
 
-    starts in [a, b]  <=  Phi(b) - Phi(a - slack) + 1
+    cost of the starts in [a, b]  <=  Phi(b) - Phi(a - slack) + cost of the last
+
+that of ``Burst(n)`` has n in place of the last cost, and no slack; ``Window`` is looked at by :func:`worst_window`.
 
 Only windows from one start to another can be worst, as shrinking a window to the starts within it takes away permits
-and no starts. Number the starts 0, 1, 2, ... by time: the starts from i to j exceed the law by
+and no starts. Number the starts 0, 1, 2, ... by time, and let C_i be the cost of those before i: the starts from i to j
+exceed the law by
 
-    (j - Phi(t_j)) - (i - Phi(t_i - slack))
+    (C_j - Phi(t_j)) - (C_i - Phi(t_i - slack))
 
 so one pass finds the worst window: for each j, the least of the second terms so far. Cost: O(n log n) for the sort,
 then O(n + changes of the rate), about 1 microsecond a start.
@@ -24,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from ratelimited_executor._core.rates import Rate, RateLike
@@ -44,8 +48,8 @@ class AuditReport:
             everywhere; ``-inf`` if no window is limited.
         start: when the worst window begins: the time of its first start.
         end: when it ends: the time of its last start.
-        count: starts in it, both ends included.
-        allowed: starts that the law allows in it, tolerance included.
+        count: starts in it, both ends included; the permits that they took, if they had costs.
+        allowed: as many as the law allows in it, tolerance included.
         total: starts audited.
     """
 
@@ -71,8 +75,15 @@ class AuditReport:
         )
 
 
-def audit(starts: Iterable[float], rate: RateLike | RateHistory, *, slack: float = 0.02) -> AuditReport:
-    """Find the window of starts that exceeds the law of ``Paced`` most, or comes closest to it.
+def audit(
+    starts: Iterable[float],
+    rate: RateLike | RateHistory,
+    *,
+    slack: float = 0.02,
+    burst: int | None = None,
+    costs: Sequence[int] | None = None,
+) -> AuditReport:
+    """Find the window of starts that exceeds the law of ``Paced`` most, or comes closest to it; or that of ``Burst``.
 
     Exact but for reading the times, for which both ends of a window are moved outwards by a tolerance: 1 ns, and two
     units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for seconds
@@ -84,6 +95,9 @@ def audit(starts: Iterable[float], rate: RateLike | RateHistory, *, slack: float
         rate: whatever ``Rate.of`` takes, or its history on the same scale as the starts: ``(time, rate)`` pairs in
             order of time, each in force from its time on; the first also before its time.
         slack: seconds for which a permit may be taken after its time, finite, >= 0.
+        burst: the depth of a ``Burst`` that is audited in place of ``Paced``; its slack is what a start may be later than
+            its decision.
+        costs: permits that each start took, in the order of ``starts``; 1 each by default.
 
     Raises:
         TypeError: if an argument is of the wrong kind.
@@ -93,7 +107,7 @@ def audit(starts: Iterable[float], rate: RateLike | RateHistory, *, slack: float
     >>> print(report)  # doctest: +ELLIPSIS
     LAW BROKEN by 0.8: the worst window of 5 start(s) is [0.000000000, 0.200000000], ... 4 start(s) where 3.200000 ...
     """
-    times = _sorted_times("starts", starts)
+    times, weights = _sorted_starts(starts, costs)
     slack_ns = round(_exact("slack", slack) * NS_PER_SECOND)
     history = _read_history(rate)
     if not times:
@@ -101,13 +115,13 @@ def audit(starts: Iterable[float], rate: RateLike | RateHistory, *, slack: float
     tolerance_ns = 1 + math.ceil(2 * NS_PER_SECOND * math.ulp(max(-times[0], times[-1])))
     stamps = _nanoseconds(times, times[0])
     changes = [(0 if time is None else round((time - times[0]) * NS_PER_SECOND), known) for time, known in history]
-    unit, worst = _scan(stamps, changes, slack_ns + tolerance_ns, tolerance_ns)
+    unit, worst = _scan(stamps, weights, changes, slack_ns + tolerance_ns, tolerance_ns, burst)
     if worst is None:
         return AuditReport(
             worst_excess=-math.inf, start=times[0], end=times[0], count=0, allowed=math.inf, total=len(times)
         )
     excess, first, last = Fraction(worst[0], unit), worst[1], worst[2]
-    count = last - first + 1
+    count = sum(weights[first : last + 1])
     return AuditReport(
         worst_excess=float(excess),
         start=times[first],
@@ -119,7 +133,12 @@ def audit(starts: Iterable[float], rate: RateLike | RateHistory, *, slack: float
 
 
 def _scan(
-    stamps: list[int], changes: list[tuple[int, Rate]], before_ns: int, after_ns: int
+    stamps: list[int],
+    weights: list[int],
+    changes: list[tuple[int, Rate]],
+    before_ns: int,
+    after_ns: int,
+    burst: int | None,
 ) -> tuple[int, tuple[int, int, int] | None]:
     """Return the unit, and the worst window as (excess in units, first start, last start); None if none is limited.
 
@@ -129,8 +148,8 @@ def _scan(
     unit = begins.unit
     worst: tuple[int, int, int] | None = None
     unlimited = lowest = lowest_at = 0
+    credit = 0
     for number, stamp in enumerate(stamps):
-        credit = number * unit
         begins.move_to(stamp - before_ns)
         level = credit - begins.phase
         # A window that touches unlimited time allows anything: only begins after it can be worst.
@@ -139,8 +158,11 @@ def _scan(
         ends.move_to(stamp + after_ns)
         if ends.unlimited_ns == unlimited:
             excess = credit - ends.phase - lowest
+            if burst is not None:
+                excess += (weights[number] - burst) * unit
             if worst is None or excess > worst[0]:
                 worst = (excess, lowest_at, number)
+        credit += weights[number] * unit
     return unit, worst
 
 
@@ -182,15 +204,16 @@ class _Phase:
         self._at = time
 
 
-def worst_window(starts: Iterable[float], width: float) -> tuple[int, float]:
+def worst_window(starts: Iterable[float], width: float, *, costs: Sequence[int] | None = None) -> tuple[int, float]:
     """Find the most starts in any window of a given width, both ends included.
 
     Args:
         starts: times in seconds, finite, in any order; read to the nearest nanosecond after the first.
         width: seconds, finite, >= 0.
+        costs: permits that each start took, in the order of ``starts``; 1 each by default.
 
     Returns:
-        how many starts, and the time of the first of them; of equal windows the earliest. ``(0, 0.0)`` for no starts.
+        how many starts, or permits, and the time of the first of them; of equal windows the earliest. ``(0, 0.0)`` for no starts.
 
     Raises:
         ValueError: if a time or the width is not finite, or the width is negative.
@@ -198,17 +221,32 @@ def worst_window(starts: Iterable[float], width: float) -> tuple[int, float]:
     >>> worst_window([0.0, 0.5, 1.0, 1.25, 1.5], width=0.5)
     (3, 1.0)
     """
-    times = _sorted_times("starts", starts)
+    times, weights = _sorted_starts(starts, costs)
     width_ns = round(_exact("width", width) * NS_PER_SECOND)
     best, best_start = 0, 0.0
     stamps = _nanoseconds(times, times[0]) if times else []
-    first = 0
+    first = held = 0
     for last, stamp in enumerate(stamps):
+        held += weights[last]
         while stamp - stamps[first] > width_ns:
+            held -= weights[first]
             first += 1
-        if last - first + 1 > best:
-            best, best_start = last - first + 1, times[first]
+        if held > best:
+            best, best_start = held, times[first]
     return best, best_start
+
+
+def _sorted_starts(starts: Iterable[float], costs: Sequence[int] | None) -> tuple[list[float], list[int]]:
+    """Return the starts in order of time, and what each has cost."""
+    if costs is None:
+        times = _sorted_times("starts", starts)
+        return times, [1] * len(times)
+    given = list(map(float, starts))
+    if len(costs) != len(given):
+        raise ValueError(f"costs must be as many as the starts, {len(given)}, got {len(costs)}")
+    _sorted_times("starts", given)
+    pairs = sorted(zip(given, costs, strict=True), key=itemgetter(0))
+    return [time for time, _ in pairs], [cost for _, cost in pairs]
 
 
 def _sorted_times(name: str, values: Iterable[float]) -> list[float]:

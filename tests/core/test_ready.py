@@ -14,6 +14,8 @@ from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, RecordRun
 class Column:
     """A source: positions with due times, some of which have gone."""
 
+    key = needs = None
+
     def __init__(self) -> None:
         self.dues: list[float] = []
         self.gone: set[int] = set()
@@ -34,6 +36,9 @@ class Column:
 
     def name_of(self, position: int) -> str:
         return f"position {position}"
+
+    def cost_of(self, position: int) -> int:
+        return 1
 
 
 def heap(calendar, order, report=None) -> ReadyHeap:

@@ -202,5 +202,5 @@ def test_every_state_has_its_transitions_and_final_ones_have_none():
     assert 5 == len(FINAL_STATES)
     assert all(not TRANSITIONS[state] for state in FINAL_STATES)
     reached = set().union(*TRANSITIONS.values())
-    assert reached == set(TaskState) - {TaskState.WAITING}
+    assert reached == set(TaskState)  # also waiting, again, for another attempt
     assert "TaskState.DONE" == repr(TaskState.DONE)

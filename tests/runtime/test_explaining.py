@@ -52,7 +52,7 @@ async def test_first_in_order_is_held_by_the_permit(virtual_clock):
         handle = executor.submit(int)
         await asyncio.sleep(1)
         assert 0 == executor.explain(handle).position
-        await keeps_its_word(executor, handle, hold=Hold.PERMIT)
+        await keeps_its_word(executor, handle, hold=Hold.RATE)
 
 
 @pytest.mark.parametrize("rate", [3, "1/4s", 50, "7/3s"])
@@ -64,7 +64,7 @@ async def test_task_behind_others_is_held_by_the_order(virtual_clock, rate):
         waiting = sorted((one for one in handles if not one.done()), key=lambda one: -one.priority)
         words = [executor.explain(one) for one in waiting]
         assert list(range(len(waiting))) == [one.position for one in words]
-        assert [Hold.PERMIT] + [Hold.ORDER] * (len(waiting) - 1) == [one.hold for one in words]
+        assert [Hold.RATE] + [Hold.ORDER] * (len(waiting) - 1) == [one.hold for one in words]
         await asyncio.gather(*handles)
         assert [one.started_at for one in waiting] == pytest.approx([one.expected_start for one in words], abs=1e-6)
 
@@ -160,7 +160,7 @@ async def test_waiter_for_a_permit_is_explained_like_a_task(virtual_clock):
 
         task = asyncio.create_task(enter())
         await asyncio.sleep(0.25)
-        await keeps_its_word(executor, permit.handle, hold=Hold.PERMIT)
+        await keeps_its_word(executor, permit.handle, hold=Hold.RATE)
         assert 1.0 == pytest.approx(await task)
 
 

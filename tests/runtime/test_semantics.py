@@ -633,7 +633,7 @@ async def test_explain_names_what_holds_a_task(virtual_clock):
         assert Hold.DUE is executor.explain(later).hold
         await executor.submit(int)
         first, second = executor.submit(int), executor.submit(int)
-        assert (Hold.PERMIT, 0, epoch + 1) == (
+        assert (Hold.RATE, 0, epoch + 1) == (
             executor.explain(first).hold,
             executor.explain(first).position,
             executor.explain(first).expected_start,

@@ -235,4 +235,4 @@ async def test_stepped_over_task_that_waits_for_a_permit_is_explained(virtual_cl
         await asyncio.sleep(1.5)
         virtual_clock.step_wall(3600)
         await asyncio.sleep(1.5)
-        assert ("permit", 0) == (executor.explain(handle).hold.value, executor.explain(handle).position)
+        assert ("rate", 0) == (executor.explain(handle).hold.value, executor.explain(handle).position)

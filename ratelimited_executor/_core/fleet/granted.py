@@ -39,11 +39,12 @@ class GrantedPermits:
         peers: how many peers share the rate.
         lapsed_count: permits that were not used in time.
         taken_count: permits that were used.
+        debt_count: permits that starts have cost and that are still to be granted.
         usable_until_ns: until when those that :meth:`usable` has counted may be used.
     """
 
     __slots__ = (
-        "_clock", "_is_clock_whole", "_late_ns", "_times", "lapsed_count", "peers", "per_second", "rate", "taken_count",
+        "_clock", "_is_clock_whole", "_late_ns", "_times", "debt_count", "lapsed_count", "peers", "per_second", "rate", "taken_count",
         "usable_until_ns",
     )  # fmt: skip
 
@@ -54,6 +55,7 @@ class GrantedPermits:
         self._is_clock_whole = is_clock_whole
         self._late_ns = late_ns
         self._times: list[int] = []  # by the authority's clock, rising
+        self.debt_count = 0
         self.rate = rate
         self.per_second: Fraction | None = rate.per_second
         self.peers = 1
@@ -67,6 +69,8 @@ class GrantedPermits:
         """Take in permits by their times on the authority's clock."""
         for time_ns in times_ns:
             insort_right(self._times, time_ns)
+        if self.debt_count:
+            self._pay()
 
     def drop(self) -> None:
         """Give up what is held: it is void."""
@@ -77,6 +81,11 @@ class GrantedPermits:
         return len(self._times) if until_ns is None else bisect_left(self._times, until_ns)
 
     # For the queue.
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether everything may start at once."""
+        return self.rate.is_unlimited
 
     @property
     def is_stopped(self) -> bool:
@@ -111,6 +120,24 @@ class GrantedPermits:
         if not self.rate.is_unlimited:
             del self._times[:count]
             self.taken_count += count
+
+    def charge(self, count: int) -> None:
+        """Use up so many of the permits that follow the one that was taken last: what a start costs beyond it."""
+        if not self.rate.is_unlimited:
+            self.debt_count += count
+            self._pay()
+
+    def settle(self, count: int, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
+        """Use up so many more of the permits to come; if negative, give back so many of those that are still owed."""
+        self.debt_count = max(0, self.debt_count + count)
+        self._pay()
+
+    def _pay(self) -> None:
+        """Let what is owed go from what is held."""
+        paid = min(self.debt_count, len(self._times))
+        del self._times[:paid]
+        self.debt_count -= paid
+        self.taken_count += paid
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when the next permit may be taken, >= ``now_ns``; None if none is held."""

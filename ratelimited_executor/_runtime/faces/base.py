@@ -8,35 +8,56 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 
+from ratelimited_executor._core.adaptive import Adaptive
+from ratelimited_executor._core.dropping import DropIndex
+from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime import insight
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, member_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, member_of, seconds_of
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.manager import ExecutorManager
-from ratelimited_executor._runtime.policy import Paced, WhenFull
+from ratelimited_executor._runtime.overload import KeyLimits
+from ratelimited_executor._runtime.policy import (
+    Burst,
+    Paced,
+    Policy,
+    PolicyPlan,
+    WhenFull,
+    Window,
+    read_rates,
+    read_resources,
+)
+from ratelimited_executor._runtime.retrying import check_retry
+from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import (
     BacklogFullError,
     ExecutorNotStartedError,
     ExecutorStoppedError,
     WrongLoopError,
 )
+from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+    from datetime import timedelta
     from types import TracebackType
 
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
+    from ratelimited_executor._runtime.quota import Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle
     from ratelimited_executor._runtime.runner import Runner
+    from ratelimited_executor.typing import RatesLike
 
 __all__ = ["ExecutorBase"]
 
+_PENALTY_SECONDS_MAX: Final = 3600.0
 _THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's own default
 
 
@@ -46,11 +67,13 @@ class ExecutorBase:
     # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
     __slots__ = (
         "__weakref__",
+        "_adaptive",
         "_closing",
         "_engine",
         "_home",
         "_is_early",
         "_is_paused",
+        "_key_limits",
         "_manager",
         "_max_concurrency",
         "_max_pending",
@@ -59,22 +82,34 @@ class ExecutorBase:
         "_order",
         "_owns_manager",
         "_pacing",
+        "_peers",
+        "_penalty_max",
+        "_plan",
         "_policy",
-        "_rate",
         "_repeating",
+        "_resources",
+        "_retry",
+        "_when_full",
     )
 
     def __init__(
         self,
         name: str,
         *,
-        rate: RateLike = float("inf"),
+        rate: RatesLike = float("inf"),
         pacing: Pacing = Pacing.SPREAD,
-        policy: Paced = Paced(),  # noqa: B008  # it is immutable
-        order: Order = default_order,
+        policy: Policy = Paced(),  # noqa: B008  # it is immutable
+        order: Order | Fair = default_order,
+        resources: Mapping[str, RatesLike] | None = None,
         max_concurrency: int | None = None,
+        key_rate: RateLike | Callable[[Any], RateLike | None] | None = None,
+        key_concurrency: int | Callable[[Any], int | None] | None = None,
         max_pending: int | None = None,
+        key_max_pending: int | None = None,
         when_full: WhenFull = WhenFull.RAISE,
+        retry: Retry | Any = Retry(),  # noqa: B008  # it is immutable
+        adaptive: Adaptive | None = None,
+        penalty_max: float = _PENALTY_SECONDS_MAX,
         drain_timeout: float | None = None,
         early: bool = False,
         max_threads: int = _THREAD_COUNT,
@@ -82,16 +117,30 @@ class ExecutorBase:
     ) -> None:
         if not isinstance(name, str) or not name:
             raise TypeError(f"name must be a str that is not empty, got {name!r}")
-        if not isinstance(policy, Paced):
-            raise TypeError(f"policy must be a Paced, got {policy!r}")
-        member_of("when_full", when_full, WhenFull)
+        if not isinstance(policy, (Paced, Window, Burst)):
+            raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
+        self._when_full = member_of("when_full", when_full, WhenFull)
         if manager is not None and not isinstance(manager, ExecutorManager):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
+        if adaptive is not None and not isinstance(adaptive, Adaptive):
+            raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
         self._name = name
-        self._rate = Rate.of(rate)
-        self._pacing = member_of("pacing", pacing, Pacing)
         self._policy = policy
-        self._order: Order = callable_of("order", order)
+        self._resources = read_resources(resources)
+        self._peers = StaticPeers(1, 0) if manager is None else manager.peers
+        self._plan = self._make_plan(read_rates("rate", rate))
+        self._pacing = member_of("pacing", pacing, Pacing)
+        self._order: Order | Fair = _order_of(order)
+        self._key_limits = KeyLimits(
+            rate=_rate_or_function("key_rate", key_rate),
+            concurrency=_count_or_function("key_concurrency", key_concurrency),
+            pending=None if key_max_pending is None else count_of("key_max_pending", key_max_pending, least=1),
+        )
+        self._retry = check_retry("retry", retry)
+        self._adaptive = adaptive
+        if adaptive is not None and (self._plan.rate.is_unlimited or self._plan.rate.is_zero):
+            raise ValueError(f"adaptive needs a rate to begin with, which rate must name, got {self._plan.rate!r}")
+        self._penalty_max = seconds_of("penalty_max", penalty_max)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
         self._is_early = bool(early)
@@ -195,21 +244,47 @@ class ExecutorBase:
         return self._manager
 
     @property
-    def policy(self) -> Paced:
+    def policy(self) -> Policy:
         """How starts are limited in time."""
         return self._policy
 
     @property
     def rate(self) -> Rate:
-        """Permits over time; may be set at any time to what ``Rate.of`` takes; 0 pauses, infinity lifts the limit."""
-        return self._rate
+        """Permits over time: of several rates the one with the shortest ``per``, which paces.
+
+        May be set at any time to what ``rate=`` takes, in place of all of them; 0 pauses, infinity lifts the limit.
+        """
+        return self._plan.rate if self._engine is None else self._engine.rate
 
     @rate.setter
-    def rate(self, rate: RateLike) -> None:
+    def rate(self, rate: RatesLike) -> None:
         self._check_place()
-        self._rate = Rate.of(rate)
+        self._plan = self._make_plan(read_rates("rate", rate))
         if self._engine is not None:
-            self._engine.set_rate(self._rate)
+            self._engine.set_plan(self._plan)
+
+    @property
+    def rates(self) -> tuple[Rate | Quota, ...]:
+        """All rates and quotas, in the order in which they were given."""
+        return self._plan.rates if self._engine is None else self._engine.overload.plan.rates
+
+    @property
+    def resources(self) -> dict[str, tuple[Rate | Quota, ...]]:
+        """The rates and quotas of other resources, by name; may be set at any time."""
+        return dict(self._resources)
+
+    @resources.setter
+    def resources(self, resources: Mapping[str, RatesLike] | None) -> None:
+        self._check_place()
+        before = self._resources
+        self._resources = read_resources(resources)
+        try:
+            self._plan = self._make_plan(self.rates)
+        except ValueError:
+            self._resources = before
+            raise
+        if self._engine is not None:
+            self._engine.set_plan(self._plan)
 
     @property
     def pacing(self) -> Pacing:
@@ -225,14 +300,14 @@ class ExecutorBase:
             self._engine.wake()
 
     @property
-    def order(self) -> Order:
+    def order(self) -> Order | Fair:
         """The key function of importance; may be set at any time, which re-keys what is due once."""
         return self._order
 
     @order.setter
-    def order(self, order: Order) -> None:
+    def order(self, order: Order | Fair) -> None:
         self._check_place()
-        self._order = callable_of("order", order)
+        self._order = _order_of(order)
         if self._engine is not None:
             self._engine.set_order(self._order)
 
@@ -249,6 +324,32 @@ class ExecutorBase:
             self._engine.set_max_concurrency(self._max_concurrency)
 
     @property
+    def key_rate(self) -> RateLike | Callable[[Any], RateLike | None] | None:
+        """The rate of each key, or a function of the key that tells it; may be set at any time; None for no limit."""
+        return self._key_limits.rate
+
+    @key_rate.setter
+    def key_rate(self, rate: RateLike | Callable[[Any], RateLike | None] | None) -> None:
+        self._check_place()
+        self._key_limits.rate = _rate_or_function("key_rate", rate)
+        self._set_key_limits()
+
+    @property
+    def key_concurrency(self) -> int | Callable[[Any], int | None] | None:
+        """How many tasks of each key may run at once, or a function of the key; may be set at any time; 0 halts."""
+        return self._key_limits.concurrency
+
+    @key_concurrency.setter
+    def key_concurrency(self, count: int | Callable[[Any], int | None] | None) -> None:
+        self._check_place()
+        self._key_limits.concurrency = _count_or_function("key_concurrency", count)
+        self._set_key_limits()
+
+    def _set_key_limits(self) -> None:
+        if self._engine is not None:
+            self._engine.overload.set_key_limits(self._key_limits)
+
+    @property
     def is_paused(self) -> bool:
         """Whether :meth:`pause` is in force."""
         return self._is_paused
@@ -260,6 +361,19 @@ class ExecutorBase:
     def resume(self) -> None:
         """Go on after :meth:`pause`."""
         self._set_paused(is_paused=False)
+
+    def penalize(self, retry_after: float | timedelta, *, key: Hashable = None) -> None:
+        """Start nothing for a time, because the other side has asked for it; what runs goes on.
+
+        Args:
+            retry_after: seconds, >= 0, ``penalty_max`` at most; a shorter one does not shorten one that is in force.
+            key: of which alone nothing starts; None for the whole executor.
+        """
+        seconds = delay_of("retry_after", retry_after)
+        key_of("key", key)
+        engine = self._started()
+        self._check_place()
+        engine.overload.penalize(min(seconds, self._penalty_max), key)
 
     def _set_paused(self, *, is_paused: bool) -> None:
         self._check_place()
@@ -273,9 +387,14 @@ class ExecutorBase:
         """Count the tasks at this instant."""
         return insight.statistics(self._started())
 
-    def backlog_seconds(self) -> float:
-        """Return the seconds of work in tasks that are due; 0 while they fit, infinity if the rate is 0."""
-        return insight.backlog_seconds(self._started())
+    def backlog_seconds(self, key: Hashable = None) -> float:
+        """Return the seconds of work in tasks that are due; 0 while they fit, infinity if the rate is 0.
+
+        Args:
+            key: whose tasks; None for all. For one key it is when the last of its tasks is expected to start.
+        """
+        key_of("key", key)
+        return insight.backlog_seconds(self._started(), key)
 
     def explain(self, handle: TaskHandle[Any]) -> Explanation:
         """Tell what holds a task, how many go before it, and when it is expected to start; O(tasks that are due).
@@ -292,18 +411,22 @@ class ExecutorBase:
     def __repr__(self) -> str:
         kind = type(self).__name__
         if self._engine is None:
-            return f"<{kind} {self._name!r} {'closed' if self._closing.is_begun else 'new'} rate={self._rate}>"
+            return f"<{kind} {self._name!r} {'closed' if self._closing.is_begun else 'new'} rate={self.rate}>"
         state = "closed" if self.is_terminated else "closing" if self.is_shutdown else "open"
         engine = self._engine
         return (
-            f"<{kind} {self._name!r} {state} rate={self._rate} "
+            f"<{kind} {self._name!r} {state} rate={self.rate} "
             f"waiting={engine.waiting_count()} running={engine.running_count()}>"
         )
 
     # For the faces.
 
-    def _admit(self, count: int = 1) -> Engine:
-        """Return the engine if it may take in ``count`` tasks from here.
+    def _admit(self, count: int = 1, *, key: Hashable = None) -> Engine:
+        """Return the engine if it may take in ``count`` tasks from here; drop others for them if need be.
+
+        Args:
+            count: how many tasks.
+            key: whose they are.
 
         Raises:
             ExecutorNotStartedError: before the start.
@@ -316,11 +439,36 @@ class ExecutorBase:
             raise ExecutorStoppedError(repr(self))
         if asyncio._get_running_loop() is not engine.loop:
             raise WrongLoopError(self._name)
-        if self._max_pending is not None:
-            waiting = engine.waiting_count()
-            if waiting + count > self._max_pending:
-                raise BacklogFullError(self._name, waiting=waiting, asked=count, max_pending=self._max_pending)
+        if count and (self._max_pending is not None or self._key_limits.pending is not None):
+            self._find_room(engine, count, key)
         return engine
+
+    def _find_room(self, engine: Engine, count: int, key: Hashable) -> None:
+        """Drop tasks, if that is what was asked for, until so many more fit.
+
+        Raises:
+            BacklogFullError: if they do not.
+        """
+        overload = engine.overload
+        if self._is_dropping:
+            overload.make_room(count)
+            return
+        if overload.room is not None and overload.room.is_passing:
+            return
+        waiting = engine.waiting_count()
+        is_kept = overload.room is not None and count and not overload.room.is_free(key)
+        if self._max_pending is not None and (waiting + count > self._max_pending or is_kept):
+            raise BacklogFullError(self._name, waiting=waiting, asked=count, max_pending=self._max_pending)
+        pending = self._key_limits.pending
+        if pending is not None and key is not None:
+            waiting = overload.key_count(key)
+            if waiting + count > pending:
+                raise BacklogFullError(f"{self._name} (key {key!r})", waiting=waiting, asked=count, max_pending=pending)
+
+    @property
+    def _is_dropping(self) -> bool:
+        """Whether tasks are dropped for lack of room."""
+        return self._when_full in (WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST)
 
     def _check_place(self) -> None:
         """Refuse to change an open executor from another thread or event loop."""
@@ -337,23 +485,57 @@ class ExecutorBase:
         self._engine = Engine(
             self._name,
             runner=runner,
-            rate=self._rate,
+            plan=self._plan,
             pacing=self._pacing,
-            slack=self._policy.slack,
             order=self._order,
             early=self._is_early,
             peers=self._manager.peers,
             max_concurrency=self._max_concurrency,
             thread_limiter=anyio.CapacityLimiter(self._max_threads),
+            key_limits=self._key_limits,
+            retry=self._retry,
+            adaptive=self._adaptive,
         )
+        self._bound()
         if self._is_paused:
             self._engine.set_paused(is_paused=True)
         self._closing.engine = self._engine
-        if self._max_pending is None:
+        if self._max_pending is None and self._key_limits.pending is None:
             self._home = runner.loop if isinstance(runner.loop, asyncio.BaseEventLoop) else _Home(runner.loop)
+
+    def _bound(self) -> None:
+        """Keep to the numbers of tasks that may wait."""
+        assert self._engine is not None
+        if self._max_pending is None and self._key_limits.pending is None:
+            return
+        index = None
+        if self._is_dropping or self._key_limits.pending is not None:
+            index = DropIndex(
+                is_lowest_first=self._when_full is WhenFull.DROP_LOWEST,
+                is_by_key=self._key_limits.pending is not None,
+            )
+        self._engine.overload.bound(self._max_pending, index=index, is_waiting=self._when_full is WhenFull.WAIT)
+
+    def _make_plan(self, rates: Sequence[Rate | Quota]) -> PolicyPlan:
+        """Put policy, rates and resources together.
+
+        Raises:
+            ValueError: if they do not fit each other, or the peers.
+        """
+        if not isinstance(self._peers, Fleet):
+            return PolicyPlan(self._policy, rates, self._resources, count=self._peers.count, rank=self._peers.rank)
+        plan = PolicyPlan(self._policy, rates, self._resources)
+        if not plan.is_plain:
+            raise ValueError(
+                "rate must be a single one under Paced, without resources, where peers are granted their permits: "
+                "take the lowest of the rates"
+            )
+        return plan
 
     def _begin_closing(self) -> None:
         self._home = _NOWHERE
+        if self._engine is not None and self._engine.overload.room is not None:
+            self._engine.overload.room.close(ExecutorStoppedError(repr(self)))
         for repeating in list(self._repeating):
             repeating.cancel()
 
@@ -364,6 +546,23 @@ class ExecutorBase:
         self._manager._forget(self)  # type: ignore[arg-type]  # every executor has all faces
         if self._owns_manager:
             self._manager._close_alone()
+
+
+def _order_of(order: Any) -> Any:
+    return order if isinstance(order, Fair) else callable_of("order", order)
+
+
+def _rate_or_function(name: str, rate: Any) -> Any:
+    if rate is None or callable(rate):
+        return rate
+    try:
+        return Rate.of(rate)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _count_or_function(name: str, count: Any) -> Any:
+    return count if count is None or callable(count) else count_of(name, count)
 
 
 class _Home:

@@ -9,28 +9,29 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, wall_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, wall_of
 from ratelimited_executor._runtime.batches import BatchHandle, feed
-from ratelimited_executor._runtime.faces.tasks import TaskFace, check_context, make_options
+from ratelimited_executor._runtime.faces.tasks import INHERITED, TaskFace, check_context, make_options
+from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
     from datetime import datetime, timedelta
 
     from ratelimited_executor._runtime.batches import Items
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor.typing import BatchOptions
+    from ratelimited_executor.typing import BatchOptions, CostLike
 
 __all__ = ["BulkFace"]
 
@@ -71,6 +72,9 @@ class BulkFace(TaskFace):
         results: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
+        key: Hashable | Callable[[Any], Hashable] = None,
+        cost: CostLike | Callable[[Any], CostLike] = 1,
+        retry: Any = INHERITED,
     ) -> BatchHandle[Any]:
         """Run ``fn(item)`` for every item, as one batch.
 
@@ -88,10 +92,14 @@ class BulkFace(TaskFace):
             results: whether outcomes are kept; otherwise the batch only counts.
             name: what the tasks are called, with their index; the function's name if None.
             context: the context variables to run in; those of the caller if None.
+            key: whose tasks they are, hashable; or a function that tells it of each item.
+            cost: permits that each start takes, >= 1, or a mapping from resource to amount; or a function that tells it of
+                each item.
+            retry: how a task is tried again if it fails, in place of the executor's ``retry``; None for not at all.
 
         Raises:
             TypeError: if ``fn`` is not callable, ``items`` cannot be iterated, or two times are given.
-            ValueError: if a time is NaN, infinite, negative or naive, or counts do not agree.
+            ValueError: if a time is NaN, infinite, negative or naive, a cost is out of range, or counts do not agree.
             BacklogFullError: if the items would not fit ``max_pending``.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
@@ -103,7 +111,10 @@ class BulkFace(TaskFace):
         if len(given) > 1:
             raise TypeError(f"schedule_many() takes one of delay=, delays=, at= and over=, not {' and '.join(given)}")
         options = make_options(priority=priority, expires=expires, name=name)
+        terms = _Terms(self, key, cost)
+        policy = self._retry if retry is INHERITED else check_retry("retry", retry)
         plan = _Plan(
+            terms=terms,
             priority=priority,
             expires=math.inf if options is None or options.expires is None else options.expires,
             delay=0.0 if delay is None else delay_of("delay", delay),
@@ -118,13 +129,11 @@ class BulkFace(TaskFace):
             if count is not None and count != len(sized):
                 raise ValueError(f"count must be the number of items, {len(sized)}, or left out, got {count}")
             offsets = None if delays is None else _offsets(delays, len(sized))
-            engine = self._admit(len(sized))
-            batch: BatchHandle[Any] = self._batch(engine, fn, name, results=results, context=context)
+            groups = terms.groups(sized)
+            engine = self._admit_groups(groups, len(sized))
+            batch: BatchHandle[Any] = self._batch(engine, fn, name, results=results, context=context, retry=policy)
             plan.anchor(engine)
-            if offsets is None:
-                plan.accept(engine, batch, sized, 0, len(sized))
-            else:
-                plan.accept_delays(engine, batch, sized, offsets)
+            plan.accept_all(engine, batch, sized, groups, offsets)
             batch._complete()
             return batch
         if not isinstance(items, (Iterable, AsyncIterable)):
@@ -134,7 +143,7 @@ class BulkFace(TaskFace):
         if over is not None and count is None:
             raise ValueError("over= needs items with a length, or count=")
         engine = self._admit()
-        batch = self._batch(engine, fn, name, results=results, context=context)
+        batch = self._batch(engine, fn, name, results=results, context=context, retry=policy)
         plan.anchor(engine)
         self._feed(engine, batch, _async(items), plan, count)
         return batch
@@ -317,12 +326,33 @@ class BulkFace(TaskFace):
         self._admit(len(functions))
         return [self.submit(function) for function in functions]
 
+    def _admit_groups(self, groups: list[_Group], count: int) -> Engine:
+        """Return the engine if it may take in the items of a batch, ``count`` in all, from here."""
+        engine = self._admit(count)
+        if self._key_limits.pending is not None:
+            for group in groups:
+                self._admit(len(group.indexes), key=group.key)
+        return engine
+
     def _batch(
-        self, engine: Engine, fn: Any, name: str | None, *, results: bool, context: contextvars.Context | None
+        self,
+        engine: Engine,
+        fn: Any,
+        name: str | None,
+        *,
+        results: bool,
+        context: contextvars.Context | None,
+        retry: Any,
     ) -> BatchHandle[Any]:
-        kept = engine.capture() if context is None else context
-        own = context is not None
-        return BatchHandle(engine, fn, name=name or name_of(fn), keep_results=results, context=kept, own_context=own)
+        return BatchHandle(
+            engine,
+            fn,
+            name=name or name_of(fn),
+            keep_results=results,
+            context=engine.capture() if context is None else context,
+            own_context=context is not None,
+            retry=retry,
+        )
 
     def _feed(
         self, engine: Engine, batch: BatchHandle[Any], items: AsyncGenerator[Any, None], plan: _Plan, count: int | None
@@ -352,12 +382,63 @@ class BulkFace(TaskFace):
         return sys.maxsize if self._max_pending is None else self._max_pending - self._started().waiting_count()
 
 
+class _Group(NamedTuple):
+    """The items of a batch that have the same key and cost, by their indexes in it."""
+
+    key: Any
+    needs: Mapping[str, int] | None
+    indexes: Sequence[int]
+
+
+class _Terms:
+    """Whose the tasks of a batch are, and what they cost.
+
+    Args:
+        face: reads costs.
+        key: of all of them, or a function of the item.
+        cost: of all of them, or a function of the item.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if a cost is out of range.
+    """
+
+    def __init__(self, face: BulkFace, key: Any, cost: Any) -> None:
+        self._face = face
+        self._key = key
+        self._cost = cost
+        self.is_varied = callable(key) or callable(cost)
+        if not callable(key):
+            key_of("key", key)
+        self._needs = None if callable(cost) else face._needs_of(cost)
+
+    def of(self, item: Any) -> tuple[Any, Mapping[str, int] | None]:
+        """Return key and needs of an item."""
+        key = key_of("key", self._key(item)) if callable(self._key) else self._key
+        return key, self._face._needs_of(self._cost(item)) if callable(self._cost) else self._needs
+
+    def groups(self, items: Sequence[Any]) -> list[_Group]:
+        """Return the items by key and cost, in order of arrival."""
+        if not self.is_varied:
+            return [_Group(self._key, self._needs, range(len(items)))]
+        found: dict[Any, _Group] = {}
+        for index, item in enumerate(items):
+            key, needs = self.of(item)
+            kind = key, None if needs is None else tuple(sorted(needs.items()))
+            group = found.get(kind)
+            if group is None:
+                group = found[kind] = _Group(key, needs, array("I"))
+            group.indexes.append(index)  # type: ignore[attr-defined]  # it is an array
+        return list(found.values())
+
+
 class _Plan:
-    """When the tasks of a batch are due."""
+    """When the tasks of a batch are due, whose they are and what they cost."""
 
     def __init__(
         self,
         *,
+        terms: _Terms,
         priority: float,
         expires: float,
         delay: float,
@@ -365,6 +446,7 @@ class _Plan:
         over: float | None,
         is_immediate: bool,
     ) -> None:
+        self._terms = terms
         self._rank = (-priority, TaskClass.IMMEDIATE if is_immediate else TaskClass.OTHER)
         self._expires = expires
         self._delay = delay
@@ -385,8 +467,25 @@ class _Plan:
     def accept_one(self, engine: Engine, batch: BatchHandle[Any], item: Any, index: int, count: int | None) -> None:
         """Accept one item of an iterator."""
         due = max(self.due_of(index, count), engine.now()) if self._wall_due is None else self._first
-        source = self._source(batch, 1, first=due, indexes=(index,))
+        key, needs = self._terms.of(item)
+        source = self._source(batch, 1, first=due, indexes=(index,), key=key, needs=needs)
         self._place(engine, batch, source, {index: item})
+
+    def accept_all(
+        self,
+        engine: Engine,
+        batch: BatchHandle[Any],
+        items: Sequence[Any],
+        groups: list[_Group],
+        offsets: array[float] | None,
+    ) -> None:
+        """Accept the items of a sequence."""
+        if self._terms.is_varied:
+            self.accept_groups(engine, batch, items, groups, offsets)
+        elif offsets is None:
+            self.accept(engine, batch, items, 0, len(items))
+        else:
+            self.accept_delays(engine, batch, items, offsets)
 
     def accept(self, engine: Engine, batch: BatchHandle[Any], items: Sequence[Any], start: int, stop: int) -> None:
         """Accept the items of a sequence; those due in the running interval apart from the others."""
@@ -422,6 +521,32 @@ class _Plan:
                 part = self._source(batch, stop - start, dues=dues[start:stop], indexes=order[start:stop])
                 self._place(engine, batch, part, items)
 
+    def accept_groups(
+        self,
+        engine: Engine,
+        batch: BatchHandle[Any],
+        items: Sequence[Any],
+        groups: list[_Group],
+        offsets: array[float] | None,
+    ) -> None:
+        """Accept the items of a sequence that differ in key or cost: a source for each kind."""
+        gap = 0.0 if self._over is None else self._over / len(items)
+        for key, needs, indexes in groups:
+            if offsets is None and not gap:
+                source = self._source(batch, len(indexes), first=self._first, indexes=indexes, key=key, needs=needs)
+                self._place(engine, batch, source, items)
+                continue
+            due_of = offsets.__getitem__ if offsets is not None else gap.__mul__
+            order = array("I", sorted(indexes, key=due_of))
+            dues = array("d", [self._first + due_of(index) for index in order])
+            split = bisect_left(dues, engine.queue.interval_end)
+            for start, stop in ((0, split), (split, len(order))):
+                if start < stop:
+                    part = self._source(
+                        batch, stop - start, dues=dues[start:stop], indexes=order[start:stop], key=key, needs=needs
+                    )
+                    self._place(engine, batch, part, items)
+
     def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
         engine.accepted_count += source.count
         batch._add_part(source, items)
@@ -434,8 +559,12 @@ class _Plan:
             engine.burst.is_changed = True
             engine.wake_for(source.first)
 
-    def _source(self, batch: BatchHandle[Any], count: int, **times: Any) -> BatchSource:
-        return BatchSource(count, **times, rank=self._rank, name=batch.name, owner=batch, deadline_after=self._expires)
+    def _source(self, batch: BatchHandle[Any], count: int, **details: Any) -> BatchSource:
+        if not self._terms.is_varied:
+            details["key"], details["needs"] = self._terms.of(None)
+        return BatchSource(
+            count, **details, rank=self._rank, name=batch.name, owner=batch, deadline_after=self._expires
+        )
 
 
 def _offsets(delays: Iterable[float], count: int) -> array[float]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ratelimited_executor._runtime.faces.base import ExecutorBase
-from ratelimited_executor._runtime.faces.tasks import make_options
+from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.permit import Permit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
     from datetime import timedelta
+
+    from ratelimited_executor.typing import CostLike
 
 __all__ = ["LimiterFace"]
 
@@ -20,13 +22,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LimiterFace(ExecutorBase):
+class LimiterFace(TaskFace):
     """``permit``, ``acquire`` and ``limited``."""
 
     __slots__ = ()
 
     def permit(
-        self, *, priority: float = 0, expires: float | timedelta | None = None, name: str | None = None
+        self,
+        *,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        name: str | None = None,
+        key: Hashable = None,
+        cost: CostLike = 1,
     ) -> Permit:
         """Return a permit to enter with ``async with``, in the same order and under the same law as tasks.
 
@@ -36,16 +44,29 @@ class LimiterFace(ExecutorBase):
             priority: a larger one is more important.
             expires: seconds to wait at most; then entering raises ``TaskExpiredError``.
             name: what the waiter is called; ``permit`` if None.
+            key: who waits, for ``order=Fair()`` and the limits of keys.
+            cost: permits that it takes, >= 1, or a mapping from resource to amount; ``settle()`` what is entered to
+                correct it.
         """
-        engine = self._admit()
-        options = make_options(priority=priority, expires=expires, name=name or "permit")
-        return Permit(engine, options, self._admit)
+        engine = self._admit(0)
+        room = engine.overload.room
+        if room is None:
+            self._admit(0 if self._is_dropping else 1, key=key)
+        rare = self._read_rare({"key": key, "cost": cost}) if key is not None or cost != 1 else None
+        options = make_options(priority=priority, expires=expires, name=name or "permit", rare=rare)
+        return Permit(engine, options, partial(self._admit, 0 if self._is_dropping else 1, key=key))
 
     async def acquire(
-        self, *, priority: float = 0, expires: float | timedelta | None = None, name: str | None = None
+        self,
+        *,
+        priority: float = 0,
+        expires: float | timedelta | None = None,
+        name: str | None = None,
+        key: Hashable = None,
+        cost: CostLike = 1,
     ) -> None:
         """Wait for a permit, and use it up; takes no place of ``max_concurrency`` afterwards."""
-        async with self.permit(priority=priority, expires=expires, name=name or "acquire"):
+        async with self.permit(priority=priority, expires=expires, name=name or "acquire", key=key, cost=cost):
             pass
 
     def limited(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

@@ -7,15 +7,27 @@ import concurrent.futures
 import contextvars
 import functools
 import math
+from collections.abc import Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple, Unpack, overload
 
 from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.records import Options
-from ratelimited_executor._runtime.arguments import callable_of, delay_of, name_or_none, number_of, seconds_of, wall_of
+from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options
+from ratelimited_executor._core.retries import Attempts
+from ratelimited_executor._runtime.arguments import (
+    callable_of,
+    count_of,
+    delay_of,
+    key_of,
+    name_or_none,
+    number_of,
+    seconds_of,
+    wall_of,
+)
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.futures import FuturesFace
 from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +36,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
-__all__ = ["TaskFace", "check_context", "make_options"]
+__all__ = ["INHERITED", "TaskFace", "check_context", "make_options"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -54,7 +66,7 @@ class TaskFace(ExecutorBase):
         in_thread: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
-        **refused: Any,
+        **rare: Any,
     ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` at or after its due time, when a permit is there.
 
@@ -69,22 +81,24 @@ class TaskFace(ExecutorBase):
             in_thread: whether the function runs in a worker thread, because it blocks.
             name: what the task is called in logs and errors; the function's name if None.
             context: the context variables to run in; those of the caller if None.
+            key: whose task it is, hashable: for ``order=Fair()`` and the limits of keys.
+            cost: permits that its start takes, >= 1; or a mapping from resource to amount, with ``"permits"`` for these.
+            retry: how it is tried again if it fails, in place of the executor's ``retry``; None for not at all.
 
         Raises:
             TypeError: if ``fn`` is not callable, or an argument has a wrong type or an unknown name.
-            ValueError: if a time is NaN, infinite, negative or naive.
-            BacklogFullError: if ``max_pending`` tasks wait.
+            ValueError: if a time is NaN, infinite, negative or naive, or a cost is more than is ever admitted.
+            BacklogFullError: if ``max_pending`` tasks wait, and none is dropped.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
         engine: Any = self._engine
-        if self._home._thread_id != get_ident():
-            engine = self._admit()
-        if refused:
-            _refuse(refused)
-        callable_of("fn", fn)
         options = None
+        if self._home._thread_id != get_ident():
+            engine, options = self._admit_one(rare)
+        callable_of("fn", fn)
         if (
-            priority != 0
+            rare
+            or priority != 0
             or expires is not None
             or run_timeout is not None
             or in_thread
@@ -98,11 +112,15 @@ class TaskFace(ExecutorBase):
                 in_thread=in_thread,
                 name=name,
                 context=context,
+                rare=self._read_rare(rare) if rare else None,
+                options=options,
             )
         if at is not None:
             if delay is not None:
                 raise TypeError("schedule() takes delay= or at=, not both")
-            return self._schedule_at(engine, fn, args, wall_of("at", at), context, options or Options())
+            if type(options) is not Options:
+                options = Options(key=None if options is None else options.key)
+            return self._schedule_at(engine, fn, args, wall_of("at", at), context, options)
         after = (
             0.0
             if delay is None
@@ -121,6 +139,8 @@ class TaskFace(ExecutorBase):
             engine.add(handle)
         else:
             engine.add_immediate(handle)
+        if options is not None and options.entry is not None:
+            engine.overload.drop_excess(options.key)
         return handle
 
     def _schedule_at(
@@ -144,6 +164,8 @@ class TaskFace(ExecutorBase):
             engine.add_wall(handle, wall_due)
         else:
             engine.add(handle)
+        if options.entry is not None:
+            engine.overload.drop_excess(options.key)
         return handle
 
     @overload
@@ -162,14 +184,13 @@ class TaskFace(ExecutorBase):
         in_thread: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
-        **refused: Any,
+        **rare: Any,
     ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
         engine: Any = self._engine
+        options = None
         if self._home._thread_id != get_ident():
-            engine = self._admit()
-        if refused:
-            _refuse(refused)
+            engine, options = self._admit_one(rare)
         if not callable(fn):
             callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
         options = make_options(
@@ -179,6 +200,8 @@ class TaskFace(ExecutorBase):
             in_thread=in_thread,
             name=name,
             context=context,
+            rare=self._read_rare(rare) if rare else None,
+            options=options,
         )
         now = engine.now()
         if options is not None and options.expires is not None:
@@ -187,7 +210,36 @@ class TaskFace(ExecutorBase):
             engine, fn, args, now, TaskClass.IMMEDIATE, engine.capture() if context is None else context, options
         )
         engine.add_immediate(handle)
+        if options is not None and options.entry is not None:
+            engine.overload.drop_excess(options.key)
         return handle
+
+    @overload
+    async def schedule_wait(
+        self, fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, **options: Unpack[ScheduleOptions]
+    ) -> TaskHandle[T]: ...
+    @overload
+    async def schedule_wait(
+        self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[ScheduleOptions]
+    ) -> TaskHandle[T]: ...
+    async def schedule_wait(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+        self, fn: Callable[..., Any], *args: Any, **options: Unpack[ScheduleOptions]
+    ) -> TaskHandle[Any]:
+        """Do what :meth:`schedule` does, once there is room: under ``WhenFull.WAIT``, first come, first served.
+
+        A delay counts from then on. Under another ``when_full`` it does not wait. Waiting may be cancelled.
+
+        Raises:
+            ExecutorStoppedError: if the executor closes meanwhile.
+        """
+        callable_of("fn", fn)
+        key = key_of("key", options.get("key"))
+        room = self._admit(0).overload.room
+        if room is None:
+            return self.schedule(fn, *args, **options)
+        await room.wait(key)
+        with room.passing(key):
+            return self.schedule(fn, *args, **options)
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
@@ -236,6 +288,49 @@ class TaskFace(ExecutorBase):
         engine.loop.call_soon_threadsafe(place)
         return future
 
+    def _admit_one(self, rare: dict[str, Any]) -> tuple[Engine, Options | None]:
+        """Return the engine if it may take in one more task from here, and options if each task needs some."""
+        engine = self._admit(0 if self._is_dropping else 1, key=key_of("key", rare.get("key")))
+        return engine, None if engine.queue.drops is None else Options()
+
+    def _read_rare(self, rare: dict[str, Any]) -> Rare:
+        """Check the keyword arguments that hardly any call has.
+
+        Raises:
+            TypeError: if one is unknown, or has a wrong type.
+            ValueError: if a cost is out of range.
+        """
+        key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
+        if rare:
+            _refuse(rare)
+        key_of("key", key)
+        needs = self._needs_of(cost)
+        shared = None if key is None else self._started().overload.key_options(key)
+        return Rare(key, needs, retry if retry is INHERITED else check_retry("retry", retry), shared)
+
+    def _needs_of(self, cost: Any) -> Mapping[str, int] | None:
+        """Return how much of each resource a cost is; None for one permit.
+
+        Raises:
+            TypeError: if it is neither an integer nor a mapping from resource to integer.
+            ValueError: if it is out of range, or a resource is unknown.
+        """
+        if type(cost) is int and cost == 1:
+            return None
+        plan = self._started().overload.plan
+        costs = dict(cost) if isinstance(cost, Mapping) else {PERMITS: cost}
+        for resource, amount in costs.items():
+            name = f"cost[{resource!r}]" if isinstance(cost, Mapping) else "cost"
+            if resource != PERMITS and resource not in plan.resources:
+                known = ", ".join(repr(one) for one in (PERMITS, *plan.resources))
+                raise ValueError(f"cost names {resource!r}, which is none of {known}: see resources=")
+            count_of(name, amount, least=1 if resource == PERMITS else 0)
+            cost_max = plan.cost_max(resource)
+            if cost_max is not None and amount > cost_max:
+                raise ValueError(f"{name} must be <= {cost_max}, or it is never admitted, got {amount!r}")
+        self._started().overload.meter()
+        return {PERMITS: 1, **costs}
+
     def as_futures_executor(self, max_workers: int | None = None) -> FuturesFace:
         """Return a ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit.
 
@@ -246,6 +341,25 @@ class TaskFace(ExecutorBase):
         return FuturesFace(self, engine, max_workers=max_workers)
 
 
+class Rare(NamedTuple):
+    """What hardly any task is given.
+
+    Attributes:
+        key: whose task it is.
+        needs: how much of each resource its start takes; None for one permit.
+        retry: the policy by which it is tried again; :data:`INHERITED` for the executor's.
+        shared: the options of tasks that have a key and nothing else; None without a key.
+    """
+
+    key: Any
+    needs: Mapping[str, int] | None
+    retry: Any
+    shared: KeyOptions | None
+
+
+INHERITED: Final[Any] = object()  # a retry policy that nobody has named
+
+
 def make_options(
     *,
     priority: float = 0,
@@ -254,11 +368,16 @@ def make_options(
     in_thread: bool = False,
     name: str | None = None,
     context: Any = None,
+    rare: Rare | None = None,
+    options: Options | None = None,
 ) -> Options | None:
-    """Check what few tasks have; None if there is nothing of it."""
+    """Check what few tasks have; ``options`` if there is nothing of it."""
     if priority == 0 and expires is None and run_timeout is None and not in_thread and name is None and context is None:
-        return None
-    return Options(
+        if rare is None:
+            return options
+        if rare.needs is None and rare.retry is INHERITED and options is None:
+            return rare.shared  # type: ignore[return-value]  # it has all that is read
+    made = Options(
         priority=number_of("priority", priority),
         expires=None if expires is None else delay_of("expires", expires),
         run_timeout=None if run_timeout is None else seconds_of("run_timeout", run_timeout),
@@ -266,6 +385,11 @@ def make_options(
         own_context=check_context(context) is not None,
         name=name_or_none("name", name),
     )
+    if rare is not None:
+        made.key = rare.key
+        made.charge = None if rare.needs is None else Charge(rare.needs)
+        made.attempts = None if rare.retry is INHERITED else Attempts(rare.retry)
+    return made
 
 
 def check_context(context: Any) -> Any:

@@ -1,0 +1,110 @@
+"""Which waiting task is given up when there is no room: the least important, or the one that has waited longest.
+
+An index of the tasks that have a record, kept only by executors that drop: a heap whose entries are emptied when their
+task leaves, and removed when half of them are empty. O(log n) a task.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["DropIndex"]
+
+_SPARE_COUNT: Final = 64  # empty entries that never matter
+
+
+class DropIndex:
+    """The waiting tasks of an executor in the order in which they are dropped, all of them and key by key.
+
+    Args:
+        is_lowest_first: whether the least important goes first, of several the one due last; else the first to be due.
+        is_by_key: whether keys have a limit of their own.
+    """
+
+    __slots__ = ("_all", "_by_key", "_is_lowest_first", "_numbers")
+
+    def __init__(self, *, is_lowest_first: bool, is_by_key: bool) -> None:
+        self._is_lowest_first = is_lowest_first
+        self._numbers = count()
+        self._all = _Heap()
+        self._by_key: dict[Hashable, _Heap] | None = {} if is_by_key else None
+
+    @property
+    def live_count(self) -> int:
+        """How many tasks there are that can be dropped."""
+        return self._all.live_count
+
+    def add(self, record: Record) -> None:
+        """Take in a task that waits; it has options."""
+        options: Any = record._options
+        if options.entry is not None:  # a task that follows the wall clock comes here again when that is read
+            return
+        number = next(self._numbers)
+        entry: list[Any]  # the first to be dropped compares smallest
+        if self._is_lowest_first:
+            entry = [record.priority, -record._due, -number, record]
+        else:
+            entry = [record._due, 0.0, number, record]
+        options.entry = entry
+        self._all.push(entry)
+        if self._by_key is not None and options.key is not None:
+            heap = self._by_key.get(options.key)
+            if heap is None:
+                heap = self._by_key[options.key] = _Heap()
+            heap.push(entry)
+
+    def discard(self, record: Record) -> None:
+        """Forget a task that starts or ends."""
+        options: Any = record._options
+        if options is None or options.entry is None:
+            return
+        options.entry[3] = None
+        options.entry = None
+        self._all.note_gone()
+        if self._by_key is not None and options.key is not None:
+            heap = self._by_key[options.key]
+            heap.note_gone()
+            if not heap.live_count:
+                del self._by_key[options.key]
+
+    def first(self, key: Hashable = None) -> Record | None:
+        """Return the task to be dropped first, of all or of one key; None if there is none."""
+        heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
+        return None if heap is None else heap.first()
+
+    def key_count(self, key: Hashable) -> int:
+        """Count the waiting tasks of a key."""
+        heap = None if self._by_key is None else self._by_key.get(key)
+        return 0 if heap is None else heap.live_count
+
+
+class _Heap:
+    """A heap of entries, whose last element is None once they are empty."""
+
+    __slots__ = ("_entries", "live_count")
+
+    def __init__(self) -> None:
+        self._entries: list[list[Any]] = []
+        self.live_count = 0
+
+    def push(self, entry: list[Any]) -> None:
+        self.live_count += 1
+        heapq.heappush(self._entries, entry)
+
+    def note_gone(self) -> None:
+        self.live_count -= 1
+        if len(self._entries) > 2 * self.live_count + _SPARE_COUNT:
+            self._entries = [entry for entry in self._entries if entry[3] is not None]
+            heapq.heapify(self._entries)
+
+    def first(self) -> Any:
+        while self._entries and self._entries[0][3] is None:
+            heapq.heappop(self._entries)
+        return self._entries[0][3] if self._entries else None

@@ -1,0 +1,562 @@
+"""Weighted fair queueing between keys, inside a priority.
+
+Theory: start-time fair queueing. A task of key k with cost c gets, when it comes to the head of its key's queue, the
+*start tag* S = max(v, F_k); F_k, the *finish tag* of its key, becomes S + c / w_k once it has started; v, the *virtual
+time*, is the start tag of the task that started last. The smallest start tag starts first.
+
+Law: over any stretch in which keys f and g both have tasks that wait,
+
+    | cost(f) / w_f  -  cost(g) / w_g |  <=  c_f / w_f  +  c_g / w_g
+
+with c the largest cost of a task of each: the shares are right within one task of each. A key that has been away comes
+back at v: it has saved up nothing, and owes nothing but what it was given ahead. So the first task of a key waits for one
+task of every other key at most (by weight), and not for their queues.
+
+Each priority has a virtual time of its own, in which the two calendars of an executor (those that start on time, those
+that are spread) share. Keys without tasks are forgotten as soon as v has passed their finish tag.
+Cost: O(log keys) a task, nothing per waiting task beyond its place in its key's queue.
+
+Rejected: deficit round robin (O(1), but a heavy key waits for whole rounds), stochastic fairness (keys that share a hash
+share a fate), tags of the finish (a light key's next task waits for a heavy task that has not started).
+Source: P. Goyal, H. Vin, H. Cheng, "Start-time fair queueing", IEEE/ACM Transactions on Networking 5(5), 1997.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ratelimited_executor._core.ordering import TaskClass, TaskView
+from ratelimited_executor._core.ready import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+    from ratelimited_executor._core.key_gate import KeyGate
+    from ratelimited_executor._core.ready import Rank, RecordRun, Source
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["Fair", "FairClock", "ReadyFair"]
+
+Item: TypeAlias = "Record | Run"
+_PURGE_COUNT: Final = 2  # idle keys looked at for each start: twice as many as can become idle
+_PURGE_STEP_COUNT: Final = 1024  # the same as a chore, when nothing waits any more
+_COMPACT_STEP_COUNT: Final = 1024  # keys whose queues are freed of cancelled tasks at a stretch
+_SPARE_COUNT: Final = 64  # cancelled tasks that never matter
+
+
+class Fair:
+    """An order: priority first, and among tasks of equal priority each key its share, by weight.
+
+    Inside a key tasks start in the order in which they become due. Tasks without a key share one.
+
+    Args:
+        by: what tells a task's key from its :class:`TaskView`; the ``key=`` that it was scheduled with by default.
+        weights: of the keys, > 0, as a mapping or a function of the key; 1 where it has nothing to say.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if a weight is not a finite number > 0.
+    """
+
+    __slots__ = ("_by", "_weights")
+
+    def __init__(
+        self,
+        by: Callable[[TaskView], Hashable] | None = None,
+        *,
+        weights: Mapping[Any, float] | Callable[[Any], float] | None = None,
+    ) -> None:
+        if by is not None and not callable(by):
+            raise TypeError(f"by must be a function of a task, or None for the key it was scheduled with, got {by!r}")
+        if weights is not None and not callable(weights):
+            if not hasattr(weights, "items"):
+                raise TypeError(
+                    f"weights must be a mapping from key to weight, or a function of the key, got {weights!r}"
+                )
+            weights = {key: _weight_of(key, weight) for key, weight in weights.items()}
+        self._by = by
+        self._weights = weights
+
+    @property
+    def by(self) -> Callable[[TaskView], Hashable] | None:
+        """What tells a task's key; None for the key it was scheduled with."""
+        return self._by
+
+    def weight(self, key: Hashable) -> float:
+        """Return the weight of a key.
+
+        Raises:
+            ValueError: if the function of the key returns no finite number > 0.
+        """
+        weights = self._weights
+        if weights is None:
+            return 1.0
+        if isinstance(weights, dict):
+            return weights.get(key, 1.0)
+        return _weight_of(key, weights(key))
+
+    def wrapped(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> Fair:
+        """Return the same with each function in a wrapper."""
+        weights = self._weights
+        fair = Fair(None if self._by is None else wrap(self._by))
+        fair._weights = wrap(weights) if callable(weights) else weights
+        return fair
+
+    def __repr__(self) -> str:
+        by = "" if self._by is None else f"by={self._by!r}"
+        weights = "" if self._weights is None else f"weights={self._weights!r}"
+        return f"Fair({', '.join(filter(None, (by, weights)))})"
+
+
+class _Flow:
+    """The tasks of one key and priority.
+
+    Attributes:
+        key: whose they are.
+        finish: the finish tag of the last one that started.
+        waiting: what waits in the first and in the second calendar: None, an item, or a deque of items.
+    """
+
+    __slots__ = ("finish", "first", "key", "second")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.finish = 0.0
+        self.first: Any = None
+        self.second: Any = None
+
+
+class _Level:
+    """The flows of one priority, and their virtual time."""
+
+    __slots__ = ("flows", "ghosts", "heaps", "is_active", "latest", "now", "waiting_count")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.latest = 0.0  # the largest finish tag
+        self.flows: dict[Hashable, _Flow] = {}
+        self.heaps: tuple[list[tuple[float, int, _Flow]], ...] = ([], [])  # (start tag, number, flow), by calendar
+        self.is_active = [False, False]  # whether a calendar looks at its heap
+        self.ghosts: list[tuple[float, int, _Flow]] = []  # a heap of (finish tag, number, flow): idle, not forgotten
+        self.waiting_count = 0  # entries of the heaps, of flows parked and of the one being taken
+
+
+class FairClock:
+    """The virtual times of an executor.
+
+    Args:
+        fair: the order.
+        gate: the limits of keys; None if there are none.
+        chores: where work that may wait is put, as iterators whose steps take about a millisecond.
+        report: is told of keys and weights that raise.
+        to_epoch: turns a due time into epoch seconds.
+    """
+
+    __slots__ = ("arrivals", "chores", "fair", "gate", "levels", "numbers", "report", "to_epoch")
+
+    def __init__(
+        self,
+        fair: Fair,
+        *,
+        gate: KeyGate | None,
+        chores: deque[Iterator[None]],
+        report: Callable[[BaseException], None],
+        to_epoch: Callable[[float], float],
+    ) -> None:
+        self.fair = fair
+        self.gate = gate
+        self.chores = chores
+        self.report = report
+        self.to_epoch = to_epoch
+        self.levels: dict[float, _Level] = {}  # by minus priority
+        self.numbers = count()
+        self.arrivals = count(1)
+
+    def flow(self, minus_priority: float, key: Hashable) -> tuple[_Level, _Flow]:
+        """Return the flow of a priority and key."""
+        level = self.levels.get(minus_priority)
+        if level is None:
+            level = self.levels[minus_priority] = _Level()
+        flow = level.flows.get(key)
+        if flow is None:
+            flow = level.flows[key] = _Flow(key)
+        return level, flow
+
+    def weight(self, key: Hashable) -> float:
+        """Return the weight of a key; 1 if it cannot be told."""
+        try:
+            return self.fair.weight(key)
+        except BaseException as error:  # noqa: BLE001  # weights are user code: nothing of it may lose a task
+            self.report(error)
+            return 1.0
+
+    def serve(self, level: _Level, flow: _Flow, tag: float, cost: int) -> None:
+        """Note that a task has started."""
+        level.now = tag
+        flow.finish = tag + cost / self.weight(flow.key)
+        level.latest = max(level.latest, flow.finish)
+        self._purge(level, _PURGE_COUNT)
+
+    def rest(self, minus_priority: float, level: _Level, flow: _Flow) -> None:
+        """Forget a flow in which nothing waits, or remember only its finish tag as long as that matters."""
+        if flow.first is not None or flow.second is not None:
+            return
+        if flow.finish <= level.now:
+            if level.flows.get(flow.key) is flow:
+                del level.flows[flow.key]
+        else:
+            heapq.heappush(level.ghosts, (flow.finish, next(self.numbers), flow))
+        if level.waiting_count == 0:  # nobody competes: all tags are as good as past
+            level.now = level.latest
+            self.chores.append(self._purge_steps(minus_priority, level))
+
+    def _purge(self, level: _Level, limit: int) -> None:
+        """Forget idle flows whose finish tag has passed."""
+        ghosts = level.ghosts
+        while limit and ghosts and ghosts[0][0] <= level.now:
+            limit -= 1
+            finish, _, flow = heapq.heappop(ghosts)
+            if flow.finish == finish and flow.first is None is flow.second and level.flows.get(flow.key) is flow:
+                del level.flows[flow.key]
+
+    def _purge_steps(self, minus_priority: float, level: _Level) -> Iterator[None]:
+        while level.ghosts and level.ghosts[0][0] <= level.now:
+            self._purge(level, _PURGE_STEP_COUNT)
+            yield
+        if not level.flows and not level.waiting_count and self.levels.get(minus_priority) is level:
+            del self.levels[minus_priority]
+
+
+class ReadyFair:
+    """What is due in one calendar of an executor whose order is :class:`Fair`: the shape of a ready queue.
+
+    Args:
+        calendar: told to the places of records.
+        clock: the virtual times, shared with the other calendar.
+        index: 0 or 1: which of the two calendars this is.
+    """
+
+    __slots__ = (
+        "_active",
+        "_clock",
+        "_index",
+        "_is_compacting",
+        "_record",
+        "_stale_count",
+        "_taken",
+        "calendar",
+        "count",
+    )
+
+    opened: Final = True
+    source: Final = None  # as a run of which one record is taken
+
+    def __init__(self, calendar: Any, clock: FairClock, index: int) -> None:
+        self.calendar = calendar
+        self.count = 0  # items, cancelled ones included
+        self._clock = clock
+        self._index = index
+        self._active: list[float] = []  # a heap of the levels whose heaps hold something
+        self._taken: tuple[float, _Level, _Flow, float, int] | None = None  # of which a task was taken: (.., tag, cost)
+        self._record: Any = None  # that is being taken
+        self._stale_count = 0
+        self._is_compacting = False
+
+    # Taking in.
+
+    def push_record(self, record: Record) -> None:
+        """Take in a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
+        record._place = self
+        rank = (-record.priority, record._class)
+        options = record._options
+        key = None if options is None else options.key
+        if self._clock.fair.by is not None:
+            key = self._key_by(key, record.name, record._due, rank, record.cost)
+            if record._place is not self:  # the function has cancelled it
+                return
+        self._append(rank[0], key, record)
+
+    def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+        """Take in records."""
+        for record in records:
+            record._place = self
+        for record in records:
+            if record._place is self:  # a function of the user may have cancelled it meanwhile
+                self.push_record(record)
+
+    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
+        """Take in tasks of one source and rank: as one item, unless each has to be asked for its key."""
+        if self._clock.fair.by is None:
+            self._append(rank[0], source.key, Run(source, positions))
+            return
+        for position in positions:
+            if source.is_waiting(position):
+                due, name = source.due_of(position), source.name_of(position)
+                key = self._key_by(source.key, name, due, rank, source.cost_of(position))
+                self._append(rank[0], key, Run(source, (position,)))
+
+    def push_position(self, source: Source, position: int, rank: Rank) -> None:
+        """Take in one task of a source."""
+        if self._clock.fair.by is None:
+            _, flow = self._clock.flow(rank[0], source.key)
+            waiting = flow.second if self._index else flow.first
+            last = waiting[-1] if type(waiting) is deque else waiting
+            if type(last) is Run and last.extend(source, position):
+                return
+        self.push_run(source, [position], rank)
+
+    def _append(self, minus_priority: float, key: Hashable, item: Item) -> None:
+        """Put an item at the end of its flow."""
+        level, flow = self._clock.flow(minus_priority, key)
+        self.count += 1
+        if self._index:
+            waiting = flow.second
+            flow.second = _joined(waiting, item)
+        else:
+            waiting = flow.first
+            flow.first = _joined(waiting, item)
+        if waiting is None and (self._taken is None or self._taken[2] is not flow):  # else it is put back anyway
+            level.waiting_count += 1
+            self._enter(minus_priority, level, flow)
+
+    def _enter(self, minus_priority: float, level: _Level, flow: _Flow) -> None:
+        heapq.heappush(level.heaps[self._index], (max(level.now, flow.finish), next(self._clock.numbers), flow))
+        if not level.is_active[self._index]:
+            level.is_active[self._index] = True
+            heapq.heappush(self._active, minus_priority)
+
+    # Taking out.
+
+    def head(self) -> tuple[float, float, int] | None:
+        """Return priority and start tag of the first task that waits and may start; None if none does."""
+        if self._taken is not None:
+            self._put_back()
+        while self._active:
+            minus_priority = self._active[0]
+            level = self._clock.levels[minus_priority]
+            heap = level.heaps[self._index]
+            while heap:
+                tag, number, flow = heap[0]
+                if self._first(flow) is None:
+                    heapq.heappop(heap)
+                    level.waiting_count -= 1
+                    self._clock.rest(minus_priority, level, flow)
+                elif tag < flow.finish:  # the other calendar has served it meanwhile
+                    heapq.heapreplace(heap, (flow.finish, next(self._clock.numbers), flow))
+                elif self._is_gated(flow):
+                    heapq.heappop(heap)
+                    self._park(minus_priority, level, flow)
+                else:
+                    return minus_priority, tag, number
+            heapq.heappop(self._active)
+            level.is_active[self._index] = False
+        return None
+
+    def head_rank(self) -> Rank:
+        """Return the rank of the first task; only right after :meth:`head` found one."""
+        item = self._peek()
+        kind = item.source.rank[1] if isinstance(item, Run) and hasattr(item.source, "rank") else TaskClass.OTHER
+        return self._active[0], kind
+
+    def peek(self) -> tuple[Source | None, Any]:
+        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
+        item = self._peek()
+        return (item.source, item.first) if isinstance(item, Run) else (None, item)
+
+    def pop(self) -> Run | RecordRun:
+        """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
+        minus_priority = self._active[0]
+        level = self._clock.levels[minus_priority]
+        tag, _, flow = heapq.heappop(level.heaps[self._index])
+        item = self._first(flow)
+        self._taken = minus_priority, level, flow, tag, _cost_of(item)
+        if isinstance(item, Run):
+            return item
+        self._drop_first(flow)
+        self._record = item
+        return self  # type: ignore[return-value]  # of a record run it has what is used
+
+    def take(self) -> Record:
+        """Return the record that :meth:`pop` was about."""
+        record: Record = self._record
+        self._record = None
+        record._place = None
+        return record
+
+    def served(self) -> None:
+        """Note that the task that was taken starts: a key is charged for what starts, and not for what has expired."""
+        if self._taken is not None:
+            _, level, flow, tag, cost = self._taken
+            self._clock.serve(level, flow, tag, cost)
+
+    def release(self) -> None:
+        """Forget the limits of keys: everything is to be moved to another order."""
+        if self._clock.gate is not None:
+            gate, self._clock.gate = self._clock.gate, None
+            gate.open_all()
+
+    def _put_back(self) -> None:
+        assert self._taken is not None
+        minus_priority, level, flow, _, _ = self._taken
+        self._taken = None
+        if (flow.second if self._index else flow.first) is None:
+            level.waiting_count -= 1
+            self._clock.rest(minus_priority, level, flow)
+        else:
+            self._enter(minus_priority, level, flow)
+
+    def _is_gated(self, flow: _Flow) -> bool:
+        gate = self._clock.gate
+        return gate is not None and flow.key is not None and not gate.admits(flow.key, _cost_of(self._first(flow)))
+
+    def _park(self, minus_priority: float, level: _Level, flow: _Flow) -> None:
+        def resume() -> None:
+            self._enter(minus_priority, level, flow)
+
+        gate = self._clock.gate
+        assert gate is not None
+        gate.park(flow.key, _cost_of(self._first(flow)), resume)
+
+    def _peek(self) -> Any:
+        level = self._clock.levels[self._active[0]]
+        return self._first(level.heaps[self._index][0][2])
+
+    def _first(self, flow: _Flow) -> Any:
+        """Return the first item of a flow of which a task waits; None if none does."""
+        while True:
+            waiting = flow.second if self._index else flow.first
+            if waiting is None:
+                return None
+            item = waiting[0] if type(waiting) is deque else waiting
+            if (item.head_due() is not None) if type(item) is Run else item._place is self:
+                return item
+            self._stale_count -= type(item) is not Run
+            self._drop_first(flow)
+
+    def _drop_first(self, flow: _Flow) -> None:
+        self.count -= 1
+        waiting = flow.second if self._index else flow.first
+        rest = None
+        if type(waiting) is deque:
+            waiting.popleft()
+            rest = waiting if len(waiting) > 1 else waiting[0]
+        if self._index:
+            flow.second = rest
+        else:
+            flow.first = rest
+
+    # Cancelling.
+
+    def cancel_record(self) -> None:
+        """Note that a record here does not wait any more; places are freed, as a chore, when half of them are stale."""
+        self._stale_count += 1
+        if self._stale_count * 2 > self.count + _SPARE_COUNT and not self._is_compacting:
+            self._is_compacting = True
+            self._clock.chores.append(self._compact())
+
+    def _compact(self) -> Iterator[None]:
+        """Free the places of records that have gone."""
+        for level in list(self._clock.levels.values()):
+            flows = list(level.flows.values())
+            for number, flow in enumerate(flows):
+                if number % _COMPACT_STEP_COUNT == 0:
+                    yield
+                waiting = flow.second if self._index else flow.first
+                if type(waiting) is deque:
+                    kept = [item for item in waiting if type(item) is Run or item._place is self]
+                    kept = kept or [waiting[0]]  # a flow that is in the heap is never empty: the heap finds that out
+                    self.count -= len(waiting) - len(kept)
+                    self._stale_count -= len(waiting) - len(kept)
+                    rest = deque(kept) if len(kept) > 1 else kept[0]
+                    if self._index:
+                        flow.second = rest
+                    else:
+                        flow.first = rest
+        self._is_compacting = False
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._clock.levels.clear()
+        self._active.clear()
+        self._taken = None
+        self.count = self._stale_count = 0
+
+    # Looking.
+
+    def _flows(self) -> Iterator[tuple[float, _Level, _Flow, list[Any]]]:
+        for minus_priority in sorted(self._clock.levels):
+            level = self._clock.levels[minus_priority]
+            for flow in level.flows.values():
+                waiting = flow.second if self._index else flow.first
+                if waiting is not None:
+                    yield minus_priority, level, flow, list(waiting) if type(waiting) is deque else [waiting]
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, key by key."""
+        for *_, items in self._flows():
+            for item in items:
+                if isinstance(item, Run):
+                    yield from item.walk()
+                elif item._place is self:
+                    yield None, item
+
+    def keyed(self) -> Iterator[tuple[Any, Any]]:
+        """Walk what waits as (key, record or position), by the tags that they will get if nothing else comes."""
+        for minus_priority, level, flow, items in self._flows():
+            tag = max(level.now, flow.finish)
+            weight = self._clock.weight(flow.key)
+            number = min((entry[1] for entry in level.heaps[self._index] if entry[2] is flow), default=0)
+            for item in items:
+                if isinstance(item, Run):
+                    for source, position in item.walk():
+                        yield (minus_priority, tag, number), position
+                        tag += source.cost_of(position) / weight
+                elif item._place is self:
+                    yield (minus_priority, tag, number), item
+                    tag += item.cost / weight
+
+    def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int) -> Hashable:
+        by = self._clock.fair.by
+        assert by is not None
+        view = TaskView(
+            name=name,
+            priority=-rank[0],
+            due=self._clock.to_epoch(due),
+            is_repeating=rank[1] is TaskClass.REPEATING,
+            is_immediate=rank[1] is TaskClass.IMMEDIATE,
+            arrival=next(self._clock.arrivals),
+            key=key,
+            cost=cost,
+        )
+        try:
+            found = by(view)
+            hash(found)
+        except BaseException as error:  # noqa: BLE001  # as for weights
+            self._clock.report(error)
+            return None
+        return found
+
+
+def _joined(waiting: Any, item: Item) -> Any:
+    """Return what waits with an item more."""
+    if waiting is None:
+        return item
+    if type(waiting) is deque:
+        waiting.append(item)
+        return waiting
+    return deque((waiting, item))
+
+
+def _cost_of(item: Any) -> int:
+    cost: int = item.source.cost_of(item.first) if type(item) is Run else item.cost
+    return cost
+
+
+def _weight_of(key: object, weight: Any) -> float:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
+        raise ValueError(f"weights must be finite numbers > 0, got {weight!r} for {key!r}")
+    return float(weight)

@@ -1,0 +1,211 @@
+"""Which keys may start a task now: a rate and a number of running tasks for each key.
+
+A key that may not is *parked*: its tasks leave the order until it may again, so that they never stand before the tasks
+of other keys. What resumes it is a time (its rate, a penalty) or an end (its concurrency). A key is known from its first
+look until nothing is left to remember: none runs, none is parked, and its rate and penalty are as if it were new.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ratelimited_executor._core.limits.limit import Limit
+
+__all__ = ["KeyGate", "KeyHold"]
+
+_SWEEP_COUNT: Final = 4  # keys looked at for each start, to be forgotten
+
+KeyHold = str  # "rate", "concurrency" or "penalty"
+
+
+class _Key:
+    """What is known of a key.
+
+    Attributes:
+        limit: its rate; None for none.
+        concurrency: how many of its tasks may run at once; None for no limit.
+        running_count: how many do.
+        penalty_ns: before it nothing of it starts.
+        parked: what to call when it may start again.
+        resume_ns: when that is, as far as its rate and penalty are concerned; None if it is not parked.
+    """
+
+    __slots__ = ("concurrency", "limit", "parked", "penalty_ns", "resume_ns", "running_count")
+
+    def __init__(self, limit: Limit | None, concurrency: int | None) -> None:
+        self.limit = limit
+        self.concurrency = concurrency
+        self.running_count = 0
+        self.penalty_ns = 0
+        self.parked: list[Callable[[], None]] = []
+        self.resume_ns: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many tasks run as may."""
+        return self.concurrency is not None and self.running_count >= self.concurrency
+
+
+class KeyGate:
+    """The limits of keys.
+
+    Args:
+        limit_of: makes the limit of a key's rate; None if it has none.
+        concurrency_of: tells how many tasks of a key may run at once; None for no limit.
+
+    Attributes:
+        now_ns: the time at which :meth:`admits` looks; whoever asks keeps it up to date.
+    """
+
+    __slots__ = ("_concurrency_of", "_keys", "_limit_of", "_numbers", "_sweeping", "_timers", "now_ns")
+
+    def __init__(
+        self, *, limit_of: Callable[[Any], Limit | None], concurrency_of: Callable[[Any], int | None], now_ns: int
+    ) -> None:
+        self._limit_of = limit_of
+        self._concurrency_of = concurrency_of
+        self._keys: dict[Hashable, _Key] = {}
+        self._timers: list[tuple[int, int, Hashable]] = []  # a heap of (time, number, key) of parked keys
+        self._numbers = count()
+        self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
+        self.now_ns = now_ns
+
+    @property
+    def key_count(self) -> int:
+        """How many keys are known."""
+        return len(self._keys)
+
+    def admits(self, key: Hashable, cost: int) -> bool:
+        """Whether a task of a key may start now."""
+        state = self._keys.get(key) or self._meet(key)
+        if state.is_full:
+            return False
+        if self.now_ns < state.penalty_ns:
+            return False
+        return state.limit is None or state.limit.admits(cost, self.now_ns)
+
+    def hold(self, key: Hashable, cost: int) -> KeyHold | None:
+        """Tell what keeps a key from starting a task; None if nothing does."""
+        state = self._keys.get(key)
+        if state is None or self.admits(key, cost):
+            return None
+        if state.is_full:
+            return "concurrency"
+        return "penalty" if self.now_ns < state.penalty_ns else "rate"
+
+    def when_count(self, key: Hashable, count: int) -> int | None:
+        """Estimate when rate and penalty let the ``count``-th task of a key from now start; None if never."""
+        state = self._keys.get(key)
+        if state is None:
+            return self.now_ns
+        begin_ns = max(self.now_ns, state.penalty_ns)
+        return begin_ns if state.limit is None else state.limit.when_count(count, begin_ns)
+
+    def park(self, key: Hashable, cost: int, resume: Callable[[], None]) -> None:
+        """Call ``resume`` once when a task of a key may start again."""
+        state = self._keys[key]
+        state.parked.append(resume)
+        if state.is_full:
+            return  # the end of one that runs resumes it
+        when = self._when(state, cost)
+        if when is not None and (state.resume_ns is None or when < state.resume_ns):
+            state.resume_ns = when
+            heapq.heappush(self._timers, (when, next(self._numbers), key))
+
+    def start(self, key: Hashable, cost: int, now_ns: int) -> None:
+        """Note that a task of a key starts."""
+        state = self._keys.get(key) or self._meet(key)
+        if state.limit is not None:
+            state.limit.take(cost, now_ns)
+        state.running_count += 1
+        self._sweep()
+
+    def end(self, key: Hashable) -> bool:
+        """Note that a task of a key has ended; return whether that lets another start."""
+        state = self._keys.get(key)
+        if state is None:
+            return False
+        state.running_count -= 1
+        if not state.running_count:
+            self._sweeping.append(key)
+        if state.parked and state.concurrency is not None and not state.is_full:
+            self._resume(state)
+            return True
+        return False
+
+    def penalize(self, key: Hashable, until_ns: int) -> None:
+        """Start nothing of a key before a time."""
+        state = self._keys.get(key) or self._meet(key)
+        state.penalty_ns = max(state.penalty_ns, until_ns)
+
+    def open_due(self, now_ns: int) -> None:
+        """Resume the keys whose time has come."""
+        self.now_ns = now_ns
+        timers = self._timers
+        while timers and timers[0][0] <= now_ns:
+            when, _, key = heapq.heappop(timers)
+            state = self._keys.get(key)
+            if state is not None and state.resume_ns == when:
+                self._resume(state)
+
+    def open_all(self) -> None:
+        """Resume every key, whether it may start or not: its limits are to be asked anew."""
+        for state in list(self._keys.values()):
+            self._resume(state)
+        self._timers.clear()
+
+    def refresh(self) -> None:
+        """Ask for the limits of every known key anew."""
+        for key, state in self._keys.items():
+            fresh = self._limit_of(key)
+            if fresh is None or state.limit is None or type(fresh) is not type(state.limit):
+                state.limit = fresh
+            else:
+                state.limit.set_rate(fresh.rate, self.now_ns)  # type: ignore[attr-defined]  # the limits of keys have a rate
+            state.concurrency = self._concurrency_of(key)
+        self.open_all()
+
+    def next_time(self) -> int | None:
+        """Tell when the next parked key may start again; None if no time is known."""
+        timers = self._timers
+        while timers:
+            when, _, key = timers[0]
+            state = self._keys.get(key)
+            if state is not None and state.resume_ns == when:
+                return when
+            heapq.heappop(timers)
+        return None
+
+    def _meet(self, key: Hashable) -> _Key:
+        state = self._keys[key] = _Key(self._limit_of(key), self._concurrency_of(key))
+        self._sweeping.append(key)
+        return state
+
+    def _when(self, state: _Key, cost: int) -> int | None:
+        """Tell when rate and penalty admit a task; None if they never do."""
+        begin_ns = max(self.now_ns, state.penalty_ns)
+        return begin_ns if state.limit is None else state.limit.when(cost, begin_ns)
+
+    def _resume(self, state: _Key) -> None:
+        state.resume_ns = None
+        parked, state.parked = state.parked, []
+        for resume in parked:
+            resume()
+
+    def _sweep(self) -> None:
+        """Forget a few of the keys of which nothing is left to remember."""
+        for _ in range(min(_SWEEP_COUNT, len(self._sweeping))):
+            key = self._sweeping.popleft()
+            state = self._keys.get(key)
+            if state is None or state.running_count or state.parked:
+                continue  # it comes here again when its last task has ended
+            if self.now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(self.now_ns)):
+                self._sweeping.append(key)
+            else:
+                del self._keys[key]

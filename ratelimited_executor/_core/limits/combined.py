@@ -1,0 +1,219 @@
+"""Several limits at once, and the times at which nothing starts: to the queue what a grid of permits is.
+
+One of them may be a grid (the rate that paces), the others are limits; a start is admitted when all admit it, and takes
+its cost of each. Beside the permits there may be *resources* (the tokens of a language model, bytes, points), each with
+limits of its own, of which only those starts take that name it.
+
+A *penalty* is a time before which nothing starts, because somebody out there has said so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._core.records import PERMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ratelimited_executor._core.fleet.granted import GrantedPermits
+    from ratelimited_executor._core.limits.limit import Limit
+    from ratelimited_executor._core.permits import PermitGrid
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["Bound", "CombinedPermits"]
+
+
+class Bound:
+    """A limit, and what people call it.
+
+    Attributes:
+        limit: what decides.
+        resource: what it counts.
+        text: what it says, as "300/60s".
+        kind: what sort of limit it is: ``rate``, ``window``, ``burst`` or ``quota``.
+    """
+
+    __slots__ = ("kind", "limit", "resource", "text")
+
+    def __init__(self, limit: Limit, *, resource: str, text: str, kind: str) -> None:
+        self.limit = limit
+        self.resource = resource
+        self.text = text
+        self.kind = kind
+
+
+class CombinedPermits:
+    """All that bounds the starts of one executor in time.
+
+    Args:
+        grid: the permits of the rate that paces; None if none does.
+        bounds: the limits, those of resources among them.
+        rate: the first of the executor's rates.
+        time_ns: reads the timeline.
+
+    Attributes:
+        penalty_ns: before it nothing starts.
+        usable_until_ns: as in a grid; here the time of the last look, because each start is looked at by itself.
+    """
+
+    __slots__ = (
+        "_is_paused",
+        "_main",
+        "_resources",
+        "_time_ns",
+        "bounds",
+        "grid",
+        "penalty_ns",
+        "rate",
+        "usable_until_ns",
+    )
+
+    def __init__(
+        self,
+        grid: PermitGrid | GrantedPermits | None,
+        bounds: Sequence[Bound],
+        *,
+        rate: Rate,
+        time_ns: Callable[[], int],
+    ) -> None:
+        self.grid = grid
+        self.bounds = tuple(bounds)
+        self.rate = rate
+        self.penalty_ns = 0
+        self.usable_until_ns = 0
+        self._time_ns = time_ns
+        self._is_paused = rate.is_zero
+        self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
+        self._resources: dict[str, list[Limit]] = {}
+        for bound in self.bounds:
+            if bound.resource != PERMITS:
+                self._resources.setdefault(bound.resource, []).append(bound.limit)
+
+    # For the queue: the shape of a grid.
+
+    @property
+    def peers(self) -> int:
+        """How many peers share the rate that paces."""
+        return 1 if self.grid is None else self.grid.peers
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether everything may start at once: never, since a penalty may come."""
+        return False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no permit comes up."""
+        return self._is_paused or (self.grid is not None and self.grid.is_stopped)
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
+        """Pause at a rate of 0, or go on; the grid goes by its own rate."""
+        self._is_paused = rate.is_zero
+        self.rate = rate
+        if self.grid is not None:
+            self.grid.set_rate(rate, now_ns)
+
+    def usable(self, now_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted now."""
+        self.usable_until_ns = now_ns
+        if self._is_paused or now_ns < self.penalty_ns:
+            return 0
+        count = UNLIMITED if self.grid is None else self.grid.usable(now_ns)
+        for limit in self._main:
+            count = min(count, limit.count(now_ns))
+        return max(0, count)
+
+    def take(self, count: int = 1) -> None:
+        """Take a permit of each limit for so many starts."""
+        if self.grid is not None:
+            self.grid.take(count)
+        now_ns = self._time_ns()
+        for limit in self._main:
+            limit.take(count, now_ns)
+
+    def next_time(self, now_ns: int) -> int | None:
+        """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
+        return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
+
+    def next_fresh_time(self, now_ns: int) -> int | None:
+        """Tell the same where :meth:`usable` has just found none."""
+        return self.when(None, now_ns)
+
+    def next_number_time(self) -> int:
+        """Tell before when no permit comes up."""
+        return 0 if self.grid is None else self.grid.next_number_time()
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
+        begin_ns = max(now_ns, self.penalty_ns)
+        if self._is_paused or begin_ns >= end_ns:
+            return 0
+        count = UNLIMITED if self.grid is None else self.grid.count_until(begin_ns, end_ns)
+        return max(0, min(count, *(limit.count_until(begin_ns, end_ns) for limit in self._main), UNLIMITED))
+
+    def time_after(self, now_ns: int, count: int) -> int | None:
+        """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
+        if self._is_paused:
+            return None
+        begin_ns = max(now_ns, self.penalty_ns)
+        times = [begin_ns]
+        if self.grid is not None:
+            times.append(self.grid.time_after(begin_ns, count))  # type: ignore[arg-type]  # None is looked for below
+        times += [limit.when_count(count, begin_ns) for limit in self._main]  # type: ignore[misc]  # as above
+        return None if None in times else max(times)
+
+    # Costs.
+
+    def limits_of(self, resource: str) -> list[Limit] | None:
+        """Return the limits of a resource; None if there is none of that name."""
+        return self._main if resource == PERMITS else self._resources.get(resource)
+
+    def admits(self, needs: Mapping[str, int], now_ns: int) -> bool:
+        """Whether a start that needs so much of each resource is admitted now; the grid admits any cost."""
+        return all(
+            limit.admits(cost, now_ns) for resource, cost in needs.items() for limit in self.limits_of(resource) or ()
+        )
+
+    def when(self, needs: Mapping[str, int] | None, now_ns: int) -> int | None:
+        """Tell when a start is admitted, >= ``now_ns``, if there is none before; None if never at this rate."""
+        if self._is_paused:
+            return None
+        begin_ns = max(now_ns, self.penalty_ns)
+        times = [begin_ns]
+        if self.grid is not None:
+            times.append(self.grid.next_time(begin_ns))  # type: ignore[arg-type]  # None is looked for below
+        costs = {PERMITS: 1} if needs is None else {PERMITS: 1, **needs}
+        for resource, cost in costs.items():
+            times += [limit.when(cost, begin_ns) for limit in self.limits_of(resource) or ()]  # type: ignore[misc]  # as above
+        return None if None in times else max(times)
+
+    def charge(self, needs: Mapping[str, int]) -> list[tuple[str, Limit, Any]]:
+        """Take what a start needs beyond the permit that it took; return what :meth:`settle` asks for."""
+        now_ns = self._time_ns()
+        tickets: list[tuple[str, Limit, Any]] = []
+        for resource, cost in needs.items():
+            extra = cost - (resource == PERMITS)
+            if resource == PERMITS and self.grid is not None:
+                self.grid.charge(extra)
+            tickets += [(resource, limit, limit.take(extra, now_ns)) for limit in self.limits_of(resource) or ()]
+        return tickets
+
+    def settle(self, tickets: list[tuple[str, Limit, Any]], differences: Mapping[str, int]) -> None:
+        """Correct what a start has taken: so much more of each resource, or less if negative."""
+        for resource, limit, ticket in tickets:
+            limit.settle(ticket, differences.get(resource, 0))
+        if self.grid is not None and differences.get(PERMITS):
+            self.grid.settle(differences[PERMITS], self._time_ns())
+
+    def holding(self, needs: Mapping[str, int], now_ns: int) -> Bound | None:
+        """Return the limit that admits a start last of all, if one does not admit it now."""
+        latest, found = now_ns, None
+        for bound in self.bounds:
+            when = bound.limit.when(needs.get(bound.resource, 0), now_ns)
+            if when is None:
+                return bound
+            if when > latest:
+                latest, found = when, bound
+        return found

@@ -1,0 +1,107 @@
+"""A steady pace in a single number: the law of ``Paced`` where a grid for each key would be too much.
+
+The generic cell rate algorithm, with its tolerance put behind and not before: the limit remembers the *theoretical time*
+at which the next start is due. A start is admitted from then on, and moves it on by its cost over the rate: from the
+theoretical time, so that a late timer is caught up with, but from no more than ``slack`` ago.
+
+Law: the costs of the starts in any [a, b] sum to ``rate x (b - a + slack) + c`` at most, c the cost of the last one: a
+start of cost c is admitted like any other, and what follows waits until it is paid for. So a heavy start is never starved
+by light ones, and needs no store of permits.
+
+Source: ITU-T I.371, annex A (virtual scheduling).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ratelimited_executor._core.limits.limit import step_and_unit
+from ratelimited_executor._core.permits import UNLIMITED
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["PacedLimit"]
+
+
+class PacedLimit:
+    """A theoretical time of the next start.
+
+    Args:
+        rate: starts over time.
+        slack_ns: how late a start may be without the next being later for it.
+    """
+
+    __slots__ = ("_next", "_slack_ns", "_step", "_unit", "rate")
+
+    def __init__(self, rate: Rate, *, slack_ns: int) -> None:
+        self._slack_ns = slack_ns
+        self._next = 0  # the theoretical time, in nanoseconds times _step, so that it is a whole number
+        self._step, self._unit = 1, 1
+        self.set_rate(rate, 0)
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
+        """Put another rate in force; the next start is due when it was."""
+        self.rate = rate
+        old = self._step
+        if rate.is_unlimited:
+            self._step, self._unit = 1, 0
+        elif not rate.is_zero:  # at a rate of 0 the theoretical time stands, and nothing is admitted
+            self._step, self._unit = step_and_unit(rate)
+        self._next = -(-self._next * self._step // old)
+
+    @property
+    def cost_max(self) -> None:
+        """Any cost is admitted."""
+        return
+
+    def count(self, now_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted now."""
+        if self.rate.is_unlimited:
+            return UNLIMITED
+        if self.rate.is_zero:
+            return 0
+        ahead = now_ns * self._step - self._due(now_ns)
+        return 0 if ahead < 0 else 1 + ahead // self._unit
+
+    def admits(self, cost: int, now_ns: int) -> bool:
+        """Whether a start is admitted now, whatever its cost."""
+        return cost <= 0 or self.count(now_ns) > 0
+
+    def take(self, cost: int, now_ns: int) -> None:
+        """Note a start."""
+        if not self.rate.is_unlimited:
+            self._next = self._due(now_ns) + cost * self._unit
+
+    def settle(self, ticket: object, difference: int) -> None:  # noqa: ARG002  # one number, no matter which start
+        """Correct the cost of a start; what is given back of a time that has passed is lost."""
+        self._next += difference * self._unit
+
+    def when(self, cost: int, now_ns: int) -> int | None:
+        """Tell when a start is admitted, whatever its cost."""
+        return now_ns if cost <= 0 else self.when_count(1, now_ns)
+
+    def when_count(self, count: int, now_ns: int) -> int | None:
+        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        if self.count(now_ns) >= count:
+            return now_ns
+        if self.rate.is_zero:
+            return None
+        return max(now_ns, -(-(self._due(now_ns) + (count - 1) * self._unit) // self._step))
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
+        if self.rate.is_unlimited:
+            return UNLIMITED
+        if self.rate.is_zero:
+            return 0
+        ahead = (end_ns - 1) * self._step - self._due(now_ns)
+        return 0 if ahead < 0 else 1 + ahead // self._unit
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether the next start has been due for the slack, or longer."""
+        return self._next <= (now_ns - self._slack_ns) * self._step
+
+    def _due(self, now_ns: int) -> int:
+        """Return when the next start is due, nanoseconds times ``_step``: what is longer ago than the slack has lapsed."""
+        return max(self._next, (now_ns - self._slack_ns) * self._step)

@@ -1,0 +1,124 @@
+"""So many starts from one mark of the wall clock to the next: a day's quota, from midnight to midnight.
+
+Law: the costs of the starts that the wall clock puts between two marks sum to N at most, whichever way the clock steps:
+a period that it comes back to goes on from where it was left. That is kept for the last :data:`PERIOD_COUNT` periods seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.permits import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["PERIOD_COUNT", "QuotaLimit"]
+
+PERIOD_COUNT: Final = 16
+
+
+class QuotaLimit:
+    """What was used of each period.
+
+    Args:
+        permits: how many in a period, >= 0.
+        period_of: tells when the period begins and ends that holds a time: all in nanoseconds of the wall clock.
+        wall_ns: tells the time by the wall clock.
+        margin_ns: how much later than its decision a start may take effect, so that none is decided so shortly before a
+            mark that it counts after it.
+    """
+
+    __slots__ = ("_begin_ns", "_end_ns", "_margin_ns", "_period_of", "_used", "_wall_ns", "permits")
+
+    def __init__(
+        self,
+        permits: int,
+        *,
+        period_of: Callable[[int], tuple[int, int]],
+        wall_ns: Callable[[], int],
+        margin_ns: int = 0,
+    ) -> None:
+        self.permits = permits
+        self._period_of = period_of
+        self._wall_ns = wall_ns
+        self._margin_ns = margin_ns
+        self._begin_ns = self._end_ns = 0
+        self._used: dict[int, int] = {}  # by the begin of the period
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
+        """Keep the quota: it is no rate."""
+
+    @property
+    def cost_max(self) -> int:
+        """N."""
+        return self.permits
+
+    def count(self, now_ns: int) -> int:  # noqa: ARG002  # the wall clock tells
+        """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
+        wall_ns = self._enter()
+        left = self.permits - self._used[self._begin_ns]
+        return left if wall_ns < self._end_ns - self._margin_ns else min(0, left)
+
+    def admits(self, cost: int, now_ns: int) -> bool:
+        """Whether a start of a cost is admitted now."""
+        return cost <= 0 or self.count(now_ns) >= cost
+
+    def take(self, cost: int, now_ns: int) -> int:  # noqa: ARG002  # as above
+        """Note a start."""
+        self._enter()
+        self._used[self._begin_ns] += cost
+        return self._begin_ns
+
+    def settle(self, ticket: int, difference: int) -> None:
+        """Correct the cost of a start, in the period in which it was."""
+        if ticket in self._used:
+            self._used[ticket] += difference
+
+    def when(self, cost: int, now_ns: int) -> int | None:
+        """Tell when a start of a cost is admitted."""
+        if cost > self.permits:
+            return None
+        return now_ns if self.admits(cost, now_ns) else self._here(self._end_ns, now_ns)
+
+    def when_count(self, count: int, now_ns: int) -> int | None:
+        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        left = max(0, self.count(now_ns))
+        if count <= left:
+            return now_ns
+        if not self.permits:
+            return None
+        end_ns = self._end_ns
+        for _ in range((count - left - 1) // self.permits):
+            end_ns = self._period_of(end_ns)[1]
+        return self._here(end_ns, now_ns)
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
+        count = max(0, self.count(now_ns))
+        mark_ns = self._end_ns
+        while self._here(mark_ns, now_ns) < end_ns and count < UNLIMITED:
+            count += self.permits
+            mark_ns = self._period_of(mark_ns)[1]
+        return count
+
+    def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # as above
+        """Whether nothing was used of the running period."""
+        self._enter()
+        return self._used[self._begin_ns] == 0
+
+    def _enter(self) -> int:
+        """Find the period that holds the present, and return the time by the wall clock."""
+        wall_ns = self._wall_ns()
+        if not self._begin_ns <= wall_ns < self._end_ns or not self._used:
+            self._begin_ns, self._end_ns = self._period_of(wall_ns)
+            self._used.setdefault(self._begin_ns, 0)
+            if len(self._used) > PERIOD_COUNT:
+                del self._used[min(begin_ns for begin_ns in self._used if begin_ns != self._begin_ns)]
+        return wall_ns
+
+    def _here(self, wall_ns: int, now_ns: int) -> int:
+        """Return a time of the wall clock on the timeline, as the two stand to each other now."""
+        return max(now_ns, now_ns + wall_ns - self._wall_ns())

@@ -1,0 +1,102 @@
+"""A token bucket: after a pause up to n starts at once, and the rate in the long run.
+
+Law: the costs of the starts in any window of length w sum to ``n + rate x w`` at most. The bucket holds n permits and
+gains them at the rate. Its content is a whole number of the smallest part that a nanosecond brings in, so that nothing is
+rounded but a change of the rate, downwards.
+
+Source: J. Turner, "New directions in communications", 1986 (the leaky bucket as a meter).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ratelimited_executor._core.limits.limit import step_and_unit
+from ratelimited_executor._core.permits import UNLIMITED
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["TokenBucketLimit"]
+
+
+class TokenBucketLimit:
+    """A bucket of ``depth`` permits, full at first.
+
+    Args:
+        rate: at which it is refilled.
+        depth: how many it holds, >= 1.
+        now_ns: the time on the timeline.
+    """
+
+    __slots__ = ("_at_ns", "_content", "_step", "_unit", "depth", "rate")
+
+    def __init__(self, rate: Rate, *, depth: int, now_ns: int) -> None:
+        self.depth = depth
+        self._at_ns = now_ns
+        self._step, self._unit = 0, 1
+        self._content = depth
+        self.set_rate(rate, now_ns)
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
+        """Refill at another rate from now on."""
+        self._fill(now_ns)
+        self.rate = rate
+        old = self._unit
+        self._step, self._unit = (0, 1) if rate.is_unlimited else step_and_unit(rate)
+        self._content = self._content * self._unit // old
+
+    @property
+    def cost_max(self) -> int | None:
+        """The depth."""
+        return None if self.rate.is_unlimited else self.depth
+
+    def count(self, now_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than there was."""
+        if self.rate.is_unlimited:
+            return UNLIMITED
+        self._fill(now_ns)
+        return self._content // self._unit
+
+    def admits(self, cost: int, now_ns: int) -> bool:
+        """Whether a start of a cost is admitted now."""
+        return cost <= 0 or self.count(now_ns) >= cost
+
+    def take(self, cost: int, now_ns: int) -> None:
+        """Note a start."""
+        if not self.rate.is_unlimited:
+            self._fill(now_ns)
+            self._content -= cost * self._unit
+
+    def settle(self, ticket: object, difference: int) -> None:  # noqa: ARG002  # one bucket, no matter which start
+        """Correct the cost of a start; what is given back beyond the depth is lost, as it would have been."""
+        self._content = min(self._content - difference * self._unit, self.depth * self._unit)
+
+    def when(self, cost: int, now_ns: int) -> int | None:
+        """Tell when a start of a cost is admitted."""
+        return None if not self.rate.is_unlimited and cost > self.depth else self.when_count(cost, now_ns)
+
+    def when_count(self, count: int, now_ns: int) -> int | None:
+        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        if self.count(now_ns) >= count:
+            return now_ns
+        if not self._step:
+            return None
+        return now_ns - (self._content - count * self._unit) // self._step
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
+        if self.rate.is_unlimited:
+            return UNLIMITED
+        self._fill(now_ns)
+        return max(0, (self._content + (end_ns - now_ns) * self._step) // self._unit)
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether the bucket is full."""
+        self._fill(now_ns)
+        return self._content >= self.depth * self._unit
+
+    def _fill(self, now_ns: int) -> None:
+        if now_ns > self._at_ns:
+            self._content = min(self._content + (now_ns - self._at_ns) * self._step, self.depth * self._unit)
+            self._at_ns = now_ns

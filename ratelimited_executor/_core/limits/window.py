@@ -1,0 +1,138 @@
+"""Never more than N in any window of a given length: an exact sliding log.
+
+Law: the costs of the starts in any window of length ``per`` sum to N at most. A start of cost c at t is admitted if the
+starts after t - per - margin cost N - c at most. The log holds (time, amount) pairs, so nothing is approximated: counters
+of two fixed windows, as most limiters have, admit up to 2 N in a window that lies across their border.
+
+``margin`` is how much later than its decision a start may take effect: a coroutine's first line runs in the next turn of
+the loop. The earlier start may have been late by it while the later one is not.
+
+The log has an entry for each time of a start, 4096 for N up to that. For a larger N, starts of one part in 4096 of the
+window share an entry, which carries the latest of their times: never more than N, and at most 1/4096 of it unused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.permits import UNLIMITED
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["WindowLimit"]
+
+_ENTRY_COUNT_MAX: Final = 4096
+
+
+class WindowLimit:
+    """The starts of the last window.
+
+    Args:
+        rate: so many permits in any window of its ``per``; a whole number of them.
+        margin_ns: how much later than its decision a start may take effect.
+    """
+
+    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_sum", "_width_ns", "rate")
+
+    def __init__(self, rate: Rate, *, margin_ns: int = 0) -> None:
+        self.rate = rate
+        self._margin_ns = margin_ns
+        self._log: deque[list[int]] = deque()  # [time, amount], oldest first
+        self._sum = 0
+        self._width_ns = self._grain_ns = 0
+        self.set_rate(rate, 0)
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
+        """Put another rate in force; what the old window still holds counts in the new one."""
+        self.rate = rate
+        # A window with both its ends is one nanosecond longer than the distance between two starts that it keeps apart.
+        self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + 1
+        is_coarse = not rate.is_unlimited and rate.permits > _ENTRY_COUNT_MAX
+        self._grain_ns = self._width_ns // _ENTRY_COUNT_MAX if is_coarse else 0
+
+    @property
+    def cost_max(self) -> int | None:
+        """N."""
+        return None if self.rate.is_unlimited else int(self.rate.permits)
+
+    def count(self, now_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
+        if self.rate.is_unlimited:
+            return UNLIMITED
+        self._forget(now_ns)
+        return int(self.rate.permits) - self._sum
+
+    def admits(self, cost: int, now_ns: int) -> bool:
+        """Whether a start of a cost is admitted now."""
+        return cost <= 0 or self.count(now_ns) >= cost
+
+    def take(self, cost: int, now_ns: int) -> list[int]:
+        """Note a start: O(1)."""
+        self._sum += cost
+        last = self._log[-1] if self._log else None
+        if last is not None and (
+            last[0] >= now_ns or (self._grain_ns and last[0] // self._grain_ns == now_ns // self._grain_ns)
+        ):
+            last[0] = max(last[0], now_ns)
+            last[1] += cost
+            return last
+        entry = [now_ns, cost]
+        self._log.append(entry)
+        return entry
+
+    def settle(self, ticket: list[int], difference: int) -> None:
+        """Correct the cost of a start that the window still holds; one that has left it matters no more."""
+        if ticket[0] >= 0:
+            ticket[1] += difference
+            self._sum += difference
+
+    def when(self, cost: int, now_ns: int) -> int | None:
+        """Tell when a start of a cost is admitted: O(entries of the log that must leave it)."""
+        room = self.count(now_ns)
+        if cost <= room or cost <= 0:
+            return now_ns
+        maximum = self.cost_max
+        assert maximum is not None
+        if cost > maximum:
+            return None
+        for time, amount in self._log:
+            room += amount
+            if room >= cost:
+                return max(now_ns, time + self._width_ns)
+        return None  # settled to more than N, all of it in one start: it leaves the log first
+
+    def when_count(self, count: int, now_ns: int) -> int | None:
+        """Estimate when the ``count``-th start of cost 1 from now is admitted: N of them in each window."""
+        maximum = self.cost_max
+        if maximum is None:
+            return now_ns
+        if maximum == 0:
+            return None
+        windows, rest = divmod(count - 1, maximum)
+        first = self.when(rest + 1, now_ns)
+        return None if first is None else first + windows * self._width_ns
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
+        room = self.count(now_ns)
+        if self.rate.is_unlimited:
+            return UNLIMITED
+        for time, amount in self._log:
+            if time + self._width_ns >= end_ns:
+                break
+            room += amount
+        return max(0, room) + int(self.rate.permits) * ((end_ns - now_ns) // self._width_ns)
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether the window is empty."""
+        self._forget(now_ns)
+        return not self._log
+
+    def _forget(self, now_ns: int) -> None:
+        log, edge = self._log, now_ns - self._width_ns
+        while log and log[0][0] <= edge:
+            entry = log.popleft()
+            self._sum -= entry[1]
+            entry[0] = -1

@@ -1,0 +1,193 @@
+"""What is due, key by key: for limits of keys under an order that does not share by key itself.
+
+Each key has a ready queue of its own, in the order of the executor, and stands in a heap by the importance of its first
+task. A key that may start nothing leaves the heap until it may again, with all its tasks, so that none of them stands
+before those of other keys. O(log keys) a task beside what the key's own queue costs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from ratelimited_executor._core.key_gate import KeyGate
+    from ratelimited_executor._core.ready import Rank, Ready, RecordRun, Run, Source
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["ReadyKeyed"]
+
+_NOWHERE: Final = -1  # the number of a lane that is not in the heap, and comes back by itself
+_NEW: Final = -2  # the number of a lane that has not been in the heap
+
+
+class _Lane:
+    """The tasks of one key.
+
+    Attributes:
+        key: whose they are.
+        ready: in their order.
+        head: of the entry of the heap that counts.
+        number: of that entry; :data:`_NOWHERE` while the lane is parked or being taken from.
+    """
+
+    __slots__ = ("head", "key", "number", "ready")
+
+    def __init__(self, key: Hashable, ready: Ready) -> None:
+        self.key = key
+        self.ready = ready
+        self.head: Any = None
+        self.number = _NEW
+
+
+class ReadyKeyed:
+    """Ready queues by key: the shape of a ready queue.
+
+    Args:
+        gate: the limits of keys.
+        make: makes an empty ready queue.
+    """
+
+    __slots__ = ("_gate", "_heap", "_lanes", "_make", "_numbers", "_taken")
+
+    def __init__(self, gate: KeyGate, make: Callable[[], Ready]) -> None:
+        self._gate: KeyGate | None = gate
+        self._make = make
+        self._lanes: dict[Hashable, _Lane] = {}
+        self._heap: list[tuple[Any, int, _Lane]] = []  # (head of the lane, number, lane)
+        self._numbers = count()
+        self._taken: _Lane | None = None  # of which a task was taken, and whose head is to be looked at anew
+
+    def push_record(self, record: Record) -> None:
+        """Take in a record whose due time has come."""
+        lane = self._lane(record.key)
+        lane.ready.push_record(record)
+        self._look(lane)
+
+    def push_records(self, records: list[Record], rank: Rank) -> None:
+        """Take in records of one rank, in due order: none has a key, since none has anything out of the ordinary."""
+        lane = self._lane(None)
+        lane.ready.push_records(records, rank)
+        self._look(lane)
+
+    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
+        """Take in tasks of one source and rank, in due order."""
+        lane = self._lane(source.key)
+        lane.ready.push_run(source, positions, rank)
+        self._look(lane)
+
+    def push_position(self, source: Source, position: int, rank: Rank) -> None:
+        """Take in one task of a source."""
+        lane = self._lane(source.key)
+        lane.ready.push_position(source, position, rank)
+        self._look(lane)
+
+    def head(self) -> Any:
+        """Return what compares as the importance of the first task that may start; None if none does."""
+        if self._taken is not None:
+            lane, self._taken = self._taken, None
+            self._enter(lane)
+        heap = self._heap
+        while heap:
+            head, number, lane = heap[0]
+            if number != lane.number:
+                heapq.heappop(heap)
+                continue
+            now = lane.ready.head()
+            if now is None:
+                heapq.heappop(heap)
+                self._forget(lane)
+            elif now != head:  # the first one was cancelled
+                self._enter(lane)
+            elif self._is_gated(lane):
+                heapq.heappop(heap)
+                lane.number = _NOWHERE
+                self._park(lane)
+            else:
+                return head
+        return None
+
+    def head_rank(self) -> Rank:
+        """Return the rank of the first task; only right after :meth:`head` found one."""
+        return self._heap[0][2].ready.head_rank()
+
+    def peek(self) -> tuple[Source | None, Any]:
+        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
+        return self._heap[0][2].ready.peek()
+
+    def pop(self) -> Run | RecordRun:
+        """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
+        lane = self._heap[0][2]
+        heapq.heappop(self._heap)
+        lane.number = _NOWHERE
+        self._taken = lane
+        return lane.ready.pop()
+
+    def served(self) -> None:
+        """Do nothing: the order does not depend on what has started."""
+
+    def release(self) -> None:
+        """Hold back no key any more: everything is to be moved to another order."""
+        if self._gate is not None:
+            gate, self._gate = self._gate, None
+            gate.open_all()
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, key by key."""
+        for lane in self._lanes.values():
+            yield from lane.ready.walk()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for lane in self._lanes.values():
+            lane.ready.clear()
+        self._lanes.clear()
+        self._heap.clear()
+        self._taken = None
+
+    def keyed(self) -> Iterator[tuple[Any, Any]]:
+        """Walk what waits as (key, record or position), as if no key were held back."""
+        for lane in self._lanes.values():
+            yield from lane.ready.keyed()
+
+    def _lane(self, key: Hashable) -> _Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key, self._make())
+        return lane
+
+    def _look(self, lane: _Lane) -> None:
+        """Note that a lane may have another head."""
+        if lane.number != _NOWHERE and (lane.number == _NEW or lane.ready.head() != lane.head):
+            self._enter(lane)
+
+    def _enter(self, lane: _Lane) -> None:
+        """Put a lane into the heap by the head that it has now."""
+        lane.head = lane.ready.head()
+        if lane.head is None:
+            self._forget(lane)
+            return
+        lane.number = next(self._numbers)
+        heapq.heappush(self._heap, (lane.head, lane.number, lane))
+
+    def _forget(self, lane: _Lane) -> None:
+        if self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+        lane.number = _NOWHERE
+
+    def _is_gated(self, lane: _Lane) -> bool:
+        if self._gate is None or lane.key is None:
+            return False
+        return not self._gate.admits(lane.key, self._cost(lane))
+
+    def _park(self, lane: _Lane) -> None:
+        assert self._gate is not None
+        self._gate.park(lane.key, self._cost(lane), lambda: self._enter(lane))
+
+    def _cost(self, lane: _Lane) -> int:
+        source, item = lane.ready.peek()
+        cost: int = item.cost if source is None else source.cost_of(item)
+        return cost

@@ -1,0 +1,102 @@
+"""When a task that has failed is tried again: attempts, back-off and jitter.
+
+The pause before retry n (1, 2, ...) is drawn evenly from 0 to ``min(cap, base x 2^(n-1))``: "full jitter", which spreads
+those that failed together best. Source: M. Brooker, "Exponential backoff and jitter", AWS architecture blog, 2015. What the
+other side asks for (``after``) is a minimum, and the jitter comes on top of it: all that were refused together were told
+the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Attempts", "Retry"]
+
+_DOUBLINGS_MAX: Final = 60  # of the base: beyond it, there is only the cap
+
+
+class Retry:
+    """How often, when, and after which failures a task is tried again.
+
+    Args:
+        attempts: how many in all, the first included, >= 1.
+        base: seconds; the pause before the first retry is drawn from 0 to this, > 0.
+        cap: seconds that a pause is drawn up to at most, >= base.
+        on: exceptions beside ``RetryLater`` after which a task is tried again: classes, or a function of the exception.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if it is out of range.
+    """
+
+    __slots__ = ("attempts", "base", "cap", "on")
+
+    def __init__(
+        self,
+        attempts: int = 5,
+        *,
+        base: float = 1.0,
+        cap: float = 60.0,
+        on: type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool] = (),
+    ) -> None:
+        if isinstance(attempts, bool) or not isinstance(attempts, int):
+            raise TypeError(f"attempts must be an integer, got {attempts!r}")
+        if attempts < 1:
+            raise ValueError(f"attempts must be >= 1, got {attempts!r}")
+        for name, value in (("base", base), ("cap", cap)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be finite and > 0, got {value!r}")
+        if cap < base:
+            raise ValueError(f"cap must be >= base, {base!r}, got {cap!r}")
+        kinds = on if isinstance(on, tuple) else (on,)
+        if not all(_is_error(kind) or (callable(kind) and not isinstance(kind, type)) for kind in kinds):
+            raise TypeError(f"on must be exception classes or a function of an exception, got {on!r}")
+        self.attempts = attempts
+        self.base = float(base)
+        self.cap = float(cap)
+        self.on = on
+
+    def wants(self, error: BaseException) -> bool:
+        """Whether a failure is one of those that ``on`` names."""
+        if isinstance(self.on, (tuple, type)):
+            return isinstance(error, self.on)
+        return bool(self.on(error))
+
+    def pause(self, retry_number: int, drawn: float) -> float:
+        """Return the seconds before a retry.
+
+        Args:
+            retry_number: 1 before the second attempt, and so on.
+            drawn: from 0 to 1.
+        """
+        return drawn * min(self.cap, self.base * 2.0 ** min(retry_number - 1, _DOUBLINGS_MAX))
+
+    def __repr__(self) -> str:
+        return f"Retry({self.attempts}, base={self.base:g}, cap={self.cap:g}, on={self.on!r})"
+
+
+class Attempts:
+    """How often one task was tried.
+
+    Attributes:
+        policy: says how often it may be.
+        count: attempts that have failed.
+        first: loop time at which the first one started.
+    """
+
+    __slots__ = ("count", "first", "policy")
+
+    def __init__(self, policy: object) -> None:
+        self.policy = policy
+        self.count = 0
+        self.first: float | None = None
+
+
+def _is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)

@@ -1,0 +1,400 @@
+"""What an executor does when there is more work than rate: costs, keys, penalties, retries, room.
+
+All of it stands beside the engine, which asks only where something of it is in use: an executor without keys, costs and
+limits runs as if this module were not there.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.adaptive import AdaptiveControl
+from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.limits.combined import CombinedPermits
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import PERMITS, KeyOptions, Options, Record
+from ratelimited_executor._core.retries import Attempts
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.policy import limit_of_key
+from ratelimited_executor._runtime.retrying import pause_before_retry, random_for
+from ratelimited_executor._runtime.room import Room
+from ratelimited_executor.exceptions import BacklogFullError, RetryLater, TaskDroppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+    from fractions import Fraction
+
+    from ratelimited_executor._core.adaptive import Adaptive
+    from ratelimited_executor._core.dropping import DropIndex
+    from ratelimited_executor._core.limits.limit import Limit
+    from ratelimited_executor._core.rates import RateLike
+    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.policy import PolicyPlan
+
+__all__ = ["KeyLimits", "Overload"]
+
+_NS: Final = 1_000_000_000
+_SHARED_COUNT_MAX: Final = 16384  # keys whose tasks share their options: 1 MB
+
+
+class KeyLimits:
+    """The limits of keys, as the user has given them.
+
+    Args:
+        rate: of each key, or a function of the key that tells it; None for no limit.
+        concurrency: how many tasks of each key may run at once, or a function of the key; None for no limit.
+        pending: how many tasks of each key may wait; None for no limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: RateLike | Callable[[Any], RateLike | None] | None,
+        concurrency: int | Callable[[Any], int | None] | None,
+        pending: int | None,
+    ) -> None:
+        self.rate = rate
+        self.concurrency = concurrency
+        self.pending = pending
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a key may have to wait for itself."""
+        return self.rate is not None or self.concurrency is not None
+
+    def rate_of(self, key: Hashable) -> Rate | None:
+        """Return the rate of a key; None for no limit."""
+        found = self.rate(key) if callable(self.rate) else self.rate
+        return None if found is None else Rate.of(found)
+
+    def concurrency_of(self, key: Hashable) -> int | None:
+        """Return how many tasks of a key may run at once; None for no limit."""
+        return self.concurrency(key) if callable(self.concurrency) else self.concurrency
+
+
+class Overload:
+    """The part of an engine that most executors never use.
+
+    Args:
+        engine: whose starts and ends it is told of.
+        plan: policy, rates and resources.
+        key_limits: of its keys.
+        retry: the policy of tasks that bring none of their own.
+        adaptive: how the rate adapts; None if it does not.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        plan: PolicyPlan,
+        key_limits: KeyLimits,
+        retry: Any,
+        adaptive: Adaptive | None,
+    ) -> None:
+        self._engine = engine
+        self.plan = plan
+        self.key_limits = key_limits
+        self.retry = retry
+        self.adaptive = None if adaptive is None else AdaptiveControl(adaptive, engine.monotonic())
+        self.room: Room | None = None
+        self.retried_count = 0
+        self.random = random_for(engine.loop)
+        self._max_pending: int | None = None
+        self._shared: dict[Hashable, KeyOptions] = {}
+
+    # Limits in time.
+
+    def permits(self) -> CombinedPermits:
+        """Return what admits starts, made able to say no for a time."""
+        queue = self._engine.queue
+        if not isinstance(queue.grid, CombinedPermits):
+            grid: Any = queue.grid
+            queue.set_permits(CombinedPermits(grid, (), rate=grid.rate, time_ns=self._engine.time_ns))
+        combined: Any = queue.grid
+        return combined  # type: ignore[no-any-return]  # it was made so
+
+    def meter(self) -> None:
+        """Ask what each start costs, from now on."""
+        queue = self._engine.queue
+        if queue.costs is None:
+            self._engine.burst.detach()
+            queue.set_costs(self.permits())
+
+    def set_plan(self, plan: PolicyPlan) -> None:
+        """Put other rates in force; what was started still counts."""
+        engine = self._engine
+        self.plan = plan
+        if not plan.is_plain or isinstance(engine.queue.grid, CombinedPermits):
+            engine.burst.detach()
+            engine.queue.set_permits(
+                plan.permits(engine.queue.grid, now_ns=engine.time_ns(), time_ns=engine.time_ns, wall_ns=engine.wall_ns)
+            )
+
+    def penalize(self, seconds: float, key: Hashable) -> None:
+        """Start nothing for so long; nothing of one key, if it is not None."""
+        engine = self._engine
+        engine.burst.detach()
+        until_ns = engine.time_ns() + round(seconds * _NS)
+        if key is None:
+            permits = self.permits()
+            permits.penalty_ns = max(permits.penalty_ns, until_ns)
+            engine.queue.note_permits()
+        else:
+            gate = engine.queue.gate or self._open_gate()
+            gate.now_ns = engine.time_ns()
+            gate.penalize(key, until_ns)
+        self.overloaded()
+        engine.wake()
+
+    # Keys.
+
+    def set_key_limits(self, limits: KeyLimits) -> None:
+        """Put other limits of keys in force."""
+        self.key_limits = limits
+        queue = self._engine.queue
+        self._engine.burst.detach()
+        if queue.gate is not None:
+            queue.gate.now_ns = self._engine.time_ns()
+            queue.gate.refresh()
+        elif limits.is_gated:
+            self._open_gate()
+        self._engine.wake()
+
+    def _open_gate(self) -> KeyGate:
+        """Let every key be asked whether it may start a task, from now on."""
+        gate = KeyGate(limit_of=self._limit_of, concurrency_of=self._concurrency_of, now_ns=self._engine.time_ns())
+        self._engine.is_gated = True
+        self._engine.queue.set_gate(gate)
+        return gate
+
+    def _limit_of(self, key: Hashable) -> Limit | None:
+        try:
+            rate = contextvars.Context().run(self.key_limits.rate_of, key)
+        except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
+            self._engine.report_order_error(error)
+            rate = None
+        return None if rate is None else limit_of_key(self.plan.policy, rate, self._engine.time_ns())
+
+    def _concurrency_of(self, key: Hashable) -> int | None:
+        try:
+            return contextvars.Context().run(self.key_limits.concurrency_of, key)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._engine.report_order_error(error)
+            return None
+
+    def key_options(self, key: Hashable) -> KeyOptions:
+        """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""
+        shared = self._shared.get(key)
+        if shared is None:
+            if len(self._shared) >= _SHARED_COUNT_MAX:
+                self._shared.clear()
+            shared = self._shared[key] = KeyOptions(key)
+        return shared
+
+    # Starts and ends.
+
+    def started(self, options: Any) -> None:
+        """Take what the start of a task with options costs beyond its permit."""
+        engine = self._engine
+        charge = options.charge
+        if charge is not None and engine.queue.costs is not None:
+            charge.tickets = engine.queue.costs.charge(charge.needs)
+        if options.key is not None and engine.queue.gate is not None:
+            cost = 1 if charge is None else charge.needs.get(PERMITS, 1)
+            engine.queue.gate.start(options.key, cost, engine.time_ns())
+
+    def item_started(self, key: Hashable, needs: Mapping[str, int] | None, cost: int) -> None:
+        """Do the same for a task of a batch."""
+        engine = self._engine
+        if needs is not None and engine.queue.costs is not None:
+            engine.queue.costs.charge(needs)
+        if key is not None and engine.queue.gate is not None:
+            engine.queue.gate.start(key, cost, engine.time_ns())
+
+    def ended(self, owner: Any) -> None:
+        """Note that a task has ended, which may or may not have started."""
+        gate = self._engine.queue.gate
+        if gate is None or owner is None:
+            return
+        if isinstance(owner, Record):
+            key = owner.key if owner._state is TaskState.RUNNING else None
+        else:
+            key = owner[2] if len(owner) > 2 else None
+        if key is not None and gate.end(key):
+            self._engine.wake()
+
+    def settle(self, charge: Any, actual: Mapping[str, int]) -> None:
+        """Correct what a task has taken; before its start, what it will take."""
+        if charge.tickets is None:
+            charge.needs = actual if actual[PERMITS] else {**actual, PERMITS: 1}
+            return
+        differences = {name: actual.get(name, 0) - amount for name, amount in charge.needs.items()}
+        charge.needs = actual
+        costs = self._engine.queue.costs
+        if costs is not None and any(differences.values()):
+            self._engine.burst.detach()
+            costs.settle(charge.tickets, differences)
+            self._engine.queue.note_permits()
+            self._engine.wake()
+
+    # Feedback.
+
+    def overloaded(self) -> None:
+        """Note that the other side has had too much."""
+        if self.adaptive is not None:
+            engine = self._engine
+            ratio = engine.rate.per_second
+            if ratio:
+                self._adapt(ratio, self.adaptive.overloaded(ratio, engine.monotonic()))
+
+    def rest(self, now: float) -> None:
+        """Look at how it goes, whenever all has started that may."""
+        if self.adaptive is not None:
+            engine = self._engine
+            ratio = engine.rate.per_second
+            if ratio:
+                done = engine.ended_counts[TaskState.DONE]
+                self._adapt(ratio, self.adaptive.step(ratio, now, started_count=engine.started_count, done_count=done))
+        if self.room is not None:
+            self.room.wake()
+
+    def _adapt(self, before: Fraction, after: Fraction) -> None:
+        if after != before:
+            self._engine.set_rate(Rate(after))
+
+    def retries(self, owner: Any, error: BaseException, context: contextvars.Context | None) -> bool:
+        """Put a task that has failed back among those that wait, if it is to be tried again."""
+        if isinstance(owner, tuple):
+            return self._retry_item(owner, error)
+        if context is None:
+            context = contextvars.copy_context()  # that of the coroutine, in whose task this runs
+        return self._retry_record(owner, error, context or None)
+
+    def _retry_record(self, record: TaskHandle[Any], error: BaseException, context: Any) -> bool:
+        options = record._options
+        engine = self._engine
+        if isinstance(error, RetryLater):
+            self.overloaded()
+        attempts = None if options is None else options.attempts
+        policy = self.retry if attempts is None else attempts.policy
+        if policy is None or engine.queue.is_halted:
+            return False
+        count = 1 if attempts is None else attempts.count + 1
+        pause = pause_before_retry(policy, count, error, engine, record._context)
+        if pause is None:
+            return False
+        self.ended(record)
+        if type(options) is not Options:
+            options = record._options = Options(key=record.key)
+        if options.attempts is None:
+            options.attempts = Attempts(policy)
+        options.attempts.count = count
+        now = engine.now()
+        record._due = now + pause
+        options.wall = None
+        if options.charge is not None:
+            options.charge.tickets = None
+        if options.expires is not None:
+            options.deadline = record._due + options.expires
+        record._context = context
+        record._place = None
+        record._move_to(TaskState.WAITING)
+        self.retried_count += 1
+        engine.add_again(record)
+        return True
+
+    def _retry_item(self, owner: tuple[Any, ...], error: BaseException) -> bool:
+        """Do the same for a task of a batch."""
+        engine = self._engine
+        if isinstance(error, RetryLater):
+            self.overloaded()
+        handle, index = owner[:2]
+        if handle.retry is None or len(owner) < 5 or engine.queue.is_halted:
+            return False
+        count = handle.attempt_counts.get(index, 0) + 1
+        pause = pause_before_retry(handle.retry, count, error, engine, None)
+        if pause is None:
+            handle.attempt_counts.pop(index, None)
+            return False
+        self.ended(owner)
+        handle.attempt_counts[index] = count
+        source, items = owner[3:]
+        self.retried_count += 1
+        engine.add_item_again(source.again(index, engine.now() + pause), items)
+        return True
+
+    # Room.
+
+    def bound(self, max_pending: int | None, *, index: DropIndex | None, is_waiting: bool) -> None:
+        """Keep to so many waiting tasks."""
+        self._max_pending = max_pending
+        self._engine.queue.drops = index
+        if is_waiting:
+            self.room = Room(self.has_room)
+            self._engine.is_watching = True
+            wake = self.room.wake
+            self._engine.queue.on_time.on_cancelled = self._engine.queue.spread.on_cancelled = wake
+
+    def has_room(self, count: int, key: Hashable, key_count: int = 0) -> bool:
+        """Whether so many more tasks may wait, beside those that have been promised a place.
+
+        Args:
+            count: tasks, promised ones included.
+            key: of the tasks.
+            key_count: promised tasks of the same key.
+        """
+        if self._max_pending is not None and self._engine.waiting_count() + count > self._max_pending:
+            return False
+        pending = self.key_limits.pending
+        return pending is None or key is None or self.key_count(key) + key_count + 1 <= pending
+
+    def key_count(self, key: Hashable) -> int:
+        """Count the waiting tasks of a key, if keys have a limit of their own."""
+        queue = self._engine.queue
+        count = 0 if queue.drops is None else queue.drops.key_count(key)
+        return count + sum(source.live for source in queue.batches() if source.key == key)
+
+    def drop_excess(self, key: Hashable) -> None:
+        """Drop tasks until those that wait are no more than may."""
+        engine = self._engine
+        drops = engine.queue.drops
+        if drops is None:
+            return
+        if self._max_pending is not None:
+            while engine.waiting_count() > self._max_pending:
+                record: Any = drops.first()
+                if record is None:
+                    break
+                self.drop(record, f"max_pending is {self._max_pending}")
+        pending = self.key_limits.pending
+        if pending is not None and key is not None:
+            while self.key_count(key) > pending:
+                record = drops.first(key)
+                if record is None:
+                    break
+                self.drop(record, f"key_max_pending is {pending}")
+
+    def make_room(self, count: int) -> None:
+        """Drop as many tasks as it takes for ``count`` more to fit.
+
+        Raises:
+            BacklogFullError: if even that would not do; nothing has been dropped then.
+        """
+        drops = self._engine.queue.drops
+        if self._max_pending is None or drops is None:
+            return
+        excess = self._engine.waiting_count() + count - self._max_pending
+        if excess > drops.live_count:
+            waiting = self._engine.waiting_count()
+            raise BacklogFullError(self._engine.name, waiting=waiting, asked=count, max_pending=self._max_pending)
+        for _ in range(excess):
+            record: Any = drops.first()
+            self.drop(record, f"max_pending is {self._max_pending}")
+
+    def drop(self, record: TaskHandle[Any], reason: str) -> None:
+        """End a task that waits as dropped."""
+        self._engine.queue.cancel(record)
+        self._engine.end(record, TaskState.DROPPED, TaskDroppedError(record.name, reason=reason))

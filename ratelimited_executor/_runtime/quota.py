@@ -1,0 +1,158 @@
+"""A number of starts for each day, hour or other period of the calendar, from one mark of the wall clock to the next."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from ratelimited_executor._runtime.arguments import count_of
+
+__all__ = ["Quota"]
+
+_PERIODS: Final = ("minute", "hour", "day", "week", "month")
+_TEXT: Final = re.compile(
+    r"\s*(?P<permits>[0-9][0-9_]*)\s+per\s+(?P<per>[a-z]+)(\s+from\s+(?P<start>[0-9]{1,2}:[0-9]{2}))?(\s+(?P<zone>\S+))?\s*",
+    re.IGNORECASE,
+)
+_START: Final = re.compile(r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
+_NS: Final = 1_000_000_000
+
+
+class Quota:
+    """So many permits from one mark of the wall clock to the next; immutable, hashable, compared by value.
+
+    Args:
+        permits: how many in each period, >= 0.
+        per: the period: ``minute``, ``hour``, ``day``, ``week`` (from Monday) or ``month``.
+        start: the time of day, ``HH:MM``, at which days, weeks and months begin.
+        zone: in which time zone: a name such as ``Europe/London`` or a ``tzinfo``; a day of 23 or 25 hours is one day.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if an argument is out of range, or a name is unknown.
+
+    >>> Quota(10_000, per="day", zone="Europe/London")
+    Quota(10000, per='day', start='00:00', zone='Europe/London')
+    >>> Quota.parse("10000 per day from 00:00 Europe/London") == Quota(10_000, per="day", zone="Europe/London")
+    True
+    """
+
+    __slots__ = ("_per", "_permits", "_start", "_zone")
+
+    def __init__(self, permits: int, *, per: str, start: str = "00:00", zone: str | tzinfo = UTC) -> None:
+        self._permits = count_of("permits", permits)
+        if per not in _PERIODS:
+            raise ValueError(f"per must be one of {', '.join(_PERIODS)}, got {per!r}")
+        match = _START.fullmatch(start) if isinstance(start, str) else None
+        if match is None or int(match["hour"]) > 23 or int(match["minute"]) > 59:
+            raise ValueError(f"start must be a time of day, 'HH:MM', got {start!r}")
+        if per in ("minute", "hour") and (int(match["hour"]), int(match["minute"])) != (0, 0):
+            raise ValueError(f"start must be left out for a quota per {per}")
+        self._per = per
+        self._start = int(match["hour"]), int(match["minute"])
+        if isinstance(zone, tzinfo):
+            self._zone = zone
+        elif isinstance(zone, str):
+            try:
+                self._zone = UTC if zone.upper() == "UTC" else ZoneInfo(zone)
+            except (KeyError, ValueError, OSError) as error:
+                raise ValueError(
+                    f"zone must be the name of a time zone, such as Europe/London, got {zone!r}"
+                ) from error
+        else:
+            raise TypeError(f"zone must be the name of a time zone or a tzinfo, got {zone!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> Quota:
+        """Read ``"10000 per day"``, ``"10000 per day from 00:00 Europe/London"`` and their like.
+
+        Raises:
+            ValueError: if the text is anything else.
+        """
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"quota must look like '10000 per day from 00:00 Europe/London', got {text!r}")
+        return cls(
+            int(match["permits"].replace("_", "")),
+            per=match["per"].lower(),
+            start=match["start"] or "00:00",
+            zone=match["zone"] or UTC,
+        )
+
+    @property
+    def permits(self) -> int:
+        """How many permits in each period."""
+        return self._permits
+
+    @property
+    def per(self) -> str:
+        """The period."""
+        return self._per
+
+    @property
+    def start(self) -> str:
+        """The time of day at which days, weeks and months begin."""
+        return f"{self._start[0]:02}:{self._start[1]:02}"
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone."""
+        return self._zone
+
+    def period(self, time: float) -> tuple[float, float]:
+        """Return when the period begins and ends that holds a time; all in epoch seconds."""
+        begin = self._begin(datetime.fromtimestamp(time, self._zone))
+        if begin.timestamp() > time:  # the mark of this day is still to come
+            begin = self._begin(self._moved(begin, -1))
+        end = self._begin(self._moved(begin, 1))
+        while end.timestamp() <= time:
+            begin, end = end, self._begin(self._moved(end, 1))
+        return begin.timestamp(), end.timestamp()
+
+    def period_ns(self, time_ns: int) -> tuple[int, int]:
+        """Return the same in nanoseconds."""
+        begin, end = self.period(time_ns // _NS)  # marks are whole seconds
+        return round(begin) * _NS, round(end) * _NS
+
+    def _begin(self, local: datetime) -> datetime:
+        """Return the mark of the minute, hour, day, week or month that a local time lies in."""
+        if self._per in ("minute", "hour"):
+            # By the length of the hour and not by the face of the clock, which shows one hour twice a year.
+            seconds = 60 if self._per == "minute" else 3600
+            offset = local.utcoffset() or timedelta()
+            into = (local.timestamp() + offset.total_seconds()) % seconds
+            return datetime.fromtimestamp(local.timestamp() - into, self._zone)
+        day = local.date()
+        if self._per == "week":
+            day -= timedelta(days=day.weekday())
+        elif self._per == "month":
+            day = day.replace(day=1)
+        return datetime(day.year, day.month, day.day, *self._start, tzinfo=self._zone)
+
+    def _moved(self, mark: datetime, count: int) -> datetime:
+        """Return a time in the period after, or before, the one that begins at a mark."""
+        if self._per in ("minute", "hour"):
+            seconds = count * (60 if self._per == "minute" else 3600)
+            return datetime.fromtimestamp(mark.timestamp() + seconds, self._zone)
+        days = {"day": 1, "week": 7, "month": 31 if count > 0 else 1}[self._per]
+        return mark + timedelta(days=count * days)  # on the face of the clock: a day is a day, however long
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Quota):
+            return NotImplemented
+        return self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def _parts(self) -> tuple[object, ...]:
+        return self._permits, self._per, self._start, str(self._zone)
+
+    def __repr__(self) -> str:
+        return f"Quota({self._permits}, per={self._per!r}, start={self.start!r}, zone={str(self._zone)!r})"
+
+    def __str__(self) -> str:
+        start = "" if self._per in ("minute", "hour") else f" from {self.start}"
+        return f"{self._permits} per {self._per}{start} {self._zone}"
