@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor import TaskState
 from ratelimited_executor.cli.calls import Settings, TakenLine, call_target
 from ratelimited_executor.cli.decoding import BadLineError
 from ratelimited_executor.cli.ledger import Ledger
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from ratelimited_executor import RateLimitedExecutor, TaskHandle, TaskView
+    from ratelimited_executor.cli.decoding import Facts
     from ratelimited_executor.cli.inputs import LineSource
 
 __all__ = ["BulkRun"]
@@ -92,7 +94,7 @@ class BulkRun:
         self.fed = asyncio.Event()
         self._settled = asyncio.Event()  # nothing more will be taken, and nothing is in flight
         stop.on_order = self._on_stop
-        if settings.is_timed:
+        if settings.is_timed and not settings.is_fair:
             # The executor takes a due time in the past for the present, so that lines that are overdue when they are
             # taken would start in the order of the file. They are to start in the order of their own due times.
             executor.order = self._order_key
@@ -243,7 +245,7 @@ class BulkRun:
             return
         now = self.now()
         due = self._settings.due_times.due(facts, index=self.ledger.taken, begin=self.begin, now=now)
-        line = TakenLine(number, raw, due=due, behind=max(0.0, now - due), priority=facts.priority)
+        line = TakenLine(number, raw, due=due, behind=max(0.0, now - due), priority=facts.priority, cost=facts.cost)
         self._latest_due = max(self._latest_due, due)
         if self._watch is not None and self._watch.is_late(priority=line.priority, due=due):
             self.ledger.late(number)
@@ -252,20 +254,26 @@ class BulkRun:
             self.ledger.taken += 1
             self._finish(line, "expired", error=f"was read {line.behind:.3f} s after its due time")
             return
-        self._schedule(line, facts.at, expires, now)
+        self._schedule(line, facts, expires, now)
 
-    def _schedule(self, line: TakenLine, at: float | None, expires: float | None, now: float) -> None:
+    def _schedule(self, line: TakenLine, facts: Facts, expires: float | None, now: float) -> None:
         self._waiting[line.number] = line  # first: the executor asks for its order at once
+        terms: dict[str, Any] = {}  # only what is used: a task with a key, or a cost, is a little larger
+        if facts.key is not None:
+            terms["key"] = facts.key
+        if facts.cost != 1:
+            terms["cost"] = facts.cost
         try:
             line.handle = handle = self._executor.schedule(
                 self._call,
                 line,
-                at=at,
-                delay=max(0.0, line.due - now) if at is None else None,
+                at=facts.at,
+                delay=max(0.0, line.due - now) if facts.at is None else None,
                 priority=line.priority,
                 expires=None if expires is None else expires - line.behind,
                 in_thread=self._settings.in_threads,
                 name=f"{_NAME}{line.number}",
+                **terms,
             )
         except BaseException:
             del self._waiting[line.number]
@@ -285,13 +293,14 @@ class BulkRun:
         return call_target(self._settings, line)
 
     def _on_start(self, line: TakenLine) -> None:
-        if line.is_started:
-            return
-        line.is_started = True
+        """Note a start: of the first attempt, or of another, which takes permits like it."""
         handle = line.handle
-        assert handle is not None, line.number
-        assert handle.started_at is not None, line.number
-        self.ledger.start(handle.started_at)
+        if handle is None or handle.started_at is None or handle.attempts <= line.start_count:
+            return  # a thread's notice that comes after the end, which has noted it
+        self.ledger.start(handle.started_at, line.cost)
+        line.start_count = handle.attempts
+        if line.start_count > 1:
+            return
         if self._watch is not None:
             self._watch.on_start(priority=line.priority, due=line.due, started=handle.started_at)
         self._running[line.number] = line
@@ -300,15 +309,13 @@ class BulkRun:
     def _on_done(self, line: TakenLine, handle: TaskHandle[Any]) -> None:
         if line.is_withdrawn or line.handle is None:  # given back, or abandoned: counted there
             return
-        if handle.started_at is not None:
-            self._on_start(line)  # a thread's notice may come after its end
-        else:
-            self._leave(line)
+        self._on_start(line)  # a thread's notice may come after its end
+        self._leave(line)
         self._running.pop(line.number, None)
         lateness = None if handle.lateness is None else handle.lateness + line.behind
         error = None if handle.cancelled() else handle.exception()
         result = handle.result() if error is None and not handle.cancelled() else None
-        self._finish(line, handle.state.value, lateness, result=result, error=error)
+        self._finish(line, handle.state.value, lateness, result=result, error=error, attempts=line.start_count)
 
     def _finish(
         self,
@@ -318,6 +325,7 @@ class BulkRun:
         *,
         result: object = None,
         error: BaseException | str | None = None,
+        attempts: int = 1,
     ) -> None:
         """Enter the final state of a line everywhere."""
         line.handle = None  # breaks the cycle line, handle, arguments, line
@@ -327,7 +335,7 @@ class BulkRun:
         if state == "failed" and isinstance(error, BaseException):
             self.ledger.fail(line.number, describe_error(error))
         if self._results is not None:
-            self._results.add(result_row(line.number, state, lateness, result=result, error=error))
+            self._results.add(result_row(line.number, state, lateness, result=result, error=error, attempts=attempts))
         self._check_settled()
 
     def _leave(self, line: TakenLine) -> None:
@@ -356,6 +364,9 @@ class BulkRun:
             line.handle = None
             self._leave(line)
             self._withdrawn.append(line)
+        for line in list(self._running.values()):
+            if line.handle is not None and line.handle.state is TaskState.WAITING:
+                line.handle.cancel()  # it has failed, and would be tried again
         self.ledger.withdrawn = len(self._withdrawn)
         self._check_settled()
 

@@ -34,6 +34,7 @@ class Settings:
         is_timed: whether lines carry due times.
         expires: seconds after the due time from which a line is not started any more; None is never.
         in_threads: run the target in worker threads.
+        is_fair: share by key, and not by due time across keys.
     """
 
     target: Callable[[Any], Any]
@@ -43,21 +44,23 @@ class Settings:
     is_timed: bool = False
     expires: float | None = None
     in_threads: bool = False
+    is_fair: bool = False
 
 
 class TakenLine:
     """A line that was taken and has no final state yet."""
 
-    __slots__ = ("behind", "due", "handle", "is_started", "is_withdrawn", "number", "priority", "raw")
+    __slots__ = ("behind", "cost", "due", "handle", "is_withdrawn", "number", "priority", "raw", "start_count")
 
-    def __init__(self, number: int, raw: bytes, *, due: float, behind: float, priority: int) -> None:
+    def __init__(self, number: int, raw: bytes, *, due: float, behind: float, priority: int, cost: int = 1) -> None:
         self.number = number
         self.raw = raw
         self.due = due  # epoch seconds
         self.behind = behind  # seconds by which it was overdue when it was taken, >= 0
         self.priority = priority
+        self.cost = cost
         self.handle: TaskHandle[Any] | None = None
-        self.is_started = False
+        self.start_count = 0  # attempts whose starts have been noted
         self.is_withdrawn = False
 
 

@@ -81,6 +81,17 @@ def cli() -> None:
 @click.option(
     "--on-time", is_flag=True, help="With --at-field: start each line when it is due, not spread over its second."
 )
+@click.option("--key-field", metavar="FIELD", help="Whose a JSON line is, a text or a number: a tenant, an account.")
+@click.option("--fair", is_flag=True, help="Give each key its share: with --key-field, inside a priority.")
+@click.option("--key-rate", type=_Rate(), metavar="RATE", help="Starts allowed for each key.")
+@click.option(
+    "--key-concurrency", type=click.IntRange(min=1), metavar="N", help="Calls of each key under way at a time."
+)
+@click.option("--cost-field", metavar="FIELD", help="Permits that a JSON line takes, a whole number; 1 if it has none.")
+@click.option(
+    "--retry", type=click.IntRange(min=1), metavar="N",
+    help="Try a line that fails again, N times in all, after a growing pause; each time takes a permit.",
+)  # fmt: skip
 @click.option("--expires", type=_Duration(), help="Do not start a line later than this after it was due.")
 @click.option(
     "--concurrency", type=click.IntRange(min=1), default=10_000, show_default=True, help="Calls under way at a time."

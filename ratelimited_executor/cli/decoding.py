@@ -46,10 +46,14 @@ class Facts:
     Attributes:
         at: due time in epoch seconds; None if the line names none.
         priority: larger is more important.
+        key: whose it is; None if it is nobody's.
+        cost: permits that it takes.
     """
 
     at: float | None = None
     priority: int = 0
+    key: str | int | float | None = None
+    cost: int = 1
 
 
 class Decoder(Protocol):
@@ -85,23 +89,38 @@ class JsonDecoder:
     Args:
         at_field: the field that holds the due time, as epoch seconds or ISO 8601 with a zone; every line must have it.
         priority_field: the field that holds a whole number; 0 if a line has none.
+        key_field: the field that holds a text or a number; None if a line has none.
+        cost_field: the field that holds a whole number >= 1; 1 if a line has none.
     """
 
-    def __init__(self, *, at_field: str | None = None, priority_field: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        at_field: str | None = None,
+        priority_field: str | None = None,
+        key_field: str | None = None,
+        cost_field: str | None = None,
+    ) -> None:
         self._at_field = at_field
         self._priority_field = priority_field
+        self._key_field = key_field
+        self._cost_field = cost_field
 
     def facts(self, number: int, raw: bytes) -> Facts | None:
-        """Parse the line, read its due time and priority."""
+        """Parse the line, read its due time, priority, key and cost."""
         if not raw.strip():
             return None
         value = self.argument(number, raw)
-        if self._at_field is None and self._priority_field is None:
+        if self._at_field is self._priority_field is self._key_field is self._cost_field is None:
             return TextDecoder._FACTS
         if not isinstance(value, dict):
             raise BadLineError(number, f"expected a JSON object with fields, got {_kind(value)}")
-        at = None if self._at_field is None else _at(number, self._at_field, value)
-        return Facts(at, 0 if self._priority_field is None else _priority(number, self._priority_field, value))
+        return Facts(
+            at=None if self._at_field is None else _at(number, self._at_field, value),
+            priority=0 if self._priority_field is None else _priority(number, self._priority_field, value),
+            key=None if self._key_field is None else _key(number, self._key_field, value),
+            cost=1 if self._cost_field is None else _cost(number, self._cost_field, value),
+        )
 
     def argument(self, number: int, raw: bytes) -> object:
         """Return the parsed value; NaN and infinities are refused, as JSON has none."""
@@ -165,6 +184,24 @@ def _priority(number: int, field: str, value: Mapping[str, object]) -> int:
         raise BadLineError(number, f"field {field!r} must be a whole number, larger is more important; got {found!r}")
     if abs(found) > PRIORITY_MAX:
         raise BadLineError(number, f"field {field!r} is out of range; the largest priority is {PRIORITY_MAX}")
+    return found
+
+
+def _key(number: int, field: str, value: Mapping[str, object]) -> str | int | float | None:
+    found = value.get(field)
+    if isinstance(found, bool) or not isinstance(found, (str, int, float, type(None))):
+        raise BadLineError(number, f"field {field!r} must be a text or a number, got {_kind(found)}")
+    return found
+
+
+def _cost(number: int, field: str, value: Mapping[str, object]) -> int:
+    found = value.get(field)
+    if found is None:
+        return 1
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise BadLineError(number, f"field {field!r} must be a whole number >= 1, got {found!r}")
+    if found > PRIORITY_MAX:
+        raise BadLineError(number, f"field {field!r} is out of range; the largest cost is {PRIORITY_MAX}")
     return found
 
 

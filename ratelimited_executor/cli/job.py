@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from rich.console import Console
 
-from ratelimited_executor import Pacing, RateLimitedExecutor
+from ratelimited_executor import Fair, Pacing, RateLimitedExecutor, Retry, default_order
 from ratelimited_executor.cli.bulk_run import BulkRun
-from ratelimited_executor.cli.calls import Settings
+from ratelimited_executor.cli.calls import Settings, TargetExitError
 from ratelimited_executor.cli.decoding import Decoder, JsonDecoder, TextDecoder
 from ratelimited_executor.cli.due_times import DueAtField, DueAtOnce, DueEvenly, DueTimes
 from ratelimited_executor.cli.exits import ExitStatus
@@ -83,6 +83,10 @@ class Job:
                 pacing=pacing,
                 max_concurrency=places,
                 max_threads=options.threads or 1,
+                order=Fair() if options.fair else default_order,
+                key_rate=options.key_rate,
+                key_concurrency=options.key_concurrency,
+                retry=None if options.retry is None else Retry(options.retry, on=_is_worth_a_retry),
             ) as executor:
                 with signals_stop(stop):
                     return await self._play_on(executor, stop)
@@ -122,13 +126,19 @@ class Job:
     # -- Parts ---------------------------------------------------------------------------------------------------
 
     def _window(self) -> int:
-        return self._options.window if self._options.is_ordered else min(self._options.window, PLAIN_WINDOW_LINES)
+        is_chosen = self._options.is_ordered or self._options.key_field is not None  # which of the lines starts next
+        return self._options.window if is_chosen else min(self._options.window, PLAIN_WINDOW_LINES)
 
     def _settings(self) -> Settings:
         options = self._options
         decoder: Decoder = TextDecoder()
         if options.jsonl:
-            decoder = JsonDecoder(at_field=options.at_field, priority_field=options.priority_field)
+            decoder = JsonDecoder(
+                at_field=options.at_field,
+                priority_field=options.priority_field,
+                key_field=options.key_field,
+                cost_field=options.cost_field,
+            )
         return Settings(
             target=options.target,
             decoder=decoder,
@@ -137,6 +147,7 @@ class Job:
             is_timed=options.at_field is not None,
             expires=options.expires,
             in_threads=options.threads is not None,
+            is_fair=options.fair,
         )
 
     def _due_times(self) -> DueTimes:
@@ -280,6 +291,11 @@ class Job:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def _is_worth_a_retry(error: BaseException) -> bool:
+    """Whether a line that failed so is tried again: whatever it is, but for a target that wants to end the process."""
+    return not isinstance(error, TargetExitError)
 
 
 def _why(stop: Stop) -> str:

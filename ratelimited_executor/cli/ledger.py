@@ -6,7 +6,7 @@ Every line taken ends in exactly one count: one of the final states, or withdraw
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,6 +30,7 @@ class Ledger:
         lateness: of every line that was started, in seconds.
         starts: epoch seconds of every start, rising; 8 bytes each, 80 MB for 10 million lines, so that the summary
             can look at every window.
+        costs: permits that each start took; empty while all have taken one.
         errors: the first failures as (line number, error).
         late_count: lines that were read too late to be started in order.
         late_lines: the numbers of the first of them.
@@ -41,6 +42,7 @@ class Ledger:
     states: Counter[str] = field(default_factory=Counter)
     lateness: DurationHistogram = field(default_factory=DurationHistogram)
     starts: array[float] = field(default_factory=lambda: array("d"))
+    costs: array[int] = field(default_factory=lambda: array("Q"))
     errors: list[tuple[int, str]] = field(default_factory=list)
     late_count: int = 0
     late_lines: list[int] = field(default_factory=list)
@@ -55,12 +57,14 @@ class Ledger:
         """Lines that wait or run."""
         return self.taken - self.finished - self.withdrawn
 
-    def start(self, at: float) -> None:
+    def start(self, at: float, cost: int = 1) -> None:
         """Note a start; one that is reported late (from a thread) finds its place by its time."""
-        if not self.starts or at >= self.starts[-1]:
-            self.starts.append(at)
-        else:
-            insort(self.starts, at)
+        if cost != 1 and not self.costs:
+            self.costs.extend([1] * len(self.starts))
+        place = len(self.starts) if not self.starts or at >= self.starts[-1] else bisect_right(self.starts, at)
+        self.starts.insert(place, at)
+        if self.costs or cost != 1:
+            self.costs.insert(place, cost)
 
     def fail(self, number: int, error: str) -> None:
         """Keep the first errors to be shown."""

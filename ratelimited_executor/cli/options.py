@@ -31,6 +31,12 @@ class RunOptions:
     priority_field: str | None = None
     window: int = 100_000
     on_time: bool = False
+    key_field: str | None = None
+    fair: bool = False
+    key_rate: Rate | None = None
+    key_concurrency: int | None = None
+    cost_field: str | None = None
+    retry: int | None = None
     expires: float | None = None
     concurrency: int = 10_000
     threads: int | None = None
@@ -52,9 +58,22 @@ def check_options(options: RunOptions) -> None:
         CommandError: naming them, and why.
     """
     if not options.jsonl:
-        for name, value in (("--at-field", options.at_field), ("--priority-field", options.priority_field)):
+        fields = {
+            "--at-field": options.at_field,
+            "--priority-field": options.priority_field,
+            "--key-field": options.key_field,
+            "--cost-field": options.cost_field,
+        }
+        for name, value in fields.items():
             if value is not None:
                 raise CommandError(f"{name} needs --jsonl: plain lines have no fields")
+    if options.key_field is None:
+        by_key = {"--fair": options.fair, "--key-rate": options.key_rate, "--key-concurrency": options.key_concurrency}
+        for name, given in by_key.items():
+            if given:
+                raise CommandError(f"{name} needs --key-field: it says whose a line is")
+    if options.key_rate is not None and options.key_rate.is_zero:
+        raise CommandError("--key-rate 0 would never start a line")
     if options.over is not None and options.at_field is not None:
         raise CommandError("--over and --at-field exclude each other: both say when a line is due")
     if options.rate.is_zero:

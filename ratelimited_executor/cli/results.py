@@ -35,13 +35,21 @@ def describe_error(error: BaseException) -> str:
 
 
 def result_row(
-    number: int, state: str, lateness: float | None, *, result: object = None, error: BaseException | str | None = None
+    number: int,
+    state: str,
+    lateness: float | None,
+    *,
+    result: object = None,
+    error: BaseException | str | None = None,
+    attempts: int = 1,
 ) -> bytes:
     """Return one row: ``line``, ``state``, ``lateness`` in seconds (null if never started), ``result`` or ``error``.
 
-    A result that is no JSON value is given by its ``repr``.
+    ``attempts`` is there if the line was tried more than once. A result that is no JSON value is given by its ``repr``.
     """
     row: dict[str, object] = {"line": number, "state": state, "lateness": _rounded(lateness)}
+    if attempts > 1:
+        row["attempts"] = attempts
     if error is not None:
         row["error"] = describe_error(error) if isinstance(error, BaseException) else error
         return _encode(row)

@@ -81,12 +81,16 @@ def _window_rows(summary: Summary) -> list[tuple[str, str]]:
     rows = [("busiest second", f"{_many(count, 'start')}, from {format_duration(max(0.0, at - begin))} on")]
     if summary.rate.is_unlimited:
         return rows
-    report = worst_report(starts, summary.rate)
-    excess = max(report.worst_excess, whole_excess(starts, summary.rate))
+    costs = summary.ledger.costs
+    report = worst_report(starts, summary.rate, costs=costs)
+    excess = max(report.worst_excess, whole_excess(starts, summary.rate, costs=costs))
     verdict = "the rate was held" if excess <= 0 else f"{excess:.2f} too many"
     width = format_duration(max(0.0, report.end - report.start))
     rows.append(
-        ("worst window", f"{_many(report.count, 'start')} in {width}, {report.allowed:,.1f} allowed: {verdict}")
+        (
+            "worst window",
+            f"{_many(report.count, 'permit' if costs else 'start')} in {width}, {report.allowed:,.1f} allowed: {verdict}",
+        )
     )
     return rows
 

@@ -7,7 +7,7 @@ first start to the last, which sees a rate that is too high by a little for long
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ratelimited_executor.testing import AuditReport, audit, worst_window
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["busiest_second", "whole_excess", "worst_report"]
 
+_T = TypeVar("_T")
 # Starts looked at together: about 40 MB for a moment.
 CHUNK_STARTS: Final = 400_000
 
@@ -27,17 +28,25 @@ def busiest_second(starts: Sequence[float], *, chunk: int = CHUNK_STARTS) -> tup
     return max((worst_window(part, 1.0) for part in _chunks(starts, chunk)), key=lambda found: found[0])
 
 
-def worst_report(starts: Sequence[float], rate: Rate, *, chunk: int = CHUNK_STARTS) -> AuditReport:
-    """Return the audit of the worst window; ``starts`` rise and are not empty."""
-    return max((audit(part, rate) for part in _chunks(starts, chunk)), key=lambda report: report.worst_excess)
+def worst_report(
+    starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), chunk: int = CHUNK_STARTS
+) -> AuditReport:
+    """Return the audit of the worst window; ``starts`` rise and are not empty, ``costs`` go with them if there are any."""
+    parts = (
+        zip(_chunks(starts, chunk), _chunks(costs, chunk), strict=True)
+        if costs
+        else ((part, None) for part in _chunks(starts, chunk))
+    )
+    return max((audit(part, rate, costs=cost) for part, cost in parts), key=lambda report: report.worst_excess)
 
 
-def whole_excess(starts: Sequence[float], rate: Rate, *, slack: float = 0.02) -> float:
-    """Return by how many starts the run as a whole exceeds the law; <= 0 is within it."""
-    return len(starts) - float(rate) * (starts[-1] - starts[0] + slack) - 1
+def whole_excess(starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), slack: float = 0.02) -> float:
+    """Return by how many permits the run as a whole exceeds the law; <= 0 is within it."""
+    total, last = (sum(costs), costs[-1]) if costs else (len(starts), 1)
+    return total - float(rate) * (starts[-1] - starts[0] + slack) - last
 
 
-def _chunks(starts: Sequence[float], chunk: int) -> Iterator[Sequence[float]]:
+def _chunks(values: Sequence[_T], chunk: int) -> Iterator[Sequence[_T]]:
     step = max(1, chunk // 2)
-    for first in range(0, max(1, len(starts) - step), step):
-        yield starts[first : first + chunk]
+    for first in range(0, max(1, len(values) - step), step):
+        yield values[first : first + chunk]
