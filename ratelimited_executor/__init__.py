@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.handles import TaskHandle as TaskHandle
     from ratelimited_executor._runtime.insight import Explanation as Explanation
     from ratelimited_executor._runtime.insight import Hold as Hold
+    from ratelimited_executor._runtime.insight import LimitStatistics as LimitStatistics
     from ratelimited_executor._runtime.insight import Statistics as Statistics
     from ratelimited_executor._runtime.manager import ExecutorManager as ExecutorManager
     from ratelimited_executor._runtime.permit import Permit as Permit
@@ -80,6 +81,7 @@ __all__ = [
     "FuturesFace",
     "Hold",
     "IllegalTransitionError",
+    "LimitStatistics",
     "MissedTick",
     "OnError",
     "Outage",
@@ -151,6 +153,7 @@ _MODULES: Final = {
     "_runtime.insight": (
         "Explanation",
         "Hold",
+        "LimitStatistics",
         "Statistics",
     ),
     "_runtime.manager": ("ExecutorManager",),

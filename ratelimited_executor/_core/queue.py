@@ -102,6 +102,7 @@ class TaskQueue:
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
         self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
+        self.beyond: Calendar | None = None  # whose first task costs more than is ever admitted
         self.gate = gate
         self.drops: DropIndex | None = None  # what may be dropped, if anything ever is
         self.plan = SpreadPlan(slack=slack)
@@ -297,6 +298,8 @@ class TaskQueue:
                 when_ns = self.costs.when(needs, now_ns)
                 self._permit_count = 0
                 self._next_permit_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
+                if when_ns is None and self.costs.is_beyond(needs):
+                    self.beyond = calendar
                 return None
         return calendar
 
@@ -472,10 +475,15 @@ class TaskQueue:
         return record._place.calendar is self.spread and not self._dense
 
     def ahead_of(self, record: Record) -> list[Any]:
-        """Return the ready tasks that start before a record that is ready, as records or positions: O(n)."""
+        """Return the ready tasks that start before a record that is ready, the first one first: O(n)."""
         entries = [entry for calendar in (self.on_time, self.spread) for entry in calendar.ready.keyed()]
         mine = next((key for key, item in entries if item is record), None)
-        return [] if mine is None else [item for key, item in entries if key < mine]
+        ahead = [] if mine is None else [entry for entry in entries if entry[0] < mine]
+        if not ahead:
+            return []
+        first = min(range(len(ahead)), key=lambda index: ahead[index][0])
+        ahead[0], ahead[first] = ahead[first], ahead[0]
+        return [item for _, item in ahead]
 
     def live_count(self) -> int:
         """Count the tasks that wait."""

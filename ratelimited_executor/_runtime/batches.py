@@ -41,6 +41,7 @@ _DRAW_COUNT_MAX: Final = 100  # items drawn between two turns of the loop: about
 _LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
 
 
+_ERROR_STATES: Final = (TaskState.FAILED, TaskState.EXPIRED, TaskState.DROPPED)
 _INERT_TYPES: Final = frozenset((list, tuple, range, array))
 
 
@@ -284,7 +285,7 @@ class BatchHandle(Generic[T]):
         self._counts[state] += 1
         if self._is_watched():
             is_value = state is TaskState.DONE
-            error = outcome if state in (TaskState.FAILED, TaskState.EXPIRED) else None
+            error = outcome if state in _ERROR_STATES else None
             record: Outcome[T] = Outcome(state, outcome if is_value else None, error)
             if self._outcomes is not None:
                 self._outcomes[index] = record

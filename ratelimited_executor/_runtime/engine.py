@@ -279,7 +279,10 @@ class Engine:
             while self.max_concurrency is None or self.may_start():
                 calendar = queue.choose(now)
                 if calendar is None:
-                    break
+                    if queue.beyond is None:
+                        break
+                    self.overload.drop_beyond()
+                    continue
                 run = calendar.ready.pop()
                 count_max = queue.burst_count(calendar) if self.max_concurrency is None else 1
                 if count_max > 1:

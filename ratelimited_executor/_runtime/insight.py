@@ -12,16 +12,34 @@ from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.records import PERMITS, Record
 from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._core.timeline import NS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
     from ratelimited_executor._core.fleet.insight import FleetStatistics
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
 
-__all__ = ["Explanation", "Hold", "Statistics", "backlog_seconds", "explain", "statistics"]
+__all__ = ["Explanation", "Hold", "LimitStatistics", "Statistics", "backlog_seconds", "explain", "statistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitStatistics:
+    """One limit at one instant.
+
+    Attributes:
+        resource: what it counts; ``permits`` for the executor's own.
+        limit: the rate or quota, as a text.
+        kind: ``rate``, ``window``, ``burst`` or ``quota``.
+        left: how much of it may be taken now; negative if more was taken than there was.
+    """
+
+    resource: str
+    limit: str
+    kind: str
+    left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +60,11 @@ class Statistics:
         cancelled: tasks that were cancelled, before their start or while they ran.
         expired: tasks that were not started before their deadline.
         dropped: tasks given up for lack of room.
+        retried: attempts that have failed and were, or will be, followed by another.
+        waiters: who waits for room in ``schedule_wait`` and its like.
+        penalty: seconds for which nothing starts, because the other side has asked for it.
+        keys: how many keys have something that their limits must remember.
+        limits: what is left of each limit beside the rate that paces.
         peers: how many processes share the rate.
         fleet: its part in a group that shares the rate by grants; None without such peers.
     """
@@ -59,6 +82,11 @@ class Statistics:
     cancelled: int
     expired: int
     dropped: int
+    retried: int
+    waiters: int
+    penalty: float
+    keys: int
+    limits: tuple[LimitStatistics, ...]
     peers: int
     fleet: FleetStatistics | None = None
 
@@ -135,6 +163,8 @@ class Explanation:
 def statistics(engine: Engine) -> Statistics:
     """Count the tasks of an executor."""
     engine.burst.settle()
+    overload, now_ns = engine.overload, engine.time_ns()
+    combined = engine.queue.grid if isinstance(engine.queue.grid, CombinedPermits) else None
     return Statistics(
         name=engine.name,
         rate=engine.rate,
@@ -149,9 +179,21 @@ def statistics(engine: Engine) -> Statistics:
         cancelled=engine.count(TaskState.CANCELLED),
         expired=engine.count(TaskState.EXPIRED),
         dropped=engine.count(TaskState.DROPPED),
+        retried=overload.retried_count,
+        waiters=0 if overload.room is None else overload.room.waiter_count,
+        penalty=0.0 if combined is None else max(0, combined.penalty_ns - now_ns) / NS,
+        keys=0 if engine.queue.gate is None else engine.queue.gate.key_count,
+        limits=() if combined is None else tuple(_limit_statistics(combined, now_ns)),
         peers=engine.queue.grid.peers,
         fleet=None if engine.member is None else engine.member.statistics(engine.monotonic()),
     )
+
+
+def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitStatistics]:
+    for bound in combined.bounds:
+        yield LimitStatistics(
+            resource=bound.resource, limit=bound.text, kind=bound.kind, left=bound.limit.count(now_ns)
+        )
 
 
 def backlog_seconds(engine: Engine, key: Hashable = None) -> float:
@@ -276,8 +318,9 @@ def _when_permitted(engine: Engine, handle: TaskHandle[Any], now: float, ahead: 
     queue, now_ns = engine.queue, engine.timeline.to_ns(now)
     cost = sum(item.cost if isinstance(item, Record) else 1 for item in ahead)
     times = [queue.grid.time_after(now_ns, cost + 1)]
-    if queue.costs is not None and not ahead:
-        times.append(queue.costs.when(handle.needs, now_ns))
+    if queue.costs is not None:
+        first = ahead[0] if ahead else handle
+        times.append(queue.costs.when(first.needs if isinstance(first, Record) else None, now_ns))
     if None in times:
         return None
     return max(now, *(engine.timeline.to_loop(time) for time in times if time is not None))

@@ -394,7 +394,34 @@ class Overload:
             record: Any = drops.first()
             self.drop(record, f"max_pending is {self._max_pending}")
 
+    def drop_beyond(self) -> None:
+        """Drop the first task, which costs more than is ever admitted since a rate has been lowered: all wait behind it."""
+        engine, queue = self._engine, self._engine.queue
+        calendar: Any = queue.beyond
+        queue.beyond = None
+        run = calendar.ready.pop()
+        source, item = run.source, run.take()
+        calendar.opened_count -= 1
+        queue.note_permits()
+        if source is None:
+            queue.expiry.discard(item)
+            if queue.drops is not None:
+                queue.drops.discard(item)
+            engine.end(item, TaskState.DROPPED, TaskDroppedError(item.name, reason=_beyond(item.needs)))
+            return
+        source.start(item)
+        source.owner._take_items(source)
+        if not source.live:
+            calendar.finish(source)
+        error = TaskDroppedError(source.name_of(item), reason=_beyond(source.needs))
+        engine.end((source.owner, source.indexes[item]), TaskState.DROPPED, error)
+
     def drop(self, record: TaskHandle[Any], reason: str) -> None:
         """End a task that waits as dropped."""
         self._engine.queue.cancel(record)
         self._engine.end(record, TaskState.DROPPED, TaskDroppedError(record.name, reason=reason))
+
+
+def _beyond(needs: Mapping[str, int] | None) -> str:
+    costs = ", ".join(f"{amount} {resource}" for resource, amount in (needs or {}).items())
+    return f"its cost, {costs}, is more than the limits in force ever admit"

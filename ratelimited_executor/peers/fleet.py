@@ -460,7 +460,8 @@ class FleetMember:
     def _demand(self, when_ns: int) -> int:
         if self.owner.is_paused or self.owner.queue.is_halted:
             return 0
-        return self.owner.queue.demand_until(self.owner.timeline.to_loop(when_ns))
+        # What a task costs beyond one permit counts once it has started: it is owed then, and paid from what is granted.
+        return self.owner.queue.demand_until(self.owner.timeline.to_loop(when_ns)) + self.peer.permits.debt_count
 
 
 def _no_time() -> float:

@@ -106,7 +106,9 @@ class CombinedPermits:
     @property
     def is_stopped(self) -> bool:
         """Whether no permit comes up."""
-        return self._is_paused or (self.grid is not None and self.grid.is_stopped)
+        if self._is_paused or (self.grid is not None and self.grid.is_stopped):
+            return True
+        return any(limit.cost_max == 0 for limit in self._main)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Pause at a rate of 0, or go on; the grid goes by its own rate."""
@@ -174,6 +176,14 @@ class CombinedPermits:
         """Whether a start that needs so much of each resource is admitted now; the grid admits any cost."""
         return all(
             limit.admits(cost, now_ns) for resource, cost in needs.items() for limit in self.limits_of(resource) or ()
+        )
+
+    def is_beyond(self, needs: Mapping[str, int]) -> bool:
+        """Whether a start needs more than is ever admitted, since a rate has been lowered."""
+        return any(
+            limit.cost_max is not None and cost > max(limit.cost_max, 1)
+            for resource, cost in needs.items()
+            for limit in self.limits_of(resource) or ()
         )
 
     def when(self, needs: Mapping[str, int] | None, now_ns: int) -> int | None:
