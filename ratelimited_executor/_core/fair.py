@@ -1,8 +1,13 @@
 """Weighted fair queueing between keys, inside a priority.
 
-Theory: start-time fair queueing. A task of key k with cost c gets, when it comes to the head of its key's queue, the
-*start tag* S = max(v, F_k); F_k, the *finish tag* of its key, becomes S + c / w_k once it has started; v, the *virtual
-time*, is the start tag of the task that started last. The smallest start tag starts first.
+Theory: start-time fair queueing. A task of key k with cost c gets, when it comes to the head of its key's queue, a *start
+tag* S; F_k, the *finish tag* of its key, becomes S + c / w_k once it has started. The smallest start tag starts first.
+While a key has tasks that wait, S = F_k. The first task of a key that had none gets
+
+    S = max(F_k, min(v, s + c / w_k))
+
+with s the smallest start tag of all that wait, and v the *virtual time*, which advances by c / W with each start, W the
+weights of all keys that have tasks, and never stays behind the start tag of what has started.
 
 Law: over any stretch in which keys f and g both have tasks that wait,
 
@@ -10,15 +15,19 @@ Law: over any stretch in which keys f and g both have tasks that wait,
 
 with c the largest cost of a task of each: the shares are right within one task of each. A key that has been away comes
 back at v: it has saved up nothing, and owes nothing but what it was given ahead. So the first task of a key waits for one
-task of every other key at most (by weight), and not for their queues.
+task of every other key at most (by weight), and not for their queues. And a key that has a queue is not starved by a
+stream of keys that are new: v passes its start tag after as many starts as there are keys.
 
 Each priority has a virtual time of its own, in which the two calendars of an executor (those that start on time, those
-that are spread) share. Keys without tasks are forgotten as soon as v has passed their finish tag.
+that are spread) share. Keys without tasks are forgotten as soon as v has passed their finish tag. Keys that come back at v
+do so in order of their tags, mostly, and then wait in a plain queue and not in a heap.
 Cost: O(log keys) a task, nothing per waiting task beyond its place in its key's queue.
 
 Rejected: deficit round robin (O(1), but a heavy key waits for whole rounds), stochastic fairness (keys that share a hash
-share a fate), tags of the finish (a light key's next task waits for a heavy task that has not started).
-Source: P. Goyal, H. Vin, H. Cheng, "Start-time fair queueing", IEEE/ACM Transactions on Networking 5(5), 1997.
+share a fate), tags of the finish (a light key's next task waits for a heavy task that has not started), v as the start tag
+in service alone (it stands still while one new key after the other is served, and all others starve).
+Sources: P. Goyal, H. Vin, H. Cheng, "Start-time fair queueing", IEEE/ACM Transactions on Networking 5(5), 1997; for v:
+J. Bennett, H. Zhang, "Hierarchical packet fair queueing algorithms", the same, 1997.
 """
 
 from __future__ import annotations
@@ -36,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from ratelimited_executor._core.key_gate import KeyGate
-    from ratelimited_executor._core.ready import Rank, RecordRun, Source
+    from ratelimited_executor._core.ready import Rank, Ready, RecordRun, Source
     from ratelimited_executor._core.records import Record
 
 __all__ = ["Fair", "FairClock", "ReadyFair"]
@@ -86,6 +95,11 @@ class Fair:
         """What tells a task's key; None for the key it was scheduled with."""
         return self._by
 
+    @property
+    def is_even(self) -> bool:
+        """Whether all keys have the same weight."""
+        return self._weights is None
+
     def weight(self, key: Hashable) -> float:
         """Return the weight of a key.
 
@@ -117,32 +131,62 @@ class _Flow:
 
     Attributes:
         key: whose they are.
-        finish: the finish tag of the last one that started.
-        waiting: what waits in the first and in the second calendar: None, an item, or a deque of items.
+        weight: its part of the rate.
+        finish: the finish tag of the last one that started, or the start tag of the next if that is larger.
+        first: what waits in the first calendar: None, an item, or a deque of items.
+        second: the same of the second.
     """
 
-    __slots__ = ("finish", "first", "key", "second")
+    __slots__ = ("finish", "first", "key", "second", "weight")
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: Hashable, weight: float) -> None:
         self.key = key
+        self.weight = weight
         self.finish = 0.0
         self.first: Any = None
         self.second: Any = None
 
 
 class _Level:
-    """The flows of one priority, and their virtual time."""
+    """The flows of one priority, and their virtual time.
 
-    __slots__ = ("flows", "ghosts", "heaps", "is_active", "latest", "now", "waiting_count")
+    Attributes:
+        now: the virtual time.
+        latest: the largest finish tag.
+        flows: by key.
+        heaps: of each calendar, the flows of which tasks wait, as (start tag, number, flow).
+        fresh: the same of flows that have come in order of their start tags, which are their ``finish``.
+        is_active: whether a calendar looks here.
+        ghosts: a heap of (finish tag, number, flow): idle, not forgotten.
+        waiting_count: how many entries there are, those parked and those being taken from included.
+        weight_sum: the weights of their flows.
+    """
+
+    __slots__ = (
+        "flows", "fresh", "ghosts", "heaps", "is_active", "latest", "now", "waiting_count", "weight_sum"
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.latest = 0.0  # the largest finish tag
+        self.latest = 0.0
         self.flows: dict[Hashable, _Flow] = {}
-        self.heaps: tuple[list[tuple[float, int, _Flow]], ...] = ([], [])  # (start tag, number, flow), by calendar
-        self.is_active = [False, False]  # whether a calendar looks at its heap
-        self.ghosts: list[tuple[float, int, _Flow]] = []  # a heap of (finish tag, number, flow): idle, not forgotten
-        self.waiting_count = 0  # entries of the heaps, of flows parked and of the one being taken
+        self.heaps: tuple[list[tuple[float, int, _Flow]], ...] = ([], [])
+        self.fresh: tuple[deque[_Flow], ...] = (deque(), deque())
+        self.is_active = [False, False]
+        self.ghosts: list[tuple[float, int, _Flow]] = []
+        self.waiting_count = 0
+        self.weight_sum = 0.0
+
+    def least_tag(self) -> float:
+        """Return the smallest start tag of all that wait, as far as is known; infinity if nothing does."""
+        least = math.inf
+        for heap in self.heaps:
+            if heap and heap[0][0] < least:
+                least = heap[0][0]
+        for fresh in self.fresh:
+            if fresh and fresh[0].finish < least:
+                least = fresh[0].finish
+        return least
 
 
 class FairClock:
@@ -156,7 +200,7 @@ class FairClock:
         to_epoch: turns a due time into epoch seconds.
     """
 
-    __slots__ = ("arrivals", "chores", "fair", "gate", "levels", "numbers", "report", "to_epoch")
+    __slots__ = ("arrivals", "chores", "fair", "gate", "is_even", "levels", "numbers", "report", "to_epoch")
 
     def __init__(
         self,
@@ -169,6 +213,7 @@ class FairClock:
     ) -> None:
         self.fair = fair
         self.gate = gate
+        self.is_even = fair.is_even
         self.chores = chores
         self.report = report
         self.to_epoch = to_epoch
@@ -183,11 +228,13 @@ class FairClock:
             level = self.levels[minus_priority] = _Level()
         flow = level.flows.get(key)
         if flow is None:
-            flow = level.flows[key] = _Flow(key)
+            flow = level.flows[key] = _Flow(key, self._weight(key))
         return level, flow
 
-    def weight(self, key: Hashable) -> float:
+    def _weight(self, key: Hashable) -> float:
         """Return the weight of a key; 1 if it cannot be told."""
+        if self.is_even:
+            return 1.0
         try:
             return self.fair.weight(key)
         except BaseException as error:  # noqa: BLE001  # weights are user code: nothing of it may lose a task
@@ -196,13 +243,18 @@ class FairClock:
 
     def serve(self, level: _Level, flow: _Flow, tag: float, cost: int) -> None:
         """Note that a task has started."""
-        level.now = tag
-        flow.finish = tag + cost / self.weight(flow.key)
-        level.latest = max(level.latest, flow.finish)
-        self._purge(level, _PURGE_COUNT)
+        now = level.now + cost / level.weight_sum
+        level.now = now if now > tag else tag  # noqa: FURB136  # this is the path of every start
+        flow.finish = finish = tag + cost / flow.weight
+        if finish > level.latest:  # noqa: PLR1730  # as above
+            level.latest = finish
+        if level.ghosts:
+            self._purge(level, _PURGE_COUNT)
 
     def rest(self, minus_priority: float, level: _Level, flow: _Flow) -> None:
-        """Forget a flow in which nothing waits, or remember only its finish tag as long as that matters."""
+        """Note that nothing of a flow waits in a calendar; forget it, or remember its finish tag as long as that matters."""
+        level.waiting_count -= 1
+        level.weight_sum -= flow.weight
         if flow.first is not None or flow.second is not None:
             return
         if flow.finish <= level.now:
@@ -211,7 +263,8 @@ class FairClock:
         else:
             heapq.heappush(level.ghosts, (flow.finish, next(self.numbers), flow))
         if level.waiting_count == 0:  # nobody competes: all tags are as good as past
-            level.now = level.latest
+            level.now = max(level.now, level.latest)
+            level.weight_sum = 0.0
             self.chores.append(self._purge_steps(minus_priority, level))
 
     def _purge(self, level: _Level, limit: int) -> None:
@@ -241,16 +294,9 @@ class ReadyFair:
     """
 
     __slots__ = (
-        "_active",
-        "_clock",
-        "_index",
-        "_is_compacting",
-        "_record",
-        "_stale_count",
-        "_taken",
-        "calendar",
-        "count",
-    )
+        "_active", "_clock", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
+        "_taken_at", "calendar", "count", "successor",
+    )  # fmt: skip
 
     opened: Final = True
     source: Final = None  # as a run of which one record is taken
@@ -261,10 +307,19 @@ class ReadyFair:
         self._clock = clock
         self._index = index
         self._active: list[float] = []  # a heap of the levels whose heaps hold something
-        self._taken: tuple[float, _Level, _Flow, float, int] | None = None  # of which a task was taken: (.., tag, cost)
+        self._taken: _Flow | None = None  # of which a task was taken, and whose next one is to be looked at
+        self._taken_at: tuple[float, _Level, float, int] = (
+            0.0,
+            _Level(),
+            0.0,
+            0,
+        )  # priority, level, tag and cost of that
         self._record: Any = None  # that is being taken
         self._stale_count = 0
         self._is_compacting = False
+        self.successor: Ready | None = None  # what another order has put in its place
+        self._head: Any = None  # the item that head() found
+        self._is_fresh = False  # and whether its flow is a fresh one
 
     # Taking in.
 
@@ -277,6 +332,9 @@ class ReadyFair:
         if self._clock.fair.by is not None:
             key = self._key_by(key, record.name, record._due, rank, record.cost)
             if record._place is not self:  # the function has cancelled it
+                return
+            if self.successor is not None:  # the function has set another order
+                self.successor.push_record(record)
                 return
         self._append(rank[0], key, record)
 
@@ -297,7 +355,10 @@ class ReadyFair:
             if source.is_waiting(position):
                 due, name = source.due_of(position), source.name_of(position)
                 key = self._key_by(source.key, name, due, rank, source.cost_of(position))
-                self._append(rank[0], key, Run(source, (position,)))
+                if self.successor is not None:  # as above
+                    self.successor.push_position(source, position, rank)
+                else:
+                    self._append(rank[0], key, Run(source, (position,)))
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
         """Take in one task of a source."""
@@ -313,68 +374,103 @@ class ReadyFair:
         """Put an item at the end of its flow."""
         level, flow = self._clock.flow(minus_priority, key)
         self.count += 1
+        waiting = flow.second if self._index else flow.first
+        if type(waiting) is deque:
+            waiting.append(item)
+            return
+        joined = item if waiting is None else deque((waiting, item))
         if self._index:
-            waiting = flow.second
-            flow.second = _joined(waiting, item)
+            flow.second = joined
         else:
-            waiting = flow.first
-            flow.first = _joined(waiting, item)
-        if waiting is None and (self._taken is None or self._taken[2] is not flow):  # else it is put back anyway
+            flow.first = joined
+        if waiting is None and self._taken is not flow:  # else it is put back anyway
             level.waiting_count += 1
-            self._enter(minus_priority, level, flow)
+            level.weight_sum += flow.weight
+            self._enter(minus_priority, level, flow, _cost_of(item))
 
-    def _enter(self, minus_priority: float, level: _Level, flow: _Flow) -> None:
-        heapq.heappush(level.heaps[self._index], (max(level.now, flow.finish), next(self._clock.numbers), flow))
+    def _enter(self, minus_priority: float, level: _Level, flow: _Flow, cost: int) -> None:
+        """Let a flow wait of which nothing has waited in this calendar."""
+        tag = min(level.now, level.least_tag() + cost / flow.weight)
+        tag = max(tag, flow.finish)
+        fresh = level.fresh[self._index]
+        is_elsewhere = flow.first is not None if self._index else flow.second is not None
+        if not is_elsewhere and (not fresh or fresh[-1].finish <= tag):
+            flow.finish = tag
+            fresh.append(flow)
+        else:
+            heapq.heappush(level.heaps[self._index], (tag, next(self._clock.numbers), flow))
+        self._activate(minus_priority, level)
+
+    def _activate(self, minus_priority: float, level: _Level) -> None:
         if not level.is_active[self._index]:
             level.is_active[self._index] = True
             heapq.heappush(self._active, minus_priority)
 
     # Taking out.
 
-    def head(self) -> tuple[float, float, int] | None:
+    def head(self) -> tuple[float, float] | None:
         """Return priority and start tag of the first task that waits and may start; None if none does."""
         if self._taken is not None:
-            self._put_back()
+            self._put_back(self._taken)
+        index, gate = self._index, self._clock.gate
         while self._active:
             minus_priority = self._active[0]
             level = self._clock.levels[minus_priority]
-            heap = level.heaps[self._index]
-            while heap:
-                tag, number, flow = heap[0]
-                if self._first(flow) is None:
-                    heapq.heappop(heap)
-                    level.waiting_count -= 1
-                    self._clock.rest(minus_priority, level, flow)
-                elif tag < flow.finish:  # the other calendar has served it meanwhile
-                    heapq.heapreplace(heap, (flow.finish, next(self._clock.numbers), flow))
-                elif self._is_gated(flow):
-                    heapq.heappop(heap)
-                    self._park(minus_priority, level, flow)
+            heap, fresh = level.heaps[index], level.fresh[index]
+            while heap or fresh:
+                is_fresh = bool(fresh) and (not heap or fresh[0].finish <= heap[0][0])
+                if is_fresh:
+                    flow = fresh[0]
+                    tag = flow.finish
                 else:
-                    return minus_priority, tag, number
+                    tag, _, flow = heap[0]
+                    if tag < flow.finish:  # the other calendar has served it meanwhile
+                        heapq.heapreplace(heap, (flow.finish, next(self._clock.numbers), flow))
+                        continue
+                item = self._first(flow)
+                if item is None or (
+                    gate is not None and flow.key is not None and not gate.admits(flow.key, _cost_of(item))
+                ):
+                    if is_fresh:
+                        fresh.popleft()
+                    else:
+                        heapq.heappop(heap)
+                    if item is None:
+                        self._clock.rest(minus_priority, level, flow)
+                    else:
+                        self._park(minus_priority, level, flow, _cost_of(item))
+                    continue
+                self._head = item
+                self._is_fresh = is_fresh
+                return minus_priority, tag
             heapq.heappop(self._active)
-            level.is_active[self._index] = False
+            level.is_active[index] = False
         return None
 
     def head_rank(self) -> Rank:
         """Return the rank of the first task; only right after :meth:`head` found one."""
-        item = self._peek()
-        kind = item.source.rank[1] if isinstance(item, Run) and hasattr(item.source, "rank") else TaskClass.OTHER
+        item: Any = self._head
+        kind = item.source.rank[1] if type(item) is Run and hasattr(item.source, "rank") else TaskClass.OTHER
         return self._active[0], kind
 
     def peek(self) -> tuple[Source | None, Any]:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
-        item = self._peek()
-        return (item.source, item.first) if isinstance(item, Run) else (None, item)
+        item: Any = self._head
+        return item.peek() if type(item) is Run else (None, item)
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
         minus_priority = self._active[0]
         level = self._clock.levels[minus_priority]
-        tag, _, flow = heapq.heappop(level.heaps[self._index])
-        item = self._first(flow)
-        self._taken = minus_priority, level, flow, tag, _cost_of(item)
-        if isinstance(item, Run):
+        if self._is_fresh:
+            flow = level.fresh[self._index].popleft()
+            tag = flow.finish
+        else:
+            tag, _, flow = level.heaps[self._index][0]  # it is replaced once it is known by what
+        item: Any = self._head
+        self._taken = flow
+        self._taken_at = minus_priority, level, tag, _cost_of(item)
+        if type(item) is Run:
             return item
         self._drop_first(flow)
         self._record = item
@@ -390,8 +486,8 @@ class ReadyFair:
     def served(self) -> None:
         """Note that the task that was taken starts: a key is charged for what starts, and not for what has expired."""
         if self._taken is not None:
-            _, level, flow, tag, cost = self._taken
-            self._clock.serve(level, flow, tag, cost)
+            _, level, tag, cost = self._taken_at
+            self._clock.serve(level, self._taken, tag, cost)
 
     def release(self) -> None:
         """Forget the limits of keys: everything is to be moved to another order."""
@@ -399,31 +495,40 @@ class ReadyFair:
             gate, self._clock.gate = self._clock.gate, None
             gate.open_all()
 
-    def _put_back(self) -> None:
-        assert self._taken is not None
-        minus_priority, level, flow, _, _ = self._taken
+    def succeed(self, successor: Ready) -> None:
+        """Hand on to another what is taken in while a function of the user is asked for its key."""
+        self.successor = successor
+
+    def _put_back(self, flow: _Flow) -> None:
+        """Let a flow of which a task was taken wait for its next one, or rest."""
+        minus_priority, level, tag, _ = self._taken_at
         self._taken = None
-        if (flow.second if self._index else flow.first) is None:
-            level.waiting_count -= 1
+        heap = level.heaps[self._index]
+        waits = (flow.second if self._index else flow.first) is not None
+        if not self._is_fresh:
+            if heap[0][2] is not flow:  # a function of the user has put something before it
+                heap.remove(next(entry for entry in heap if entry[2] is flow))
+                heapq.heapify(heap)
+                if waits:
+                    heapq.heappush(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
+            elif waits:
+                heapq.heapreplace(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
+            else:
+                heapq.heappop(heap)
+        elif waits:
+            heapq.heappush(heap, (flow.finish, next(self._clock.numbers), flow))
+        if not waits:
             self._clock.rest(minus_priority, level, flow)
-        else:
-            self._enter(minus_priority, level, flow)
 
-    def _is_gated(self, flow: _Flow) -> bool:
-        gate = self._clock.gate
-        return gate is not None and flow.key is not None and not gate.admits(flow.key, _cost_of(self._first(flow)))
+    def _park(self, minus_priority: float, level: _Level, flow: _Flow, cost: int) -> None:
+        """Let a flow wait elsewhere until its key may start a task."""
 
-    def _park(self, minus_priority: float, level: _Level, flow: _Flow) -> None:
         def resume() -> None:
-            self._enter(minus_priority, level, flow)
+            self._enter(minus_priority, level, flow, cost)
 
         gate = self._clock.gate
         assert gate is not None
-        gate.park(flow.key, _cost_of(self._first(flow)), resume)
-
-    def _peek(self) -> Any:
-        level = self._clock.levels[self._active[0]]
-        return self._first(level.heaps[self._index][0][2])
+        gate.park(flow.key, cost, resume)
 
     def _first(self, flow: _Flow) -> Any:
         """Return the first item of a flow of which a task waits; None if none does."""
@@ -440,14 +545,14 @@ class ReadyFair:
     def _drop_first(self, flow: _Flow) -> None:
         self.count -= 1
         waiting = flow.second if self._index else flow.first
-        rest = None
         if type(waiting) is deque:
             waiting.popleft()
-            rest = waiting if len(waiting) > 1 else waiting[0]
+            if waiting:
+                return
         if self._index:
-            flow.second = rest
+            flow.second = None
         else:
-            flow.first = rest
+            flow.first = None
 
     # Cancelling.
 
@@ -471,7 +576,7 @@ class ReadyFair:
                     kept = kept or [waiting[0]]  # a flow that is in the heap is never empty: the heap finds that out
                     self.count -= len(waiting) - len(kept)
                     self._stale_count -= len(waiting) - len(kept)
-                    rest = deque(kept) if len(kept) > 1 else kept[0]
+                    rest = deque(kept)
                     if self._index:
                         flow.second = rest
                     else:
@@ -506,18 +611,16 @@ class ReadyFair:
 
     def keyed(self) -> Iterator[tuple[Any, Any]]:
         """Walk what waits as (key, record or position), by the tags that they will get if nothing else comes."""
-        for minus_priority, level, flow, items in self._flows():
-            tag = max(level.now, flow.finish)
-            weight = self._clock.weight(flow.key)
-            number = min((entry[1] for entry in level.heaps[self._index] if entry[2] is flow), default=0)
+        for minus_priority, _, flow, items in self._flows():
+            tag = flow.finish
             for item in items:
-                if isinstance(item, Run):
+                if type(item) is Run:
                     for source, position in item.walk():
-                        yield (minus_priority, tag, number), position
-                        tag += source.cost_of(position) / weight
+                        yield (minus_priority, tag), position
+                        tag += source.cost_of(position) / flow.weight
                 elif item._place is self:
-                    yield (minus_priority, tag, number), item
-                    tag += item.cost / weight
+                    yield (minus_priority, tag), item
+                    tag += item.cost / flow.weight
 
     def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int) -> Hashable:
         by = self._clock.fair.by
@@ -541,19 +644,10 @@ class ReadyFair:
         return found
 
 
-def _joined(waiting: Any, item: Item) -> Any:
-    """Return what waits with an item more."""
-    if waiting is None:
-        return item
-    if type(waiting) is deque:
-        waiting.append(item)
-        return waiting
-    return deque((waiting, item))
-
-
 def _cost_of(item: Any) -> int:
-    cost: int = item.source.cost_of(item.first) if type(item) is Run else item.cost
-    return cost
+    if type(item) is Run:
+        return item.source.cost_of(item.first)
+    return 1 if item._options is None else item.cost
 
 
 def _weight_of(key: object, weight: Any) -> float:

@@ -431,8 +431,7 @@ class TaskQueue:
             self._rekeying.append((calendar, old))
             calendar.ready = self._make_ready(calendar, index, is_sorted=order is default_order and not is_mixed)
             calendar.take_count_max = RUN_COUNT if isinstance(calendar.ready, ReadyQueues) else _REKEY_COUNT
-            if isinstance(old, ReadyHeap):
-                old.successor = calendar.ready
+            old.succeed(calendar.ready)
         self.rekey(_REKEY_COUNT)
 
     def _note_single(self) -> None:

@@ -247,6 +247,10 @@ class Ready(Protocol):
         """Hold back nothing more: everything is to be moved to another order."""
         ...
 
+    def succeed(self, successor: Ready) -> None:
+        """Hand on to another what code of the user has kept from being taken in so far."""
+        ...
+
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, the most important first where that is cheap: (source, position) or (None, record)."""
         ...
@@ -331,6 +335,9 @@ class ReadyQueues:
 
     def release(self) -> None:
         """Do nothing: nothing is held back."""
+
+    def succeed(self, successor: Ready) -> None:
+        """Do nothing: no code of the user runs here."""
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, the most important first."""
@@ -468,6 +475,10 @@ class ReadyHeap:
 
     def release(self) -> None:
         """Do nothing: nothing is held back."""
+
+    def succeed(self, successor: Ready) -> None:
+        """Hand on to another what is taken in while the order looks at it."""
+        self.successor = successor
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""

@@ -135,6 +135,11 @@ class ReadyKeyed:
             gate, self._gate = self._gate, None
             gate.open_all()
 
+    def succeed(self, successor: Ready) -> None:
+        """Hand on to another what is taken in while the order looks at it."""
+        for lane in self._lanes.values():
+            lane.ready.succeed(successor)
+
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, key by key."""
         for lane in self._lanes.values():

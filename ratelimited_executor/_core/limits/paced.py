@@ -2,7 +2,7 @@
 
 The generic cell rate algorithm, with its tolerance put behind and not before: the limit remembers the *theoretical time*
 at which the next start is due. A start is admitted from then on, and moves it on by its cost over the rate: from the
-theoretical time, so that a late timer is caught up with, but from no more than ``slack`` ago.
+theoretical time, so that a late timer is caught up with, unless that has passed by more than ``slack``.
 
 Law: the costs of the starts in any [a, b] sum to ``rate x (b - a + slack) + c`` at most, c the cost of the last one: a
 start of cost c is admitted like any other, and what follows waits until it is paid for. So a heavy start is never starved
@@ -99,9 +99,9 @@ class PacedLimit:
         return 0 if ahead < 0 else 1 + ahead // self._unit
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether the next start has been due for the slack, or longer."""
-        return self._next <= (now_ns - self._slack_ns) * self._step
+        """Whether the next start has been due for longer than the slack."""
+        return self._next < (now_ns - self._slack_ns) * self._step
 
     def _due(self, now_ns: int) -> int:
-        """Return when the next start is due, nanoseconds times ``_step``: what is longer ago than the slack has lapsed."""
-        return max(self._next, (now_ns - self._slack_ns) * self._step)
+        """Return when the next start is due, nanoseconds times ``_step``: now, if that has passed by more than the slack."""
+        return self._next if self._next >= (now_ns - self._slack_ns) * self._step else now_ns * self._step
