@@ -79,6 +79,18 @@ class DropIndex:
         heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
         return None if heap is None else heap.first()
 
+    def firsts(self, count: int, key: Hashable = None) -> list[Record]:
+        """Return the tasks to be dropped first, of all or of one key: ``count`` of them, or fewer if there are not so many."""
+        heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
+        if heap is None or count <= 0:
+            return []
+        first = heap.first()
+        return ([] if first is None else [first]) if count == 1 else heap.firsts(count)
+
+    def spares(self, record: Record, priority: float) -> bool:
+        """Whether a task is too important to be dropped for one of a priority."""
+        return self._is_lowest_first and record.priority > priority
+
     def key_count(self, key: Hashable) -> int:
         """Count the waiting tasks of a key."""
         heap = None if self._by_key is None else self._by_key.get(key)
@@ -103,6 +115,10 @@ class _Heap:
         if len(self._entries) > 2 * self.live_count + _SPARE_COUNT:
             self._entries = [entry for entry in self._entries if entry[3] is not None]
             heapq.heapify(self._entries)
+
+    def firsts(self, count: int) -> list[Any]:
+        live = (entry for entry in self._entries if entry[3] is not None)
+        return [entry[3] for entry in heapq.nsmallest(count, live)]
 
     def first(self) -> Any:
         while self._entries and self._entries[0][3] is None:

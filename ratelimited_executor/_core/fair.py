@@ -609,17 +609,21 @@ class ReadyFair:
                 elif item._place is self:
                     yield None, item
 
-    def keyed(self) -> Iterator[tuple[Any, Any]]:
-        """Walk what waits as (key, record or position), by the tags that they will get if nothing else comes."""
-        for minus_priority, _, flow, items in self._flows():
+    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
+        """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back.
+
+        The rank is the tag that a task will get if nothing else comes. Keys with equal tags take turns as they do now.
+        """
+        flows = sorted(self._flows(), key=lambda each: (each[0], each[2].finish))
+        for turn, (minus_priority, _, flow, items) in enumerate(flows):
             tag = flow.finish
             for item in items:
                 if type(item) is Run:
                     for source, position in item.walk():
-                        yield (minus_priority, tag), position
+                        yield (minus_priority, tag, turn), source, position
                         tag += source.cost_of(position) / flow.weight
                 elif item._place is self:
-                    yield (minus_priority, tag), item
+                    yield (minus_priority, tag, turn), None, item
                     tag += item.cost / flow.weight
 
     def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int) -> Hashable:

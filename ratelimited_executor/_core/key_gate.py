@@ -36,7 +36,7 @@ class _Key:
         resume_ns: when that is, as far as its rate and penalty are concerned; None if it is not parked.
     """
 
-    __slots__ = ("concurrency", "limit", "parked", "penalty_ns", "resume_ns", "running_count")
+    __slots__ = ("concurrency", "is_listed", "limit", "parked", "penalty_ns", "resume_ns", "running_count")
 
     def __init__(self, limit: Limit | None, concurrency: int | None) -> None:
         self.limit = limit
@@ -45,6 +45,12 @@ class _Key:
         self.penalty_ns = 0
         self.parked: list[Callable[[], None]] = []
         self.resume_ns: int | None = None
+        self.is_listed = True  # whether it is to be looked at, whether it can be forgotten
+
+    def cost(self, cost: int) -> int:
+        """Return what a task costs the key: all that its limit ever admits, if it is more than that."""
+        most = None if self.limit is None else self.limit.cost_max
+        return cost if not most else min(cost, most)
 
     @property
     def is_full(self) -> bool:
@@ -88,7 +94,7 @@ class KeyGate:
             return False
         if self.now_ns < state.penalty_ns:
             return False
-        return state.limit is None or state.limit.admits(cost, self.now_ns)
+        return state.limit is None or state.limit.admits(state.cost(cost), self.now_ns)
 
     def hold(self, key: Hashable, cost: int) -> KeyHold | None:
         """Tell what keeps a key from starting a task; None if nothing does."""
@@ -118,13 +124,13 @@ class KeyGate:
             state.resume_ns = when
             heapq.heappush(self._timers, (when, next(self._numbers), key))
 
-    def start(self, key: Hashable, cost: int, now_ns: int) -> None:
-        """Note that a task of a key starts."""
+    def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
+        """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
         state = self._keys.get(key) or self._meet(key)
-        if state.limit is not None:
-            state.limit.take(cost, now_ns)
+        ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
         state.running_count += 1
         self._sweep()
+        return ticket
 
     def end(self, key: Hashable) -> bool:
         """Note that a task of a key has ended; return whether that lets another start."""
@@ -132,10 +138,11 @@ class KeyGate:
         if state is None:
             return False
         state.running_count -= 1
-        if not state.running_count:
+        if not state.running_count and not state.is_listed:
+            state.is_listed = True
             self._sweeping.append(key)
         if state.parked and state.concurrency is not None and not state.is_full:
-            self._resume(state)
+            self._resume(key, state)
             return True
         return False
 
@@ -143,6 +150,12 @@ class KeyGate:
         """Start nothing of a key before a time."""
         state = self._keys.get(key) or self._meet(key)
         state.penalty_ns = max(state.penalty_ns, until_ns)
+
+    def look_again(self, key: Hashable) -> None:
+        """Resume a key, whether it may start or not: something of it has changed."""
+        state = self._keys.get(key)
+        if state is not None:
+            self._resume(key, state)
 
     def open_due(self, now_ns: int) -> None:
         """Resume the keys whose time has come."""
@@ -152,12 +165,12 @@ class KeyGate:
             when, _, key = heapq.heappop(timers)
             state = self._keys.get(key)
             if state is not None and state.resume_ns == when:
-                self._resume(state)
+                self._resume(key, state)
 
     def open_all(self) -> None:
         """Resume every key, whether it may start or not: its limits are to be asked anew."""
-        for state in list(self._keys.values()):
-            self._resume(state)
+        for key, state in list(self._keys.items()):
+            self._resume(key, state)
         self._timers.clear()
 
     def refresh(self) -> None:
@@ -190,10 +203,13 @@ class KeyGate:
     def _when(self, state: _Key, cost: int) -> int | None:
         """Tell when rate and penalty admit a task; None if they never do."""
         begin_ns = max(self.now_ns, state.penalty_ns)
-        return begin_ns if state.limit is None else state.limit.when(cost, begin_ns)
+        return begin_ns if state.limit is None else state.limit.when(state.cost(cost), begin_ns)
 
-    def _resume(self, state: _Key) -> None:
+    def _resume(self, key: Hashable, state: _Key) -> None:
         state.resume_ns = None
+        if not state.is_listed and not state.running_count:
+            state.is_listed = True
+            self._sweeping.append(key)
         parked, state.parked = state.parked, []
         for resume in parked:
             resume()
@@ -203,8 +219,11 @@ class KeyGate:
         for _ in range(min(_SWEEP_COUNT, len(self._sweeping))):
             key = self._sweeping.popleft()
             state = self._keys.get(key)
-            if state is None or state.running_count or state.parked:
-                continue  # it comes here again when its last task has ended
+            if state is None:
+                continue
+            if state.running_count or state.parked:
+                state.is_listed = False  # until its last task has ended
+                continue
             if self.now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(self.now_ns)):
                 self._sweeping.append(key)
             else:

@@ -135,6 +135,8 @@ class PermitGrid:
         self._pieces = [_Piece(0, 0, step, unit)]
         self._next = self._pieces[0].floor(now_ns)
 
+    is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
+
     @property
     def is_stopped(self) -> bool:
         """Whether no permit comes up."""

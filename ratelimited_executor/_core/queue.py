@@ -23,7 +23,7 @@ from ratelimited_executor._core.chores import Chores
 from ratelimited_executor._core.due_order import RUN_COUNT
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._core.fair import Fair, FairClock, ReadyFair
-from ratelimited_executor._core.fleet.granted import GrantedPermits
+from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, RecordRun
@@ -33,12 +33,11 @@ from ratelimited_executor._core.timeline import NS, Timeline
 from ratelimited_executor._core.wall import WallWheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.dropping import DropIndex
     from ratelimited_executor._core.key_gate import KeyGate
-    from ratelimited_executor._core.limits.combined import CombinedPermits
     from ratelimited_executor._core.limits.permits import Permits
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import Rate
@@ -117,6 +116,7 @@ class TaskQueue:
         self.interval_end = 0.0  # loop time at which the running interval ends
         self.last_tick = 0  # number of the last bucket of the running interval
         self.is_unlimited = self.grid.is_unlimited
+        self._is_by_wall_clock = False  # whether a step of the wall clock may let something start
         self._is_single = False  # whether each start is a decision of its own
         self._fair_clock: FairClock | None = None  # under an order of that kind
         self.is_halted = False  # whether nothing becomes ready any more: what waits is to be cut
@@ -239,7 +239,7 @@ class TaskQueue:
             self.gate.open_due(self.timeline.to_ns(now))
         if self._rekeying:
             self.rekey()
-        elif self._is_interim and self.on_time.ready.head() is None is self.spread.ready.head():
+        elif self._is_interim and _is_empty(self.on_time.ready) and _is_empty(self.spread.ready):
             self.set_order(default_order)
         steps = self.on_time.pull(now, _PULL_STEPS)
         steps = self.spread.pull(self.interval_end if self.early else now, steps)
@@ -411,7 +411,7 @@ class TaskQueue:
         """
         calendars = (self.on_time, self.spread)
         is_mixed = bool(self._rekeying) or any(
-            not isinstance(calendar.ready, ReadyQueues) and calendar.ready.head() is not None for calendar in calendars
+            not isinstance(calendar.ready, ReadyQueues) and not _is_empty(calendar.ready) for calendar in calendars
         )
         self.order = order
         self._is_interim = order is default_order and is_mixed
@@ -436,7 +436,8 @@ class TaskQueue:
 
     def _note_single(self) -> None:
         """Tell whether each start is a decision of its own, because another may change what comes next, or what it costs."""
-        is_grid = isinstance(self.grid, (PermitGrid, GrantedPermits))
+        is_grid = not isinstance(self.grid, CombinedPermits)
+        self._is_by_wall_clock = self.grid.is_by_wall_clock
         self._is_single = not is_grid or self._fair_clock is not None or self.gate is not None
 
     def _make_ready(self, calendar: Calendar, index: int, *, is_sorted: bool) -> Ready:
@@ -473,16 +474,13 @@ class TaskQueue:
         """Whether a record that is due waits for a planned instant."""
         return record._place.calendar is self.spread and not self._dense
 
-    def ahead_of(self, record: Record) -> list[Any]:
-        """Return the ready tasks that start before a record that is ready, the first one first: O(n)."""
-        entries = [entry for calendar in (self.on_time, self.spread) for entry in calendar.ready.keyed()]
-        mine = next((key for key, item in entries if item is record), None)
-        ahead = [] if mine is None else [entry for entry in entries if entry[0] < mine]
-        if not ahead:
-            return []
-        first = min(range(len(ahead)), key=lambda index: ahead[index][0])
-        ahead[0], ahead[first] = ahead[first], ahead[0]
-        return [item for _, item in ahead]
+    def ready_tasks(self) -> list[tuple[Any, Hashable, Mapping[str, int] | None, Any]]:
+        """Return the tasks that are ready as (rank, key, needs, record or position); smaller ranks start first."""
+        return [
+            (rank, item.key, item.needs, item) if source is None else (rank, source.key, source.needs, item)
+            for calendar in (self.on_time, self.spread)
+            for rank, source, item in calendar.ready.keyed()
+        ]
 
     def live_count(self) -> int:
         """Count the tasks that wait."""
@@ -524,6 +522,8 @@ class TaskQueue:
     def _begin_interval(self, now: float, late_count: int) -> None:
         number = self.timeline.number_at(now)
         self.interval_end = self.timeline.start_of(number + 1)
+        if self._is_by_wall_clock:
+            self.note_permits()
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
         self.plan.begin(self.timeline.start_of(number), self.interval_end, late_count=late_count)
 
@@ -564,6 +564,8 @@ class TaskQueue:
         else:
             permit_ns = self.grid.next_fresh_time(now_ns)
             self._next_permit_at = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
+            if self._is_by_wall_clock:
+                self._next_permit_at = min(self._next_permit_at, self.interval_end)
         return self._permit_count
 
     def _is_dense(self, now: float) -> bool:
@@ -593,11 +595,17 @@ class TaskQueue:
             if permit <= now:
                 permit_ns = self.grid.next_time(self.timeline.to_ns(now))
                 permit = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
+                if self._is_by_wall_clock:
+                    permit = min(permit, self.interval_end)
         else:
             permit = now
         if on_time_ready or (spread_ready and self._dense and not self.is_unlimited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
+
+
+def _is_empty(ready: Ready) -> bool:
+    return next(ready.walk(), None) is None
 
 
 def _ticks_of(timeline: Timeline) -> Timeline:

@@ -259,8 +259,8 @@ class Ready(Protocol):
         """Forget everything."""
         ...
 
-    def keyed(self) -> Iterator[tuple[Any, Any]]:
-        """Walk what waits as (key, record or position); smaller keys start first, also beside those of its like."""
+    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
+        """Walk what waits as (rank, source, position) or (rank, None, record); smaller ranks start first."""
         ...
 
 
@@ -349,13 +349,13 @@ class ReadyQueues:
         self._queues.clear()
         self._active.clear()
 
-    def keyed(self) -> Iterator[tuple[Any, Any]]:
-        """Walk what waits as (key, record or position)."""
+    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
+        """Walk what waits as (rank, source, position) or (rank, None, record)."""
         for rank in self._active:
             waiting = chain.from_iterable(run.walk() for run in self._queues[rank])
             for index, (source, item) in enumerate(waiting):
                 due = item._due if source is None else source.due_of(item)
-                yield (rank, due, index), item
+                yield (rank, due, index), source, item
 
     def _queue(self, rank: Rank) -> deque[Run | RecordRun]:
         queue = self._queues.get(rank)
@@ -512,10 +512,10 @@ class ReadyHeap:
         self._unkeyed.clear()
         self._stale_count = 0
 
-    def keyed(self) -> Iterator[tuple[Any, Any]]:
-        """Walk what waits as (key, record or position)."""
+    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
+        """Walk what waits as (rank, source, position) or (rank, None, record)."""
         for entry in filter(self._waits, self._heap):
-            yield entry, entry.position
+            yield entry, entry.source, entry.position
 
     def _waits(self, entry: _Entry) -> bool:
         if entry.source is None:

@@ -153,8 +153,8 @@ class ReadyKeyed:
         self._heap.clear()
         self._taken = None
 
-    def keyed(self) -> Iterator[tuple[Any, Any]]:
-        """Walk what waits as (key, record or position), as if no key were held back."""
+    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
+        """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back."""
         for lane in self._lanes.values():
             yield from lane.ready.keyed()
 
@@ -166,8 +166,13 @@ class ReadyKeyed:
 
     def _look(self, lane: _Lane) -> None:
         """Note that a lane may have another head."""
-        if lane.number != _NOWHERE and (lane.number == _NEW or lane.ready.head() != lane.head):
+        if lane.number == _NEW:
             self._enter(lane)
+        elif lane.number != _NOWHERE:
+            if lane.ready.head() != lane.head:
+                self._enter(lane)
+        elif lane is not self._taken and self._gate is not None and lane.ready.head() != lane.head:
+            self._gate.look_again(lane.key)  # what is first now may cost less than what the key was parked for
 
     def _enter(self, lane: _Lane) -> None:
         """Put a lane into the heap by the head that it has now."""

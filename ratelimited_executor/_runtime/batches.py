@@ -114,7 +114,7 @@ class BatchHandle(Generic[T]):
         self.context = context
         self.own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
         self.retry = retry  # the policy by which its tasks are tried again; None if they never are
-        self.attempt_counts: dict[int, int] = {}  # of tasks that have failed and are tried again, by index
+        self.attempts: dict[int, Any] = {}  # of tasks that have failed and are tried again, by index
         self._engine = engine
         self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
         self._drawn_count = 0  # how many tasks have been accepted
@@ -318,7 +318,7 @@ async def feed(
     batch: BatchHandle[Any],
     items: AsyncGenerator[Any, None],
     accept: Callable[[Any, int], None],
-    wait_for_turn: Callable[[int], Awaitable[None]],
+    wait_for_turn: Callable[[int, Any], Awaitable[None]],
 ) -> None:
     """Draw the items of an iterator, a bounded number ahead of what has ended, and have them accepted.
 
@@ -326,13 +326,13 @@ async def feed(
         batch: the batch that they belong to.
         items: where they come from.
         accept: accepts an item by its index.
-        wait_for_turn: an awaitable that ends when the item of an index may be accepted.
+        wait_for_turn: an awaitable that ends when an item may be accepted, told its index and itself.
     """
     index = 0
     error: BaseException | None = None
     try:
         async for item in items:
-            await wait_for_turn(index)
+            await wait_for_turn(index, item)
             accept(item, index)
             index += 1
             if index % _DRAW_COUNT_MAX == 0:

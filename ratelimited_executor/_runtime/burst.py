@@ -194,19 +194,20 @@ class Burst:
     def _call_record(self, record: Any, call: Any, args: Any, context: Any) -> None:
         engine = self._engine
         scratch = engine.scratch
+        origin = context
         context = scratch if context is None else context.copy()
         self.is_inside = True
         try:
             result = context.run(call, *args)
         except BaseException as error:  # noqa: BLE001  # as above
             self.is_inside = False
-            engine.end_raised(record, error, context)
+            engine.end_raised(record, error, origin)
         else:
             self.is_inside = False
             if type(result) is CoroutineType and not scratch:
-                engine.coroutines.start(record, result, Context() if context is scratch else context)
+                engine.coroutines.start(record, result, Context() if context is scratch else context, origin)
             elif scratch or (result is not None and is_awaitable(result)):
-                engine.end_returned(record, call, result, context, None)
+                engine.end_returned(record, call, result, context, None, origin)
             else:
                 engine.ended_counts[TaskState.DONE] += 1  # Engine.end_done(), without its questions
                 record._end_done(result)

@@ -136,7 +136,7 @@ class Closing:
             self._announce(engine)
         try:
             async with asyncio.timeout(timeout):
-                while not self._is_cut and not _is_idle(engine) and not _is_stuck(engine):
+                while not self._is_cut and not _is_idle(engine) and not engine.is_stuck:
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
@@ -235,9 +235,3 @@ def check_loop(name: str, loop: asyncio.AbstractEventLoop) -> None:
 
 def _is_idle(engine: Engine) -> bool:
     return not engine.feeders and engine.waiting_count() == 0 and engine.running_count() == 0
-
-
-def _is_stuck(engine: Engine) -> bool:
-    """Whether nothing runs and nothing can start, so that waiting is in vain."""
-    no_permits = engine.is_paused or engine.rate.is_zero
-    return engine.running_count() == 0 and (no_permits or engine.max_concurrency == 0)

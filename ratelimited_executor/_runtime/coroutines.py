@@ -43,16 +43,19 @@ class Coroutines:
         self.is_starting = False
         self.running: dict[int, asyncio.Task[Any]] = {}
 
-    def start(self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context) -> None:
+    def start(
+        self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
+    ) -> None:
         """Run a coroutine as a task, to its first suspension at once where the interpreter can.
 
         Args:
             owner: its record, (batch, index), or None.
             coroutine: what to run.
             context: what to run it in, itself and not a copy.
+            origin: the variables that the task was scheduled with, should it be tried again.
         """
         number = self._number = self._number + 1
-        watch: Any = self._watch(number, owner, coroutine)
+        watch: Any = self._watch(number, owner, coroutine, origin)
         watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
         loop = self._engine.loop
@@ -75,7 +78,7 @@ class Coroutines:
                 watch.close()  # a task factory refuses
                 coroutine.close()
                 del self.running[number]
-                self._engine.end_raised(owner, error, context)
+                self._engine.end_raised(owner, error, origin)
                 return
             finally:
                 self.is_starting = False
@@ -85,7 +88,9 @@ class Coroutines:
         if isinstance(owner, Record):
             owner._place = task
 
-    async def _watch(self, number: int, owner: Any, coroutine: Coroutine[Any, Any, Any]) -> None:
+    async def _watch(
+        self, number: int, owner: Any, coroutine: Coroutine[Any, Any, Any], origin: Context | None
+    ) -> None:
         """Await a coroutine, and tell how it ended."""
         engine = self._engine
         is_begun = False
@@ -100,7 +105,7 @@ class Coroutines:
             self.is_starting = False
             if not is_begun:
                 coroutine.close()  # else Python warns that nobody awaited it
-            engine.end_raised(owner, error, None)
+            engine.end_raised(owner, error, origin)
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:

@@ -27,13 +27,14 @@ from ratelimited_executor._runtime.batches import call_with_item
 from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, is_awaitable
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.expiring import end_expired_item, expire_overdue, is_expired
-from ratelimited_executor._runtime.launch import run_in_thread, with_timeout
+from ratelimited_executor._runtime.launch import await_it, run_in_thread, run_timeout_error, with_timeout
 from ratelimited_executor._runtime.overload import Overload
 from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor.abc import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from fractions import Fraction
 
     import anyio
 
@@ -161,6 +162,8 @@ class Engine:
     def add_wall(self, record: TaskHandle[Any], wall_due: float) -> None:
         """Accept a record due by the wall clock in a later interval."""
         self.accepted_count += 1
+        if self.queue.drops is not None:
+            self.queue.drops.add(record)
         self.queue.wall.add_record(record, wall_due)
         self.wake_for(self.queue.interval_end)
 
@@ -318,7 +321,17 @@ class Engine:
         if queue.is_unlimited:
             is_crowded = start_count >= _CROWD_COUNT
             earliest = max(earliest, begin + self.runner.precision_unlimited(is_crowded=is_crowded))
+        if wake == math.inf:
+            self._progress()  # who waits for the end may see that nothing goes on
         return max(wake, earliest)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing runs, and nothing will ever start as things are."""
+        if self.running_count():
+            return False
+        is_asleep = self.armed == math.inf and self.member is None and not self.feeders
+        return self.queue.grid.is_stopped or self.is_paused or self.max_concurrency == 0 or is_asleep
 
     def may_start(self) -> bool:
         """Whether a place is free."""
@@ -372,8 +385,9 @@ class Engine:
                 return False
         self.queue.spend(calendar, record._due, now)
         if options is not None and (options.charge is not None or options.key is not None):
-            self.overload.started(options)
+            self.overload.started(record, options)
         call, args, context = record._call, record._outcome, record._context
+        record_context = context
         record._state = TaskState.RUNNING
         record._context = now
         self.started_count += 1
@@ -391,7 +405,7 @@ class Engine:
             thread = run_in_thread(call, args, context, self.thread_limiter)
             if options.run_timeout is not None:
                 thread = with_timeout(thread, options.run_timeout, record.name)
-            self.coroutines.start(record, thread, contextvars.Context())
+            self.coroutines.start(record, thread, contextvars.Context(), record_context)
         else:
             self._launch(
                 record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout
@@ -414,7 +428,8 @@ class Engine:
         due = batch.due_of(position)
         batch.start(position)
         items = handle._take_items(batch)
-        owner = (handle, batch.indexes[position], batch.key, batch, items)
+        key = None if self.queue.gate is None else batch.key  # whose end the gate is told, if it was told of the start
+        owner = (handle, batch.indexes[position], key, batch, items)
         if not batch.live:
             calendar.finish(batch)
         if now > due + batch.deadline_after:
@@ -438,6 +453,7 @@ class Engine:
         run_timeout: float | None = None,
     ) -> None:
         """Call a function inline; if it returns a coroutine, run that as a task."""
+        origin = context
         if context is None:
             context = self.scratch
         elif not own:
@@ -447,10 +463,10 @@ class Engine:
             result = context.run(call, *args)
         except BaseException as error:  # noqa: BLE001  # a task's failure is its own, whatever it raises
             self.burst.is_inside = False
-            self.end_raised(owner, error, context)
+            self.end_raised(owner, error, origin)
         else:
             self.burst.is_inside = False
-            self.end_returned(owner, call, result, context, run_timeout)
+            self.end_returned(owner, call, result, context, run_timeout, origin)
         del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
 
     def end_raised(self, owner: Any, error: BaseException, context: contextvars.Context | None) -> None:
@@ -459,33 +475,39 @@ class Engine:
         Args:
             owner: its record, its batch and index, or None.
             error: what it raised.
-            context: the variables that it ran with; those of the caller if None.
+            context: the variables that the task was scheduled with, should it be tried again.
         """
         if len(self.scratch):
             self.scratch = contextvars.Context()
         if isinstance(error, asyncio.CancelledError):
             self.end(owner, TaskState.CANCELLED, None)
             return
-        if owner is not None and self.overload.retry is not None and self.overload.retries(owner, error, context):
+        if owner is not None and self.overload.retries(owner, error, context):
             return
         self.end(owner, TaskState.FAILED, error)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise error
 
     def end_returned(
-        self, owner: Any, call: Any, result: Any, context: contextvars.Context, run_timeout: float | None
+        self,
+        owner: Any,
+        call: Any,
+        result: Any,
+        context: contextvars.Context,
+        run_timeout: float | None,
+        origin: contextvars.Context | None = None,
     ) -> None:
         """End a call that returned; if it returned a coroutine, run that as a task."""
         if result is not None and is_awaitable(result):
-            coroutine = result if asyncio.iscoroutine(result) else _await(result)
+            coroutine = result if asyncio.iscoroutine(result) else await_it(result)
             if run_timeout is not None:
                 coroutine = with_timeout(coroutine, run_timeout, name_of(call))
             if context is self.scratch:
                 self.scratch = contextvars.Context()
-            self.coroutines.start(owner, coroutine, context)
+            self.coroutines.start(owner, coroutine, context, origin)
             owner = None  # as in _launch
         elif run_timeout is not None:
-            self.end(owner, TaskState.FAILED, _run_timeout_error(call))
+            self.end(owner, TaskState.FAILED, run_timeout_error(call))
         else:
             self.end_done(owner, result)
         if len(self.scratch):
@@ -541,9 +563,9 @@ class Engine:
             self.member.set_rate(plan.rate)
         self._apply_rate()
 
-    def set_rate(self, rate: Rate) -> None:
-        """Put another rate in force in place of the one that paces."""
-        self.set_plan(self.overload.plan.with_rate(rate))
+    def adapt_rate(self, per_second: Fraction) -> None:
+        """Put another rate in force in place of the one that paces: so many permits a second, in the same ``per``."""
+        self.set_plan(self.overload.plan.with_rate(per_second))
 
     def set_max_concurrency(self, count: int | None) -> None:
         """Put a limit in force for what starts from now on."""
@@ -651,14 +673,3 @@ def _isolated(order: Order | Fair) -> Order | Fair:
 
 def _leave(error: BaseException) -> None:
     raise error
-
-
-async def _await(awaitable: Any) -> Any:
-    return await awaitable
-
-
-def _run_timeout_error(call: Any) -> TypeError:
-    return TypeError(
-        f"run_timeout cannot stop {name_of(call)}, a plain function that runs on the event loop: "
-        "pass in_thread=True, or an async function"
-    )

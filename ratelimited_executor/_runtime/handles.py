@@ -258,7 +258,7 @@ class TaskHandle(Record, Generic[T_co]):
                 raise ValueError(f"{self.name} was scheduled without a cost in {resource!r}: reserve one with cost=")
         assert charge is not None or not amounts
         if charge is not None:
-            self._engine.overload.settle(charge, {**charge.needs, **amounts})
+            self._engine.overload.settle(self, charge, {**charge.needs, **amounts})
 
     # For the engine.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.queue import Pacing
-from ratelimited_executor._core.records import PERMITS, Record
+from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._core.timeline import NS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Mapping
 
     from ratelimited_executor._core.fleet.insight import FleetStatistics
     from ratelimited_executor._core.rates import Rate
@@ -217,19 +218,42 @@ def _key_backlog(engine: Engine, key: Hashable, now: float) -> float:
     queue = engine.queue
     while not queue.pull(now):
         pass
-    entries = [
-        (rank, item)
-        for calendar in (queue.on_time, queue.spread)
-        for rank, item in calendar.ready.keyed()
-        if isinstance(item, Record)
-    ]
-    mine = [(rank, item) for rank, item in entries if item.key == key]
+    tasks = queue.ready_tasks()
+    mine = [task for task in tasks if task[1] == key]
     if not mine:
         return 0.0
-    last = max(mine, key=itemgetter(0))[1]
-    handle: Any = last
-    _, _, expected = _hold(engine, handle, now, queue.ahead_of(last))
+    last = max(mine, key=itemgetter(0))
+    if queue.grid.is_stopped or not engine.may_start():
+        return math.inf
+    ahead = _ahead_of(engine, last, tasks, now)
+    expected = _when_permitted(engine, last[2], now, ahead)
+    if queue.gate is not None and expected is not None:
+        held = queue.gate.hold(key, 1)
+        when_ns = queue.gate.when_count(key, sum(_cost(needs) for _, _, needs, _ in mine))
+        expected = None if held == "concurrency" or when_ns is None else max(expected, engine.timeline.to_loop(when_ns))
     return math.inf if expected is None else max(0.0, expected - now)
+
+
+def _ahead_of(engine: Engine, task: Any, tasks: list[Any], now: float) -> list[Any]:
+    """Return the tasks that start before one, the first one first; those left out whose own keys have to wait."""
+    gate = engine.queue.gate
+    if gate is not None:
+        gate.now_ns = engine.timeline.to_ns(now)
+    return sorted(
+        (
+            other
+            for other in tasks
+            if other[0] < task[0]
+            and (
+                gate is None or other[1] is None or other[1] == task[1] or gate.hold(other[1], _cost(other[2])) is None
+            )
+        ),
+        key=itemgetter(0),
+    )
+
+
+def _cost(needs: Mapping[str, int] | None) -> int:
+    return 1 if needs is None else needs.get(PERMITS, 1)
 
 
 def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
@@ -247,7 +271,9 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     if due > now:
         expected = None if is_halted else engine.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
-    ahead = queue.ahead_of(handle)
+    tasks = queue.ready_tasks()
+    task = next((each for each in tasks if each[3] is handle), None)
+    ahead = [] if task is None else _ahead_of(engine, task, tasks, now)
     hold, detail, expected = _hold(engine, handle, now, ahead)
     return Explanation(
         state=state,
@@ -266,8 +292,8 @@ def _hold(
         return Hold.PAUSE, None, None
     if not engine.may_start():
         return Hold.CONCURRENCY, None, None
-    expected = _when_permitted(engine, handle, now, ahead)
-    by_key = _hold_by_key(engine, handle, now, ahead, expected)
+    expected = _when_permitted(engine, handle.needs, now, ahead)
+    by_key = _hold_by_key(engine, handle, ahead, expected)
     if by_key is not None:
         return by_key
     planned = _planned(engine, handle, now, len(ahead))
@@ -277,20 +303,20 @@ def _hold(
 
 
 def _hold_by_key(
-    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
+    engine: Engine, handle: TaskHandle[Any], ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str, float | None] | None:
     """Tell the same of a task whose key has to wait; None if it has not."""
     gate = engine.queue.gate
     if handle.key is None or gate is None:
         return None
-    gate.now_ns = engine.timeline.to_ns(now)
     held = gate.hold(handle.key, handle.cost)
-    if held is None:
-        return None
-    before = sum(isinstance(item, Record) and item.key == handle.key for item in ahead)
+    before = sum(_cost(needs) for _, key, needs, _ in ahead if key == handle.key)
     when_ns = None if held == "concurrency" else gate.when_count(handle.key, before + 1)
-    latest = None if when_ns is None or expected is None else max(expected, engine.timeline.to_loop(when_ns))
-    return _KEY_HOLDS[held], f"key {handle.key!r}", latest
+    when = None if when_ns is None else engine.timeline.to_loop(when_ns)
+    if held is None and when is not None and (expected is None or when <= expected):
+        return None
+    latest = None if when is None or expected is None else max(expected, when)
+    return _KEY_HOLDS[held or "rate"], f"key {handle.key!r}", latest
 
 
 def _hold_by_limit(
@@ -313,19 +339,20 @@ def _hold_by_limit(
     return Hold.RESOURCE, f"{bound.resource} {bound.text}"
 
 
-def _when_permitted(engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any]) -> float | None:
+def _when_permitted(engine: Engine, needs: Mapping[str, int] | None, now: float, ahead: list[Any]) -> float | None:
     """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never."""
-    queue, now_ns = engine.queue, engine.timeline.to_ns(now)
-    cost = sum(item.cost if isinstance(item, Record) else 1 for item in ahead)
-    times = [queue.grid.time_after(now_ns, cost + 1)]
-    if queue.costs is not None:
-        first = ahead[0] if ahead else handle
-        times.append(queue.costs.when(first.needs if isinstance(first, Record) else None, now_ns))
-    if None in times:
-        return None
-    return max(now, *(engine.timeline.to_loop(time) for time in times if time is not None))
+    grid, now_ns = engine.queue.grid, engine.timeline.to_ns(now)
+    before: Counter[str] = Counter()
+    for _, _, other, _ in ahead:
+        before.update(other or _ONE_PERMIT)
+    if isinstance(grid, CombinedPermits):
+        when = grid.when_after(before, needs or _ONE_PERMIT, now_ns)
+    else:
+        when = grid.time_after(now_ns, before[PERMITS] + 1)
+    return None if when is None else max(now, engine.timeline.to_loop(when))
 
 
+_ONE_PERMIT: Final = {PERMITS: 1}
 _KEY_HOLDS: Final = {
     "rate": Hold.KEY_RATE,
     "concurrency": Hold.KEY_CONCURRENCY,

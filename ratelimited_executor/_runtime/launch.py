@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
 
-__all__ = ["run_in_thread", "with_timeout"]
+__all__ = ["await_it", "run_in_thread", "run_timeout_error", "with_timeout"]
 
 
 async def run_in_thread(
@@ -54,3 +54,16 @@ async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name
         if scope.expired():
             raise RunTimeoutError(name, run_timeout=seconds) from error
         raise
+
+
+async def await_it(awaitable: Any) -> Any:
+    """Await something that is no coroutine."""
+    return await awaitable
+
+
+def run_timeout_error(call: Any) -> TypeError:
+    """Return the error of a time limit on a plain function."""
+    return TypeError(
+        f"run_timeout cannot stop {name_of(call)}, a plain function that runs on the event loop: "
+        "pass in_thread=True, or an async function"
+    )

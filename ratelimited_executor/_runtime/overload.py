@@ -13,10 +13,10 @@ from ratelimited_executor._core.adaptive import AdaptiveControl
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import PERMITS, KeyOptions, Options, Record
+from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options, Record
 from ratelimited_executor._core.retries import Attempts
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.policy import limit_of_key
+from ratelimited_executor._runtime.policy import WhenFull, limit_of_key
 from ratelimited_executor._runtime.retrying import pause_before_retry, random_for
 from ratelimited_executor._runtime.room import Room
 from ratelimited_executor.exceptions import BacklogFullError, RetryLater, TaskDroppedError
@@ -103,7 +103,9 @@ class Overload:
         self.retried_count = 0
         self.random = random_for(engine.loop)
         self._max_pending: int | None = None
+        self._is_dropping = False
         self._shared: dict[Hashable, KeyOptions] = {}
+        self._gated: set[Record] = set()  # tasks that run and have started under the limits of keys
 
     # Limits in time.
 
@@ -196,49 +198,60 @@ class Overload:
 
     # Starts and ends.
 
-    def started(self, options: Any) -> None:
+    def started(self, record: TaskHandle[Any], options: Any) -> None:
         """Take what the start of a task with options costs beyond its permit."""
         engine = self._engine
         charge = options.charge
         if charge is not None and engine.queue.costs is not None:
             charge.tickets = engine.queue.costs.charge(charge.needs)
-        if options.key is not None and engine.queue.gate is not None:
-            cost = 1 if charge is None else charge.needs.get(PERMITS, 1)
-            engine.queue.gate.start(options.key, cost, engine.time_ns())
+            engine.queue.note_permits()  # what was counted before may be used up by now
+        gate = engine.queue.gate
+        if options.key is not None and gate is not None:
+            self._gated.add(record)
+            ticket = gate.start(options.key, record.cost, engine.time_ns())
+            if charge is not None and charge.tickets is not None and ticket is not None:
+                charge.tickets.append((PERMITS, *ticket))
 
     def item_started(self, key: Hashable, needs: Mapping[str, int] | None, cost: int) -> None:
         """Do the same for a task of a batch."""
-        engine = self._engine
-        if needs is not None and engine.queue.costs is not None:
-            engine.queue.costs.charge(needs)
-        if key is not None and engine.queue.gate is not None:
-            engine.queue.gate.start(key, cost, engine.time_ns())
+        queue = self._engine.queue
+        if needs is not None and queue.costs is not None:
+            queue.costs.charge(needs)
+            queue.note_permits()
+        if key is not None and queue.gate is not None:
+            queue.gate.start(key, cost, self._engine.time_ns())
 
     def ended(self, owner: Any) -> None:
-        """Note that a task has ended, which may or may not have started."""
+        """Note that a task has ended, which may or may not have started under the limits of keys."""
         gate = self._engine.queue.gate
         if gate is None or owner is None:
             return
-        if isinstance(owner, Record):
-            key = owner.key if owner._state is TaskState.RUNNING else None
-        else:
+        key = None
+        if not isinstance(owner, Record):
             key = owner[2] if len(owner) > 2 else None
+        elif owner in self._gated:
+            self._gated.discard(owner)
+            key = owner.key
         if key is not None and gate.end(key):
             self._engine.wake()
 
-    def settle(self, charge: Any, actual: Mapping[str, int]) -> None:
+    def settle(self, record: TaskHandle[Any], charge: Charge, actual: Mapping[str, int]) -> None:
         """Correct what a task has taken; before its start, what it will take."""
+        engine = self._engine
+        queue = engine.queue
+        engine.burst.detach()
         if charge.tickets is None:
             charge.needs = actual if actual[PERMITS] else {**actual, PERMITS: 1}
-            return
-        differences = {name: actual.get(name, 0) - amount for name, amount in charge.needs.items()}
-        charge.needs = actual
-        costs = self._engine.queue.costs
-        if costs is not None and any(differences.values()):
-            self._engine.burst.detach()
-            costs.settle(charge.tickets, differences)
-            self._engine.queue.note_permits()
-            self._engine.wake()
+            if record.key is not None and queue.gate is not None:
+                queue.gate.now_ns = engine.time_ns()
+                queue.gate.look_again(record.key)
+        else:
+            differences = {name: actual[name] - amount for name, amount in charge.needs.items()}
+            charge.needs = actual
+            if queue.costs is not None:
+                queue.costs.settle(charge.tickets, differences)
+        queue.note_permits()
+        engine.wake()
 
     # Feedback.
 
@@ -263,15 +276,13 @@ class Overload:
 
     def _adapt(self, before: Fraction, after: Fraction) -> None:
         if after != before:
-            self._engine.set_rate(Rate(after))
+            self._engine.adapt_rate(after)
 
     def retries(self, owner: Any, error: BaseException, context: contextvars.Context | None) -> bool:
         """Put a task that has failed back among those that wait, if it is to be tried again."""
         if isinstance(owner, tuple):
             return self._retry_item(owner, error)
-        if context is None:
-            context = contextvars.copy_context()  # that of the coroutine, in whose task this runs
-        return self._retry_record(owner, error, context or None)
+        return self._retry_record(owner, error, context)
 
     def _retry_record(self, record: TaskHandle[Any], error: BaseException, context: Any) -> bool:
         options = record._options
@@ -283,7 +294,8 @@ class Overload:
         if policy is None or engine.queue.is_halted:
             return False
         count = 1 if attempts is None else attempts.count + 1
-        pause = pause_before_retry(policy, count, error, engine, record._context)
+        first = record._context if attempts is None or attempts.first is None else attempts.first
+        pause = pause_before_retry(policy, count, error, engine, first)
         if pause is None:
             return False
         self.ended(record)
@@ -292,6 +304,7 @@ class Overload:
         if options.attempts is None:
             options.attempts = Attempts(policy)
         options.attempts.count = count
+        options.attempts.first = first
         now = engine.now()
         record._due = now + pause
         options.wall = None
@@ -314,13 +327,15 @@ class Overload:
         handle, index = owner[:2]
         if handle.retry is None or len(owner) < 5 or engine.queue.is_halted:
             return False
-        count = handle.attempt_counts.get(index, 0) + 1
-        pause = pause_before_retry(handle.retry, count, error, engine, None)
+        attempts = handle.attempts.pop(index, None) or Attempts(handle.retry)
+        if attempts.first is None:
+            attempts.first = engine.monotonic()
+        attempts.count += 1
+        pause = pause_before_retry(handle.retry, attempts.count, error, engine, attempts.first)
         if pause is None:
-            handle.attempt_counts.pop(index, None)
             return False
         self.ended(owner)
-        handle.attempt_counts[index] = count
+        handle.attempts[index] = attempts
         source, items = owner[3:]
         self.retried_count += 1
         engine.add_item_again(source.again(index, engine.now() + pause), items)
@@ -328,11 +343,12 @@ class Overload:
 
     # Room.
 
-    def bound(self, max_pending: int | None, *, index: DropIndex | None, is_waiting: bool) -> None:
+    def bound(self, max_pending: int | None, *, index: DropIndex | None, when_full: WhenFull) -> None:
         """Keep to so many waiting tasks."""
         self._max_pending = max_pending
         self._engine.queue.drops = index
-        if is_waiting:
+        self._is_dropping = when_full in (WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST)
+        if when_full is WhenFull.WAIT:
             self.room = Room(self.has_room)
             self._engine.is_watching = True
             wake = self.room.wake
@@ -358,41 +374,41 @@ class Overload:
         return count + sum(source.live for source in queue.batches() if source.key == key)
 
     def drop_excess(self, key: Hashable) -> None:
-        """Drop tasks until those that wait are no more than may."""
-        engine = self._engine
-        drops = engine.queue.drops
-        if drops is None:
+        """Drop tasks until those that wait are no more than may, if that is what was asked for."""
+        drops = self._engine.queue.drops
+        if drops is None or not self._is_dropping:
             return
         if self._max_pending is not None:
-            while engine.waiting_count() > self._max_pending:
-                record: Any = drops.first()
-                if record is None:
-                    break
-                self.drop(record, f"max_pending is {self._max_pending}")
+            while self._engine.waiting_count() > self._max_pending and drops.first() is not None:
+                self.drop(drops.first(), f"max_pending is {self._max_pending}")
         pending = self.key_limits.pending
         if pending is not None and key is not None:
-            while self.key_count(key) > pending:
-                record = drops.first(key)
-                if record is None:
-                    break
-                self.drop(record, f"key_max_pending is {pending}")
+            while self.key_count(key) > pending and drops.first(key) is not None:
+                self.drop(drops.first(key), f"key_max_pending is {pending}")
 
-    def make_room(self, count: int) -> None:
-        """Drop as many tasks as it takes for ``count`` more to fit.
+    def make_room(self, count: int, key: Hashable, priority: float) -> None:
+        """Drop as many tasks as it takes for ``count`` more to fit, none of them more important than those.
 
         Raises:
             BacklogFullError: if even that would not do; nothing has been dropped then.
         """
-        drops = self._engine.queue.drops
-        if self._max_pending is None or drops is None:
-            return
-        excess = self._engine.waiting_count() + count - self._max_pending
-        if excess > drops.live_count:
-            waiting = self._engine.waiting_count()
-            raise BacklogFullError(self._engine.name, waiting=waiting, asked=count, max_pending=self._max_pending)
-        for _ in range(excess):
-            record: Any = drops.first()
-            self.drop(record, f"max_pending is {self._max_pending}")
+        engine, drops = self._engine, self._engine.queue.drops
+        assert drops is not None
+        excess: list[tuple[int, int, Hashable, int, str]] = []
+        waiting = engine.waiting_count()
+        if self._max_pending is not None:
+            excess.append((waiting, self._max_pending, None, waiting + count - self._max_pending, "max_pending"))
+        if self.key_limits.pending is not None and key is not None:
+            held, most = self.key_count(key), self.key_limits.pending
+            excess.append((held, most, key, held + count - most, "key_max_pending"))
+        for held, most, of, number, _ in excess:
+            victims = drops.firsts(number, of)
+            if len(victims) < number or any(drops.spares(victim, priority) for victim in victims):
+                raise BacklogFullError(_whose(engine.name, of), waiting=held, asked=count, max_pending=most)
+        for _, most, of, number, name in reversed(excess):  # what a key gives up makes room for all
+            left = number if of is not None else engine.waiting_count() + count - most
+            for victim in drops.firsts(left, of):
+                self.drop(victim, f"{name} is {most}")
 
     def drop_beyond(self) -> None:
         """Drop the first task, which costs more than is ever admitted since a rate has been lowered: all wait behind it."""
@@ -416,7 +432,7 @@ class Overload:
         error = TaskDroppedError(source.name_of(item), reason=_beyond(source.needs))
         engine.end((source.owner, source.indexes[item]), TaskState.DROPPED, error)
 
-    def drop(self, record: TaskHandle[Any], reason: str) -> None:
+    def drop(self, record: Any, reason: str) -> None:
         """End a task that waits as dropped."""
         self._engine.queue.cancel(record)
         self._engine.end(record, TaskState.DROPPED, TaskDroppedError(record.name, reason=reason))
@@ -425,3 +441,7 @@ class Overload:
 def _beyond(needs: Mapping[str, int] | None) -> str:
     costs = ", ".join(f"{amount} {resource}" for resource, amount in (needs or {}).items())
     return f"its cost, {costs}, is more than the limits in force ever admit"
+
+
+def _whose(name: str, key: Hashable) -> str:
+    return name if key is None else f"{name} (key {key!r})"

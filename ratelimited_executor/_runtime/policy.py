@@ -58,7 +58,7 @@ class Paced:
     slack: float = 0.02
 
     def __post_init__(self) -> None:
-        delay_of("slack", self.slack)
+        object.__setattr__(self, "slack", delay_of("slack", self.slack))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,15 @@ class Window:
     margin: float = RESERVE_SECONDS
 
     def __post_init__(self) -> None:
-        delay_of("margin", self.margin)
+        object.__setattr__(self, "margin", delay_of("margin", self.margin))
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
     """Start tasks from a token bucket: ``permits`` at once after a pause, and the rate in the long run.
 
-    In any window of w seconds, at most ``permits + rate x w`` tasks start.
+    In any window of w seconds, at most ``permits + rate x w`` starts are decided; the first line of a task may come 5 ms
+    later than its decision.
 
     Args:
         permits: the depth of the bucket, >= 1.
@@ -202,8 +203,12 @@ class PolicyPlan:
             and self.rates[0] is self.rate
         )
 
-    def with_rate(self, rate: Rate) -> PolicyPlan:
-        """Return the same with another rate in place of the one that paces."""
+    def with_rate(self, per_second: Fraction) -> PolicyPlan:
+        """Return the same with so many permits a second in place of the rate that paces, in the same ``per``."""
+        permits = per_second * self.rate.per
+        if self._kind(PERMITS, self.rate) == "window":
+            permits = Fraction(max(1, int(permits)))  # an exact window holds a whole number
+        rate = Rate(permits, per=self.rate.per)
         rates = [rate if one is self.rate else one for one in self.rates]
         return PolicyPlan(self.policy, rates, self.resources, count=self._count, rank=self._rank)
 
@@ -219,25 +224,36 @@ class PolicyPlan:
             grid = PermitGrid(self.rate, slack_ns=slack_ns, now_ns=now_ns, peers=self._count, rank=self._rank)
         elif grid.rate != self.rate:
             grid.set_rate(self.rate, now_ns)
-        known = {} if not isinstance(old, CombinedPermits) else {_likeness(bound): bound.limit for bound in old.bounds}
+        known = list(old.bounds) if isinstance(old, CombinedPermits) else []
         bounds = []
         for name, each in ((PERMITS, self.rates), *self.resources.items()):
             for rate in each:
                 if name == PERMITS and grid is not None and rate is self.rate:
                     continue
                 bound = self._bound(name, rate, now_ns=now_ns, wall_ns=wall_ns)
-                limit = known.get(_likeness(bound))
-                if limit is not None and not isinstance(rate, Quota):
-                    limit.set_rate(self._share(rate), now_ns)
-                    bound.limit = limit
-                elif isinstance(limit, QuotaLimit):
-                    limit.permits = bound.limit.permits  # type: ignore[attr-defined]  # it is one, too
-                    bound.limit = limit
+                self._go_on(bound, rate, known, now_ns)
                 bounds.append(bound)
         fresh = CombinedPermits(grid, bounds, rate=self.rate, time_ns=time_ns)
         if isinstance(old, CombinedPermits):
             fresh.penalty_ns = old.penalty_ns
         return fresh
+
+    def _go_on(self, bound: Bound, rate: Rate | Quota, known: list[Bound], now_ns: int) -> None:
+        """Let one of the known limits of the same kind go on under another rate, so that what it has counted still counts."""
+        alike = [one for one in known if (one.resource, one.kind) == (bound.resource, bound.kind)]
+        if isinstance(rate, Quota):
+            alike = [one for one in alike if one.text.split(" ", 1)[1] == bound.text.split(" ", 1)[1]]
+        same = [one for one in alike if isinstance(rate, Rate) and getattr(one.limit, "rate", rate).per == rate.per]
+        for one in (same or alike)[:1]:
+            known.remove(one)
+            limit: Any = one.limit
+            if isinstance(rate, Quota):
+                limit.permits = bound.limit.cost_max
+            else:
+                limit.set_rate(self._share(rate), now_ns)
+            if isinstance(limit, TokenBucketLimit):
+                limit.set_depth(self._depth(bound.resource, rate) or 1, now_ns)
+            bound.limit = limit
 
     def cost_max(self, resource: str) -> int | None:
         """Return the largest cost that is ever admitted; None if any is."""
@@ -256,7 +272,7 @@ class PolicyPlan:
                     f"{where} must be a whole number of permits where it holds as an exact window, got {rate!r}: "
                     f"write Rate({permits.numerator}, per={float(rate.per * permits.denominator):g})"
                 )
-        if depth is not None and depth < 1 and not (isinstance(rate, Rate) and rate.is_zero):
+        if depth is not None and depth < 1 and not (isinstance(rate, Quota) and rate.permits == 0):
             raise ValueError(f"{where} must have a permit for each of the {self._count} peers at least, got {rate!r}")
 
     def _depth(self, name: str, rate: Rate | Quota) -> int | None:
@@ -264,7 +280,7 @@ class PolicyPlan:
         if isinstance(rate, Quota):
             return self._part(rate.permits)
         kind = self._kind(name, rate)
-        if rate.is_unlimited or kind == "rate":
+        if rate.is_unlimited or rate.is_zero or kind == "rate":
             return None
         if kind == "burst" and name == PERMITS:
             assert isinstance(self.policy, Burst)
@@ -323,15 +339,3 @@ def _grid_of(permits: Permits | None) -> PermitGrid | GrantedPermits | None:
     if isinstance(permits, CombinedPermits):
         return permits.grid
     return permits  # type: ignore[return-value]  # what is not combined is a grid
-
-
-def _likeness(bound: Bound) -> Any:
-    """Tell limits apart that may go on under another rate."""
-    limit = bound.limit
-    if isinstance(limit, QuotaLimit):
-        return bound.resource, bound.kind, bound.text.split(" ", 1)[1]
-    if isinstance(limit, TokenBucketLimit):
-        return bound.resource, bound.kind, limit.depth
-    if isinstance(limit, WindowLimit):
-        return bound.resource, bound.kind, limit.rate.per
-    return bound.resource, bound.kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -11,8 +12,6 @@ from ratelimited_executor._core.retries import Retry
 from ratelimited_executor.exceptions import RetryLater
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ratelimited_executor._runtime.engine import Engine
 
 __all__ = ["check_retry", "parse_retry_after", "pause_before_retry", "random_for"]
@@ -48,7 +47,7 @@ def pause_before_retry(
         count: attempts so far, this one included.
         error: what the last one raised.
         engine: of the task.
-        started: loop time at which the last one started.
+        started: loop time at which the first one started.
     """
     after = 0.0
     is_told = isinstance(error, RetryLater)
@@ -75,8 +74,13 @@ def _by_tenacity(
     state.attempt_number = count
     state.set_exception((type(error), error, error.__traceback__))
     state.outcome_timestamp = engine.monotonic()
-    if not isinstance(error, RetryLater) and not policy.retry(state):
-        return None
+    if not isinstance(error, RetryLater):
+        answer = policy.retry(state)
+        if asyncio.iscoroutine(answer):
+            answer.close()
+            raise TypeError(f"the condition of {policy!r} is async: it must be able to say at once")
+        if not answer:
+            return None
     pause = max(after, float(policy.wait(state) if policy.wait else 0.0))
     state.upcoming_sleep = pause
     return None if policy.stop(state) else pause

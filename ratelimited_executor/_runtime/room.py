@@ -36,13 +36,22 @@ class Room:
         self.is_passing = False  # whether somebody takes his promised place at this moment
 
     @property
+    def promised_count(self) -> int:
+        """How many places are promised to waiters that have not taken them."""
+        return self._promised_count
+
+    @property
     def waiter_count(self) -> int:
         """How many wait, or have been promised a place that they have not taken."""
         return len(self._waiters) + self._promised_count
 
     def is_free(self, key: Hashable) -> bool:
-        """Whether somebody who has not waited may take a place: there is one, and nobody waits for it."""
-        if any(other == key or key is None or other is None for _, other in self._waiters):
+        """Whether somebody who has not waited may take a place: there is one, and nobody who waits could take it.
+
+        As long as there are places, those wait whose own key is full.
+        """
+        self.wake()
+        if key is not None and any(other == key for _, other in self._waiters):
             return False
         return self._has_room(self._promised_count + 1, key, self._promised[key])
 

@@ -128,7 +128,7 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
             assert len(waiting) == len(list(queue.walk())), step
             assert set(waiting) == set(queue.walk()), step
             assert [item for _, item in sorted(waiting, key=waiting.get)] == [
-                item for _, item in sorted(queue.keyed(), key=lambda entry: entry[0])
+                item for _, _, item in sorted(queue.keyed(), key=lambda entry: entry[0])
             ] or form == "queues", step
         while waiting:
             first = min(waiting, key=waiting.get)

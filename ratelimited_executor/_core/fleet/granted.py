@@ -87,6 +87,8 @@ class GrantedPermits:
         """Whether everything may start at once."""
         return self.rate.is_unlimited
 
+    is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
+
     @property
     def is_stopped(self) -> bool:
         """Whether no permit comes up, because of a pause here or a rate of 0 of the whole group."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.records import PERMITS
 
@@ -62,6 +63,7 @@ class CombinedPermits:
         "_is_paused",
         "_main",
         "_resources",
+        "_tickets",
         "_time_ns",
         "bounds",
         "grid",
@@ -85,6 +87,7 @@ class CombinedPermits:
         self.usable_until_ns = 0
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
+        self._tickets: list[tuple[str, Limit, Any]] = []  # of the permits that were taken last
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:
@@ -132,8 +135,7 @@ class CombinedPermits:
         if self.grid is not None:
             self.grid.take(count)
         now_ns = self._time_ns()
-        for limit in self._main:
-            limit.take(count, now_ns)
+        self._tickets = [(PERMITS, limit, limit.take(count, now_ns)) for limit in self._main]
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
@@ -199,15 +201,36 @@ class CombinedPermits:
             times += [limit.when(cost, begin_ns) for limit in self.limits_of(resource) or ()]  # type: ignore[misc]  # as above
         return None if None in times else max(times)
 
+    def when_after(self, ahead: Mapping[str, int], needs: Mapping[str, int], now_ns: int) -> int | None:
+        """Estimate when a start is admitted, once others have taken ``ahead`` of each resource; None if never."""
+        if self._is_paused:
+            return None
+        begin_ns = max(now_ns, self.penalty_ns)
+        times = [begin_ns]
+        if self.grid is not None:
+            times.append(self.grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))  # type: ignore[arg-type]  # None is looked for below
+        for resource, cost in needs.items():
+            before = ahead.get(resource, 0)
+            times += [limit.when_after(before, cost, begin_ns) for limit in self.limits_of(resource) or ()]  # type: ignore[misc]  # as above
+        return None if None in times else max(times)
+
+    @property
+    def is_by_wall_clock(self) -> bool:
+        """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
+        return any(isinstance(bound.limit, QuotaLimit) for bound in self.bounds)
+
     def charge(self, needs: Mapping[str, int]) -> list[tuple[str, Limit, Any]]:
         """Take what a start needs beyond the permit that it took; return what :meth:`settle` asks for."""
         now_ns = self._time_ns()
-        tickets: list[tuple[str, Limit, Any]] = []
+        tickets = self._tickets
         for resource, cost in needs.items():
-            extra = cost - (resource == PERMITS)
-            if resource == PERMITS and self.grid is not None:
-                self.grid.charge(extra)
-            tickets += [(resource, limit, limit.take(extra, now_ns)) for limit in self.limits_of(resource) or ()]
+            if resource != PERMITS:
+                tickets += [(resource, limit, limit.take(cost, now_ns)) for limit in self.limits_of(resource) or ()]
+            elif cost != 1:
+                for _, limit, ticket in tickets:
+                    limit.settle(ticket, cost - 1)
+                if self.grid is not None:
+                    self.grid.charge(cost - 1)
         return tickets
 
     def settle(self, tickets: list[tuple[str, Limit, Any]], differences: Mapping[str, int]) -> None:

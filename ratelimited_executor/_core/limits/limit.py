@@ -48,6 +48,10 @@ class Limit(Protocol):
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
         ...
 
+    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
+        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all; None if never."""
+        ...
+
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
         ...

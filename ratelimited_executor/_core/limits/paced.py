@@ -89,6 +89,10 @@ class PacedLimit:
             return None
         return max(now_ns, -(-(self._due(now_ns) + (count - 1) * self._unit) // self._step))
 
+    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # any cost is admitted
+        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
+        return self.when_count(ahead + 1, now_ns)
+
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
         if self.rate.is_unlimited:

@@ -27,6 +27,11 @@ class Permits(Protocol):
         ...
 
     @property
+    def is_by_wall_clock(self) -> bool:
+        """Whether a step of the wall clock may let something start."""
+        ...
+
+    @property
     def is_stopped(self) -> bool:
         """Whether nothing will ever start as things are."""
         ...

@@ -95,6 +95,10 @@ class QuotaLimit:
             end_ns = self._period_of(end_ns)[1]
         return self._here(end_ns, now_ns)
 
+    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
+        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
+        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else now_ns
+
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
         count = max(0, self.count(now_ns))

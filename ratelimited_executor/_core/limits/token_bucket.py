@@ -38,6 +38,12 @@ class TokenBucketLimit:
         self._content = depth
         self.set_rate(rate, now_ns)
 
+    def set_depth(self, depth: int, now_ns: int) -> None:
+        """Hold another number of permits at most."""
+        self._fill(now_ns)
+        self.depth = depth
+        self._content = min(self._content, depth * self._unit)
+
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Refill at another rate from now on."""
         self._fill(now_ns)
@@ -83,6 +89,10 @@ class TokenBucketLimit:
         if not self._step:
             return None
         return now_ns - (self._content - count * self._unit) // self._step
+
+    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
+        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
+        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else now_ns
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""

@@ -45,8 +45,13 @@ class WindowLimit:
         self.set_rate(rate, 0)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
-        """Put another rate in force; what the old window still holds counts in the new one."""
+        """Put another rate in force; what the old window still holds counts in the new one.
+
+        A rate of 0 pauses, and an infinite one lifts the limit: neither has a window of its own, and the old one is kept.
+        """
         self.rate = rate
+        if self._width_ns and (rate.is_zero or rate.is_unlimited):
+            return
         # A window with both its ends is one nanosecond longer than the distance between two starts that it keeps apart.
         self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + 1
         is_coarse = not rate.is_unlimited and rate.permits > _ENTRY_COUNT_MAX
@@ -70,6 +75,8 @@ class WindowLimit:
 
     def take(self, cost: int, now_ns: int) -> list[int]:
         """Note a start: O(1)."""
+        if self.rate.is_unlimited:
+            return [-1, 0]
         self._sum += cost
         last = self._log[-1] if self._log else None
         if last is not None and (
@@ -113,6 +120,10 @@ class WindowLimit:
         windows, rest = divmod(count - 1, maximum)
         first = self.when(rest + 1, now_ns)
         return None if first is None else first + windows * self._width_ns
+
+    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
+        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
+        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else now_ns
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""

@@ -421,12 +421,13 @@ class ExecutorBase:
 
     # For the faces.
 
-    def _admit(self, count: int = 1, *, key: Hashable = None) -> Engine:
+    def _admit(self, count: int = 1, *, key: Hashable = None, priority: float = 0) -> Engine:
         """Return the engine if it may take in ``count`` tasks from here; drop others for them if need be.
 
         Args:
             count: how many tasks.
             key: whose they are.
+            priority: how important they are: nothing more important is dropped for them.
 
         Raises:
             ExecutorNotStartedError: before the start.
@@ -440,10 +441,10 @@ class ExecutorBase:
         if asyncio._get_running_loop() is not engine.loop:
             raise WrongLoopError(self._name)
         if count and (self._max_pending is not None or self._key_limits.pending is not None):
-            self._find_room(engine, count, key)
+            self._find_room(engine, count, key, priority)
         return engine
 
-    def _find_room(self, engine: Engine, count: int, key: Hashable) -> None:
+    def _find_room(self, engine: Engine, count: int, key: Hashable, priority: float) -> None:
         """Drop tasks, if that is what was asked for, until so many more fit.
 
         Raises:
@@ -451,7 +452,7 @@ class ExecutorBase:
         """
         overload = engine.overload
         if self._is_dropping:
-            overload.make_room(count)
+            overload.make_room(count, key, priority)
             return
         if overload.room is not None and overload.room.is_passing:
             return
@@ -514,7 +515,7 @@ class ExecutorBase:
                 is_lowest_first=self._when_full is WhenFull.DROP_LOWEST,
                 is_by_key=self._key_limits.pending is not None,
             )
-        self._engine.overload.bound(self._max_pending, index=index, is_waiting=self._when_full is WhenFull.WAIT)
+        self._engine.overload.bound(self._max_pending, index=index, when_full=self._when_full)
 
     def _make_plan(self, rates: Sequence[Rate | Quota]) -> PolicyPlan:
         """Put policy, rates and resources together.

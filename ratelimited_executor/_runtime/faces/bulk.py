@@ -8,7 +8,7 @@ import math
 import sys
 from array import array
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -130,7 +130,7 @@ class BulkFace(TaskFace):
                 raise ValueError(f"count must be the number of items, {len(sized)}, or left out, got {count}")
             offsets = None if delays is None else _offsets(delays, len(sized))
             groups = terms.groups(sized)
-            engine = self._admit_groups(groups, len(sized))
+            engine = self._admit_groups(groups, len(sized), priority)
             batch: BatchHandle[Any] = self._batch(engine, fn, name, results=results, context=context, retry=policy)
             plan.anchor(engine)
             plan.accept_all(engine, batch, sized, groups, offsets)
@@ -216,6 +216,8 @@ class BulkFace(TaskFace):
             while True:
                 # With calls of ours under way, a full backlog is no error: there is more room when one has started.
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
+                if self._room() <= 0 and not handles and drawing is None:
+                    await self._wait_for_room()
                 if not is_async:
                     handles.extend(map(submit, islice(source, room)))
                 elif drawing is None and not is_drawn and room > 0:
@@ -311,6 +313,13 @@ class BulkFace(TaskFace):
         errors = [_error_of(handle) for handle in handles]
         raise BaseExceptionGroup(f"all {len(handles)} calls failed", errors)
 
+    async def _wait_for_room(self) -> None:
+        """Wait until there is room that nobody else waits for, if that is how this executor deals with a full backlog."""
+        room = self._started().overload.room
+        if room is not None:
+            await room.wait(None)
+            room.give_back(None)
+
     def _submit_all(self, calls: Iterable[Callable[[], Any]]) -> list[TaskHandle[Any]]:
         if not isinstance(calls, Iterable):
             raise TypeError(f"calls must be an iterable of functions, got {calls!r}")
@@ -326,13 +335,15 @@ class BulkFace(TaskFace):
         self._admit(len(functions))
         return [self.submit(function) for function in functions]
 
-    def _admit_groups(self, groups: list[_Group], count: int) -> Engine:
+    def _admit_groups(self, groups: list[_Group], count: int, priority: float) -> Engine:
         """Return the engine if it may take in the items of a batch, ``count`` in all, from here."""
-        engine = self._admit(count)
         if self._key_limits.pending is not None:
+            counts: Counter[Any] = Counter()
             for group in groups:
-                self._admit(len(group.indexes), key=group.key)
-        return engine
+                counts[group.key] += len(group.indexes)
+            for key, key_count in counts.items():
+                self._admit(key_count, key=key, priority=priority)
+        return self._admit(count, priority=priority)
 
     def _batch(
         self,
@@ -359,13 +370,13 @@ class BulkFace(TaskFace):
     ) -> None:
         """Draw the items of an iterator in a task of their own."""
 
-        async def wait_for_turn(index: int) -> None:
+        async def wait_for_turn(index: int, item: Any) -> None:
             if count is not None and index >= count:
                 raise ValueError(f"count was {count}, and there are more items")
             ahead = plan.due_of(index, count) - engine.monotonic() - engine.runner.timeline.interval_seconds
             if ahead > 0:
                 await asyncio.sleep(ahead)
-            while self._room() <= 0:
+            while not self._has_room_for(plan, item):
                 with contextlib.suppress(TimeoutError):  # the room may become free elsewhere
                     await asyncio.wait_for(batch._wait_for_change(), _ROOM_SECONDS)
 
@@ -378,8 +389,20 @@ class BulkFace(TaskFace):
         batch.feeder.add_done_callback(engine.feeder_done)
 
     def _room(self) -> int:
-        """Return how many more tasks may wait."""
-        return sys.maxsize if self._max_pending is None else self._max_pending - self._started().waiting_count()
+        """Return how many more tasks may wait, those left out that somebody else waits for."""
+        if self._max_pending is None:
+            return sys.maxsize
+        engine = self._started()
+        promised = 0 if engine.overload.room is None else engine.overload.room.waiter_count
+        return self._max_pending - engine.waiting_count() - promised
+
+    def _has_room_for(self, plan: _Plan, item: Any) -> bool:
+        """Whether an item of an iterator may wait."""
+        if self._room() <= 0:
+            return False
+        pending = self._key_limits.pending
+        key = None if pending is None else plan.key_of(item)
+        return pending is None or key is None or self._started().overload.key_count(key) < pending
 
 
 class _Group(NamedTuple):
@@ -459,6 +482,10 @@ class _Plan:
         self._first = engine.now() + self._delay
         if self._wall_due is not None:
             self._first += max(0.0, self._wall_due - engine.runner.clock.wall())
+
+    def key_of(self, item: Any) -> Any:
+        """Return whose task an item is."""
+        return self._terms.of(item)[0]
 
     def due_of(self, index: int, count: int | None) -> float:
         """Return the loop time at which the item of an index is due."""

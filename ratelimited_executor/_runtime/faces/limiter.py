@@ -7,6 +7,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ratelimited_executor._runtime.arguments import key_of
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.permit import Permit
 
@@ -48,11 +49,16 @@ class LimiterFace(TaskFace):
             cost: permits that it takes, >= 1, or a mapping from resource to amount; ``settle()`` what is entered to
                 correct it.
         """
+        key_of("key", key)
         engine = self._admit(0)
         room = engine.overload.room
         if room is None:
             self._admit(0 if self._is_dropping else 1, key=key)
-        rare = self._read_rare({"key": key, "cost": cost}) if key is not None or cost != 1 else None
+        rare = (
+            self._read_rare({"key": key, "cost": cost})
+            if key is not None or type(cost) is not int or cost != 1
+            else None
+        )
         options = make_options(priority=priority, expires=expires, name=name or "permit", rare=rare)
         return Permit(engine, options, partial(self._admit, 0 if self._is_dropping else 1, key=key))
 

@@ -27,6 +27,7 @@ from ratelimited_executor._runtime.arguments import (
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.futures import FuturesFace
 from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor._runtime.policy import limit_of_key
 from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
@@ -305,8 +306,29 @@ class TaskFace(ExecutorBase):
             _refuse(rare)
         key_of("key", key)
         needs = self._needs_of(cost)
+        if key is not None and self._key_limits.rate is not None:
+            self._check_key(key, 1 if needs is None else needs[PERMITS])
         shared = None if key is None else self._started().overload.key_options(key)
         return Rare(key, needs, retry if retry is INHERITED else check_retry("retry", retry), shared)
+
+    def _check_key(self, key: Any, cost: int) -> None:
+        """Refuse a cost that the rate of a key never admits.
+
+        Raises:
+            ValueError: if it is one.
+        """
+        rate = self._key_limits.rate_of(key)
+        limit = None if rate is None else limit_of_key(self._policy, rate, 0)
+        if (
+            rate is not None
+            and limit is not None
+            and limit.cost_max is not None
+            and not rate.is_zero
+            and cost > limit.cost_max
+        ):
+            raise ValueError(
+                f"cost must be <= {limit.cost_max}, or the rate of the key {key!r}, {rate}, never admits it, got {cost!r}"
+            )
 
     def _needs_of(self, cost: Any) -> Mapping[str, int] | None:
         """Return how much of each resource a cost is; None for one permit.
