@@ -158,7 +158,7 @@ class _Level:
         fresh: the same of flows that have come in order of their start tags, which are their ``finish``.
         is_active: whether a calendar looks here.
         ghosts: a heap of (finish tag, number, flow): idle, not forgotten.
-        waiting_count: how many entries there are, those parked and those being taken from included.
+        waiting_count: how many entries there are, the one being taken from included.
         weight_sum: the weights of their flows.
     """
 
@@ -243,7 +243,7 @@ class FairClock:
 
     def serve(self, level: _Level, flow: _Flow, tag: float, cost: int) -> None:
         """Note that a task has started."""
-        now = level.now + cost / level.weight_sum
+        now = level.now + cost / max(level.weight_sum, flow.weight)
         level.now = now if now > tag else tag  # noqa: FURB136  # this is the path of every start
         flow.finish = finish = tag + cost / flow.weight
         if finish > level.latest:  # noqa: PLR1730  # as above
@@ -438,6 +438,8 @@ class ReadyFair:
                     if item is None:
                         self._clock.rest(minus_priority, level, flow)
                     else:
+                        level.waiting_count -= 1
+                        level.weight_sum -= flow.weight
                         self._park(minus_priority, level, flow, _cost_of(item))
                     continue
                 self._head = item
@@ -524,6 +526,8 @@ class ReadyFair:
         """Let a flow wait elsewhere until its key may start a task."""
 
         def resume() -> None:
+            level.waiting_count += 1
+            level.weight_sum += flow.weight
             self._enter(minus_priority, level, flow, cost)
 
         gate = self._clock.gate

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.calendar import Calendar
@@ -26,7 +26,7 @@ from ratelimited_executor._core.fair import Fair, FairClock, ReadyFair
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
-from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, RecordRun
+from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.spread import SpreadPlan
 from ratelimited_executor._core.timeline import NS, Timeline
@@ -442,14 +442,18 @@ class TaskQueue:
 
     def _make_ready(self, calendar: Calendar, index: int, *, is_sorted: bool) -> Ready:
         """Make an empty ready queue of the order in force; ``is_sorted`` if it will be filled in due order."""
-        order = self.order
         if self._fair_clock is not None:
             return ReadyFair(calendar, self._fair_clock, index)
+        order: Any = self.order
+
+        arrivals = count(1)
 
         def make() -> Ready:
             if is_sorted:
                 return ReadyQueues(calendar)
-            return ReadyHeap(calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error)  # type: ignore[arg-type]  # it is no Fair
+            return ReadyHeap(
+                calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error, arrivals=arrivals
+            )
 
         return make() if self.gate is None else ReadyKeyed(self.gate, make)
 
@@ -461,7 +465,7 @@ class TaskQueue:
                 count -= 1
                 rank = old.head_rank()
                 run = old.pop()
-                if isinstance(run, RecordRun):
+                if run.source is None:
                     calendar.ready.push_record(run.take())
                 else:
                     calendar.ready.push_position(run.source, run.take(), rank)

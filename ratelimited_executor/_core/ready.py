@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ratelimited_executor._core.ordering import TaskClass, TaskView
@@ -404,16 +404,25 @@ class ReadyHeap:
         order: the key function.
         to_epoch: turns a due time into epoch seconds.
         report: is told of keys that raise and of keys that cannot be compared.
+        arrivals: numbers the tasks as they come; heaps of one order share it.
     """
 
     __slots__ = (
-        "_arrival", "_heap", "_held", "_is_busy", "_order", "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar",
+        "_arrivals", "_heap", "_held", "_is_busy", "_order", "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar",
         "successor",
     )  # fmt: skip
 
     opened: Final = True
 
-    def __init__(self, calendar: Any, order: Order, *, to_epoch: Callable[[float], float], report: Report) -> None:
+    def __init__(
+        self,
+        calendar: Any,
+        order: Order,
+        *,
+        to_epoch: Callable[[float], float],
+        report: Report,
+        arrivals: Iterator[int] | None = None,
+    ) -> None:
         self.calendar = calendar
         self._order = order
         self._to_epoch = to_epoch
@@ -422,7 +431,7 @@ class ReadyHeap:
         self._is_busy = False  # whether the heap is being changed: comparing keys runs code of the user
         self._held: list[_Entry] = []  # what that code has added meanwhile
         self._unkeyed: dict[Record, None] = {}  # records that wait here, and whose keys are being asked for
-        self._arrival = 0
+        self._arrivals = count(1) if arrivals is None else arrivals
         self._stale_count = 0
         self.successor: Ready | None = None  # what another order has put in its place
 
@@ -525,7 +534,7 @@ class ReadyHeap:
     def _push(
         self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | Record
     ) -> None:
-        self._arrival = arrival = self._arrival + 1
+        arrival = next(self._arrivals)
         minus_priority, kind = rank
         view = TaskView(
             name=name,

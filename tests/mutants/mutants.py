@@ -90,9 +90,9 @@ MUTANTS = (
     ),
     Mutant(
         "a drain that cannot progress waits",
-        "_runtime/closing.py",
-        "no_permits = engine.is_paused or engine.rate.is_zero",
-        "no_permits = False",
+        "_runtime/engine.py",
+        "return self.queue.grid.is_stopped or self.is_paused or self.max_concurrency == 0 or is_asleep",
+        "return False",
         (_law("drain_that_cannot_progress_ends"),),
     ),
     # Intervals and spread.
@@ -228,14 +228,14 @@ MUTANTS = (
     # Expiry.
     Mutant(
         "F23: the deadline is held against the end of the interval",
-        "_runtime/engine.py",
+        "_runtime/expiring.py",
         "if now <= options.deadline:",
-        "if self.queue.interval_end <= options.deadline:",
+        "if engine.queue.interval_end <= options.deadline:",
         (_flaw("expiry", "task_that_is_not_late_does_not_expire"),),
     ),
     Mutant(
         "F23: a task starts after its deadline",
-        "_runtime/engine.py",
+        "_runtime/expiring.py",
         "if now <= options.deadline:",
         "if True:",
         (_flaw("expiry", "task_does_not_start_after_its_deadline"),),
@@ -300,7 +300,7 @@ MUTANTS = (
     Mutant(
         "F29: what joins the interval passes by the order",
         "_core/queue.py",
-        "return self.spread if second < first else self.on_time",
+        "return self.spread if is_spread else self.on_time",
         "return self.on_time",
         (_flaw("rate", "submission_does_not_pass_by_the_order"),),
     ),
@@ -331,7 +331,7 @@ MUTANTS = (
     Mutant(
         "F34: max_pending is forgotten",
         "_runtime/faces/base.py",
-        "if waiting + count > self._max_pending:",
+        "if self._max_pending is not None and (waiting + count > self._max_pending or is_kept):",
         "if False:",
         (_flaw("load", "pending_tasks_are_not_unbounded"),),
     ),

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["WindowLimit"]
 
 _ENTRY_COUNT_MAX: Final = 4096
+# Kept beside the margin: a window with both its ends is a nanosecond longer than the distance between two starts that it
+# keeps apart, and floats of seconds since the epoch are read to a quarter of a microsecond.
+_READING_NS: Final = 1000
 
 
 class WindowLimit:
@@ -52,8 +55,7 @@ class WindowLimit:
         self.rate = rate
         if self._width_ns and (rate.is_zero or rate.is_unlimited):
             return
-        # A window with both its ends is one nanosecond longer than the distance between two starts that it keeps apart.
-        self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + 1
+        self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + _READING_NS
         is_coarse = not rate.is_unlimited and rate.permits > _ENTRY_COUNT_MAX
         self._grain_ns = self._width_ns // _ENTRY_COUNT_MAX if is_coarse else 0
 
