@@ -129,7 +129,7 @@ class KeyGate:
         state = self._keys.get(key) or self._meet(key)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
         state.running_count += 1
-        self._sweep()
+        self.sweep(_SWEEP_COUNT)
         return ticket
 
     def end(self, key: Hashable) -> bool:
@@ -195,6 +195,26 @@ class KeyGate:
             heapq.heappop(timers)
         return None
 
+    @property
+    def is_remembering(self) -> bool:
+        """Whether there are keys of which nothing runs or waits, that may be forgotten with time."""
+        return bool(self._sweeping)
+
+    def sweep(self, count: int) -> None:
+        """Look at so many keys at most, and forget those of which nothing is left to remember."""
+        for _ in range(min(count, len(self._sweeping))):
+            key = self._sweeping.popleft()
+            state = self._keys.get(key)
+            if state is None:
+                continue
+            if state.running_count or state.parked:
+                state.is_listed = False  # until its last task has ended
+                continue
+            if self.now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(self.now_ns)):
+                self._sweeping.append(key)
+            else:
+                del self._keys[key]
+
     def _meet(self, key: Hashable) -> _Key:
         state = self._keys[key] = _Key(self._limit_of(key), self._concurrency_of(key))
         self._sweeping.append(key)
@@ -213,18 +233,3 @@ class KeyGate:
         parked, state.parked = state.parked, []
         for resume in parked:
             resume()
-
-    def _sweep(self) -> None:
-        """Forget a few of the keys of which nothing is left to remember."""
-        for _ in range(min(_SWEEP_COUNT, len(self._sweeping))):
-            key = self._sweeping.popleft()
-            state = self._keys.get(key)
-            if state is None:
-                continue
-            if state.running_count or state.parked:
-                state.is_listed = False  # until its last task has ended
-                continue
-            if self.now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(self.now_ns)):
-                self._sweeping.append(key)
-            else:
-                del self._keys[key]

@@ -185,19 +185,23 @@ class PermitGrid:
         self._next = self._first - self.peers + 1 if self._void_to is None else self._void_to
         self._void_to = None
 
-    def charge(self, count: int) -> None:
-        """Use up so many of the permits that follow the one that was taken last: what a start costs beyond it."""
-        self._next += count * self.peers
+    def charge(self, cost: int) -> list[int]:
+        """Let the start that took a permit last cost so many in all: it uses up those that follow. Return its ticket."""
+        self._next += (cost - 1) * self.peers
         self._last = self._first
+        return [self._next, cost]
 
-    def settle(self, count: int, now_ns: int) -> None:
-        """Use up so many more of the permits to come; if negative, give back so many of those that were used up ahead."""
-        if count > 0:
-            self.charge(count)
-        elif self._pieces:
+    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+        """Correct the cost of a start; of the last one alone there may be permits ahead that can be given back."""
+        end, charged = ticket
+        change = cost - charged
+        if change < 0 and self._pieces:
             come_up = self._pieces[-1].floor(now_ns) + 1
-            self._next = max(self._next + count * self.peers, min(self._next, come_up))
-            self._last = self._first
+            ahead = max(0, self._next - come_up) // self.peers if end == self._next else 0
+            change = -min(-change, ahead)
+        self._next += change * self.peers
+        self._last = self._first
+        ticket[:] = self._next, charged + change
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when the next permit may be taken, >= ``now_ns``; None if never at this rate."""

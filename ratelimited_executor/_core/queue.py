@@ -48,6 +48,7 @@ __all__ = ["Pacing", "TaskQueue"]
 
 _TICK_NS_MAX: Final = NS  # width of a bucket at most
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
+_SWEEP_COUNT: Final = 1000  # keys looked at when an interval begins, whether they can be forgotten: half a millisecond
 _REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two milliseconds
 
 
@@ -358,10 +359,13 @@ class TaskQueue:
             return wake
         self._opening_at = min(self.on_time.opening_time(), self.spread.opening_time())
         wake = min(wake, self._opening_at, self._next_instant(now))
-        opens_ns = (
-            None if self.gate is None else self.gate.next_time()
-        )  # after a look at what is first, which may park it
-        return wake if opens_ns is None else min(wake, self.timeline.to_loop(opens_ns))
+        return wake if self.gate is None else min(wake, self._next_key_time(self.gate))
+
+    def _next_key_time(self, gate: KeyGate) -> float:
+        """Return the loop time at which a key that waits may go on, or be forgotten; after a look at what is first."""
+        opens_ns = gate.next_time()
+        when = math.inf if opens_ns is None else self.timeline.to_loop(opens_ns)
+        return min(when, self.interval_end) if gate.is_remembering else when
 
     def sweep_number(self, now: float) -> int | None:
         """Return the interval before which deadlines have passed, if the index of deadlines must be read."""
@@ -528,6 +532,9 @@ class TaskQueue:
         self.interval_end = self.timeline.start_of(number + 1)
         if self._is_by_wall_clock:
             self.note_permits()
+        if self.gate is not None:
+            self.gate.now_ns = self.timeline.to_ns(now)
+            self.gate.sweep(_SWEEP_COUNT)
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
         self.plan.begin(self.timeline.start_of(number), self.interval_end, late_count=late_count)
 

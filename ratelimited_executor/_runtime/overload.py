@@ -246,10 +246,9 @@ class Overload:
                 queue.gate.now_ns = engine.time_ns()
                 queue.gate.look_again(record.key)
         else:
-            differences = {name: actual[name] - amount for name, amount in charge.needs.items()}
             charge.needs = actual
             if queue.costs is not None:
-                queue.costs.settle(charge.tickets, differences)
+                queue.costs.settle(charge.tickets, actual)
         queue.note_permits()
         engine.wake()
 

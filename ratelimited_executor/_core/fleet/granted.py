@@ -44,7 +44,7 @@ class GrantedPermits:
     """
 
     __slots__ = (
-        "_clock", "_is_clock_whole", "_late_ns", "_times", "debt_count", "lapsed_count", "peers", "per_second", "rate", "taken_count",
+        "_clock", "_debtor", "_is_clock_whole", "_late_ns", "_times", "debt_count", "lapsed_count", "peers", "per_second", "rate", "taken_count",
         "usable_until_ns",
     )  # fmt: skip
 
@@ -56,6 +56,7 @@ class GrantedPermits:
         self._late_ns = late_ns
         self._times: list[int] = []  # by the authority's clock, rising
         self.debt_count = 0
+        self._debtor: list[int] | None = None  # the ticket of the start that owes them
         self.rate = rate
         self.per_second: Fraction | None = rate.per_second
         self.peers = 1
@@ -123,15 +124,23 @@ class GrantedPermits:
             del self._times[:count]
             self.taken_count += count
 
-    def charge(self, count: int) -> None:
-        """Use up so many of the permits that follow the one that was taken last: what a start costs beyond it."""
+    def charge(self, cost: int) -> list[int]:
+        """Let the start that took a permit last cost so many in all: it uses up those that follow. Return its ticket."""
+        self._debtor = ticket = [cost]
         if not self.rate.is_unlimited:
-            self.debt_count += count
+            self.debt_count += cost - 1
             self._pay()
+        return ticket
 
-    def settle(self, count: int, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
-        """Use up so many more of the permits to come; if negative, give back so many of those that are still owed."""
-        self.debt_count = max(0, self.debt_count + count)
+    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
+        """Correct the cost of a start; of the last one alone there may be permits owed that need not be."""
+        change = cost - ticket[0]
+        if change < 0:
+            change = -min(-change, self.debt_count if ticket is self._debtor else 0)
+        else:
+            self._debtor = ticket
+        self.debt_count += change
+        ticket[0] += change
         self._pay()
 
     def _pay(self) -> None:

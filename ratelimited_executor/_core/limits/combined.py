@@ -219,26 +219,25 @@ class CombinedPermits:
         """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
         return any(isinstance(bound.limit, QuotaLimit) for bound in self.bounds)
 
-    def charge(self, needs: Mapping[str, int]) -> list[tuple[str, Limit, Any]]:
+    def charge(self, needs: Mapping[str, int]) -> list[tuple[str, Any, Any]]:
         """Take what a start needs beyond the permit that it took; return what :meth:`settle` asks for."""
         now_ns = self._time_ns()
-        tickets = self._tickets
+        tickets: list[tuple[str, Any, Any]] = [*self._tickets]
         for resource, cost in needs.items():
             if resource != PERMITS:
                 tickets += [(resource, limit, limit.take(cost, now_ns)) for limit in self.limits_of(resource) or ()]
-            elif cost != 1:
-                for _, limit, ticket in tickets:
-                    limit.settle(ticket, cost - 1)
-                if self.grid is not None:
-                    self.grid.charge(cost - 1)
+                continue
+            for _, limit, ticket in self._tickets:
+                limit.settle(ticket, cost, now_ns)
+            if self.grid is not None:
+                tickets.append((PERMITS, self.grid, self.grid.charge(cost)))
         return tickets
 
-    def settle(self, tickets: list[tuple[str, Limit, Any]], differences: Mapping[str, int]) -> None:
-        """Correct what a start has taken: so much more of each resource, or less if negative."""
+    def settle(self, tickets: list[tuple[str, Any, Any]], costs: Mapping[str, int]) -> None:
+        """Correct what a start has taken of each resource."""
+        now_ns = self._time_ns()
         for resource, limit, ticket in tickets:
-            limit.settle(ticket, differences.get(resource, 0))
-        if self.grid is not None and differences.get(PERMITS):
-            self.grid.settle(differences[PERMITS], self._time_ns())
+            limit.settle(ticket, costs[resource], now_ns)
 
     def holding(self, needs: Mapping[str, int], now_ns: int) -> Bound | None:
         """Return the limit that admits a start last of all, if one does not admit it now."""

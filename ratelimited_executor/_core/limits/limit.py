@@ -33,11 +33,11 @@ class Limit(Protocol):
         ...
 
     def take(self, cost: int, now_ns: int) -> Any:
-        """Note a start, or an addition to the cost of one; return what :meth:`settle` asks for."""
+        """Note a start; return what :meth:`settle` asks for."""
         ...
 
-    def settle(self, ticket: Any, difference: int) -> None:
-        """Correct the cost of a start afterwards: it has cost so much more, or less if negative."""
+    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+        """Correct the cost of a start afterwards, again if need be; what has lapsed meanwhile is not given back."""
         ...
 
     def when(self, cost: int, now_ns: int) -> int | None:

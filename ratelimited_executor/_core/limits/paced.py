@@ -68,14 +68,21 @@ class PacedLimit:
         """Whether a start is admitted now, whatever its cost."""
         return cost <= 0 or self.count(now_ns) > 0
 
-    def take(self, cost: int, now_ns: int) -> None:
+    def take(self, cost: int, now_ns: int) -> list[int]:
         """Note a start."""
         if not self.rate.is_unlimited:
             self._next = self._due(now_ns) + cost * self._unit
+        return [self._next, cost * self._unit]
 
-    def settle(self, ticket: object, difference: int) -> None:  # noqa: ARG002  # one number, no matter which start
-        """Correct the cost of a start; what is given back of a time that has passed is lost."""
-        self._next += difference * self._unit
+    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+        """Correct the cost of a start; of the last one alone there may be time ahead that can be given back."""
+        end, charged = ticket
+        change = cost * self._unit - charged
+        if change < 0:
+            ahead = max(0, self._next - now_ns * self._step) if end == self._next else 0
+            change = -min(-change, ahead)
+        self._next += change
+        ticket[:] = self._next, charged + change
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start is admitted, whatever its cost."""

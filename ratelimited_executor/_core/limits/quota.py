@@ -66,16 +66,18 @@ class QuotaLimit:
         """Whether a start of a cost is admitted now."""
         return cost <= 0 or self.count(now_ns) >= cost
 
-    def take(self, cost: int, now_ns: int) -> int:  # noqa: ARG002  # as above
+    def take(self, cost: int, now_ns: int) -> list[int]:  # noqa: ARG002  # as above
         """Note a start."""
         self._enter()
         self._used[self._begin_ns] += cost
-        return self._begin_ns
+        return [self._begin_ns, cost]
 
-    def settle(self, ticket: int, difference: int) -> None:
+    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
         """Correct the cost of a start, in the period in which it was."""
-        if ticket in self._used:
-            self._used[ticket] += difference
+        begin_ns, charged = ticket
+        if begin_ns in self._used:
+            self._used[begin_ns] += cost - charged
+            ticket[1] = cost
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted."""

@@ -68,15 +68,30 @@ class TokenBucketLimit:
         """Whether a start of a cost is admitted now."""
         return cost <= 0 or self.count(now_ns) >= cost
 
-    def take(self, cost: int, now_ns: int) -> None:
+    def take(self, cost: int, now_ns: int) -> list[int]:
         """Note a start."""
         if not self.rate.is_unlimited:
             self._fill(now_ns)
             self._content -= cost * self._unit
+        return [cost, self._content // self._unit, now_ns]
 
-    def settle(self, ticket: object, difference: int) -> None:  # noqa: ARG002  # one bucket, no matter which start
-        """Correct the cost of a start; what is given back beyond the depth is lost, as it would have been."""
-        self._content = min(self._content - difference * self._unit, self.depth * self._unit)
+    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+        """Correct the cost of a start.
+
+        What is given back would have been in the bucket since then, and some of it would have run over: so much as it
+        would at most, had nobody else taken anything meanwhile, is lost.
+        """
+        charged, content, taken_ns = ticket
+        if self.rate.is_unlimited:
+            return
+        self._fill(now_ns)
+        if cost >= charged:
+            self._content -= (cost - charged) * self._unit
+        else:
+            back = (charged - cost) * self._unit
+            over = (content + 1 - self.depth) * self._unit + back + (now_ns - taken_ns) * self._step
+            self._content += max(0, back - max(0, over))
+        ticket[0] = cost
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted."""

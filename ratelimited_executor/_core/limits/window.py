@@ -14,7 +14,7 @@ window share an entry, which carries the latest of their times: never more than 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.permits import UNLIMITED
 
@@ -75,10 +75,10 @@ class WindowLimit:
         """Whether a start of a cost is admitted now."""
         return cost <= 0 or self.count(now_ns) >= cost
 
-    def take(self, cost: int, now_ns: int) -> list[int]:
+    def take(self, cost: int, now_ns: int) -> list[Any]:
         """Note a start: O(1)."""
         if self.rate.is_unlimited:
-            return [-1, 0]
+            return [[-1, 0], cost]
         self._sum += cost
         last = self._log[-1] if self._log else None
         if last is not None and (
@@ -86,16 +86,18 @@ class WindowLimit:
         ):
             last[0] = max(last[0], now_ns)
             last[1] += cost
-            return last
+            return [last, cost]
         entry = [now_ns, cost]
         self._log.append(entry)
-        return entry
+        return [entry, cost]
 
-    def settle(self, ticket: list[int], difference: int) -> None:
+    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
         """Correct the cost of a start that the window still holds; one that has left it matters no more."""
-        if ticket[0] >= 0:
-            ticket[1] += difference
-            self._sum += difference
+        entry, charged = ticket
+        if entry[0] >= 0:
+            entry[1] += cost - charged
+            self._sum += cost - charged
+            ticket[1] = cost
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted: O(entries of the log that must leave it)."""
