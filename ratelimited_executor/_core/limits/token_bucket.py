@@ -91,7 +91,7 @@ class TokenBucketLimit:
             back = (charged - cost) * self._unit
             over = (content + 1 - self.depth) * self._unit + back + (now_ns - taken_ns) * self._step
             self._content += max(0, back - max(0, over))
-        ticket[0] = cost
+        ticket[:2] = cost, content + charged - cost
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted."""
