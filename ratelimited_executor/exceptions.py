@@ -74,19 +74,21 @@ class WrongLoopError(RateLimitedExecutorError, RuntimeError):
 
 
 class BacklogFullError(RateLimitedExecutorError):
-    """The executor holds ``max_pending`` waiting tasks, so that this call was refused."""
+    """The executor holds ``max_pending`` waiting tasks, or ``key_max_pending`` of a key, so that this call was refused."""
 
-    def __init__(self, name: str, *, waiting: int, asked: int, max_pending: int) -> None:
-        super().__init__(name, waiting, asked, max_pending)
+    def __init__(self, name: str, *, waiting: int, asked: int, max_pending: int, key: object = None) -> None:
+        super().__init__(name, waiting, asked, max_pending, key)
         self.name = name
         self.waiting = waiting
         self.asked = asked
         self.max_pending = max_pending
+        self.key = key
 
     def __str__(self) -> str:
+        whose, limit = ("", "max_pending") if self.key is None else (f" of the key {self.key!r}", "key_max_pending")
         return (
-            f"{self.name} refused {self.asked} task(s): {self.waiting} wait already and "
-            f"max_pending is {self.max_pending}"
+            f"{self.name} refused {self.asked} task(s){whose}: {self.waiting} wait already and "
+            f"{limit} is {self.max_pending}"
         )
 
 

@@ -22,8 +22,7 @@ _USED_PART: Final = 0.7  # of its permits a rate must have started to be raised
 class Adaptive:
     """How a rate adapts to what the other side can take.
 
-    An outcome that means overload (a ``RetryLater``, or whatever the executor is told by ``penalize()`` or
-    ``is_overload``) multiplies the rate by ``decrease``, once in ``period``; a period without any adds ``increase``, if most
+    An outcome that means overload (a ``RetryLater``, or a call of ``penalize()``) multiplies the rate by ``decrease``, once in ``period``; a period without any adds ``increase``, if most
     of the rate was used. The rate stays between ``floor`` and ``ceiling``.
 
     Args:

@@ -135,9 +135,10 @@ class _Flow:
         finish: the finish tag of the last one that started, or the start tag of the next if that is larger.
         first: what waits in the first calendar: None, an item, or a deque of items.
         second: the same of the second.
+        tag: its start tag in a plain queue; it stands in one of them at most.
     """
 
-    __slots__ = ("finish", "first", "key", "second", "weight")
+    __slots__ = ("finish", "first", "key", "second", "tag", "weight")
 
     def __init__(self, key: Hashable, weight: float) -> None:
         self.key = key
@@ -145,6 +146,7 @@ class _Flow:
         self.finish = 0.0
         self.first: Any = None
         self.second: Any = None
+        self.tag = 0.0
 
 
 class _Level:
@@ -155,7 +157,7 @@ class _Level:
         latest: the largest finish tag.
         flows: by key.
         heaps: of each calendar, the flows of which tasks wait, as (start tag, number, flow).
-        fresh: the same of flows that have come in order of their start tags, which are their ``finish``.
+        fresh: the same of flows that have come in order of their start tags.
         is_active: whether a calendar looks here.
         ghosts: a heap of (finish tag, number, flow): idle, not forgotten.
         waiting_count: how many entries there are, the one being taken from included.
@@ -184,8 +186,8 @@ class _Level:
             if heap and heap[0][0] < least:
                 least = heap[0][0]
         for fresh in self.fresh:
-            if fresh and fresh[0].finish < least:
-                least = fresh[0].finish
+            if fresh and fresh[0].tag < least:
+                least = fresh[0].tag
         return least
 
 
@@ -228,7 +230,10 @@ class FairClock:
             level = self.levels[minus_priority] = _Level()
         flow = level.flows.get(key)
         if flow is None:
-            flow = level.flows[key] = _Flow(key, self._weight(key))
+            weight = self._weight(key)
+            flow = level.flows.get(key)  # the function may have scheduled something of the key
+            if flow is None:
+                flow = level.flows[key] = _Flow(key, weight)
         return level, flow
 
     def _weight(self, key: Hashable) -> float:
@@ -336,7 +341,7 @@ class ReadyFair:
             if self.successor is not None:  # the function has set another order
                 self.successor.push_record(record)
                 return
-        self._append(rank[0], key, record)
+        self._append(rank, key, record)
 
     def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
         """Take in records."""
@@ -349,7 +354,7 @@ class ReadyFair:
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
         """Take in tasks of one source and rank: as one item, unless each has to be asked for its key."""
         if self._clock.fair.by is None:
-            self._append(rank[0], source.key, Run(source, positions))
+            self._append(rank, source.key, Run(source, positions))
             return
         for position in positions:
             if source.is_waiting(position):
@@ -358,7 +363,7 @@ class ReadyFair:
                 if self.successor is not None:  # as above
                     self.successor.push_position(source, position, rank)
                 else:
-                    self._append(rank[0], key, Run(source, (position,)))
+                    self._append(rank, key, Run(source, (position,)))
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
         """Take in one task of a source."""
@@ -370,9 +375,16 @@ class ReadyFair:
                 return
         self.push_run(source, [position], rank)
 
-    def _append(self, minus_priority: float, key: Hashable, item: Item) -> None:
+    def _append(self, rank: Rank, key: Hashable, item: Item) -> None:
         """Put an item at the end of its flow."""
+        minus_priority = rank[0]
         level, flow = self._clock.flow(minus_priority, key)
+        if self.successor is not None:  # the weights have set another order
+            if type(item) is Run:
+                self.successor.push_run(item.source, list(item.positions()), rank)
+            else:
+                self.successor.push_record(item)  # type: ignore[arg-type]  # what is no run is a record
+            return
         self.count += 1
         waiting = flow.second if self._index else flow.first
         if type(waiting) is deque:
@@ -394,8 +406,8 @@ class ReadyFair:
         tag = max(tag, flow.finish)
         fresh = level.fresh[self._index]
         is_elsewhere = flow.first is not None if self._index else flow.second is not None
-        if not is_elsewhere and (not fresh or fresh[-1].finish <= tag):
-            flow.finish = tag
+        if not is_elsewhere and (not fresh or fresh[-1].tag <= tag):
+            flow.finish = flow.tag = tag
             fresh.append(flow)
         else:
             heapq.heappush(level.heaps[self._index], (tag, next(self._clock.numbers), flow))
@@ -415,13 +427,19 @@ class ReadyFair:
         index, gate = self._index, self._clock.gate
         while self._active:
             minus_priority = self._active[0]
-            level = self._clock.levels[minus_priority]
+            level = self._clock.levels.get(minus_priority)
+            if level is None:  # nothing waited there, and it was forgotten
+                heapq.heappop(self._active)
+                continue
             heap, fresh = level.heaps[index], level.fresh[index]
             while heap or fresh:
-                is_fresh = bool(fresh) and (not heap or fresh[0].finish <= heap[0][0])
+                is_fresh = bool(fresh) and (not heap or fresh[0].tag <= heap[0][0])
                 if is_fresh:
                     flow = fresh[0]
-                    tag = flow.finish
+                    tag = flow.tag
+                    if tag < flow.finish:  # as below
+                        heapq.heappush(heap, (flow.finish, next(self._clock.numbers), fresh.popleft()))
+                        continue
                 else:
                     tag, _, flow = heap[0]
                     if tag < flow.finish:  # the other calendar has served it meanwhile
@@ -464,11 +482,11 @@ class ReadyFair:
         """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
         minus_priority = self._active[0]
         level = self._clock.levels[minus_priority]
-        if self._is_fresh:
-            flow = level.fresh[self._index].popleft()
-            tag = flow.finish
+        if self._is_fresh:  # it stays where it is until it is known what comes next of it
+            flow = level.fresh[self._index][0]
+            tag = flow.tag
         else:
-            tag, _, flow = level.heaps[self._index][0]  # it is replaced once it is known by what
+            tag, _, flow = level.heaps[self._index][0]
         item: Any = self._head
         self._taken = flow
         self._taken_at = minus_priority, level, tag, _cost_of(item)
@@ -517,8 +535,10 @@ class ReadyFair:
                 heapq.heapreplace(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
             else:
                 heapq.heappop(heap)
-        elif waits:
-            heapq.heappush(heap, (flow.finish, next(self._clock.numbers), flow))
+        else:
+            level.fresh[self._index].popleft()
+            if waits:
+                heapq.heappush(heap, (flow.finish, next(self._clock.numbers), flow))
         if not waits:
             self._clock.rest(minus_priority, level, flow)
 

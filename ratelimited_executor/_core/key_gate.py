@@ -175,7 +175,7 @@ class KeyGate:
 
     def refresh(self) -> None:
         """Ask for the limits of every known key anew."""
-        for key, state in self._keys.items():
+        for key, state in list(self._keys.items()):
             fresh = self._limit_of(key)
             if fresh is None or state.limit is None or type(fresh) is not type(state.limit):
                 state.limit = fresh

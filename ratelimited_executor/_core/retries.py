@@ -54,8 +54,8 @@ class Retry:
                 raise ValueError(f"{name} must be finite and > 0, got {value!r}")
         if cap < base:
             raise ValueError(f"cap must be >= base, {base!r}, got {cap!r}")
-        kinds = on if isinstance(on, tuple) else (on,)
-        if not all(_is_error(kind) or (callable(kind) and not isinstance(kind, type)) for kind in kinds):
+        is_function = callable(on) and not isinstance(on, type)
+        if not (is_function or all(_is_error(kind) for kind in (on if isinstance(on, tuple) else (on,)))):
             raise TypeError(f"on must be exception classes or a function of an exception, got {on!r}")
         self.attempts = attempts
         self.base = float(base)

@@ -275,6 +275,8 @@ class BatchHandle(Generic[T]):
 
     def _item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
         """Note the end of one task."""
+        if self.attempts:
+            self.attempts.pop(index, None)
         self._note(index, state, outcome)
         if state is TaskState.FAILED and self._counts[state] == 1 and not self._is_watched():
             message = f"exception in {self.name}[{index}], the first of its batch to fail"

@@ -649,6 +649,10 @@ class Engine:
         if self.is_watching and self.overload.room is not None:
             self.overload.room.wake()
 
+    def report_key_error(self, key: Any, error: BaseException) -> None:
+        """Warn of a limit of a key that cannot be told."""
+        self.runner.warnings.warn("key", "%s: the limit of the key %r raised %r; it has none", self.name, key, error)
+
     def report_order_error(self, error: BaseException) -> None:
         """Warn of code of the user that raised while the next task was being chosen."""
         if isinstance(error, (KeyboardInterrupt, SystemExit)):

@@ -139,7 +139,8 @@ class FuturesFace(concurrent.futures.Executor):
             return
 
         def run() -> Any:
-            if not future.set_running_or_notify_cancel():
+            # Another attempt finds it running.
+            if not future.running() and not future.set_running_or_notify_cancel():
                 raise concurrent.futures.CancelledError
             return call()
 

@@ -16,7 +16,8 @@ from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options, Record
 from ratelimited_executor._core.retries import Attempts
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.policy import WhenFull, limit_of_key
+from ratelimited_executor._runtime.arguments import count_of
+from ratelimited_executor._runtime.policy import WhenFull, check_key_rate, limit_of_key
 from ratelimited_executor._runtime.retrying import pause_before_retry, random_for
 from ratelimited_executor._runtime.room import Room
 from ratelimited_executor.exceptions import BacklogFullError, RetryLater, TaskDroppedError
@@ -175,16 +176,18 @@ class Overload:
     def _limit_of(self, key: Hashable) -> Limit | None:
         try:
             rate = contextvars.Context().run(self.key_limits.rate_of, key)
+            check_key_rate(self.plan.policy, rate)
         except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
-            self._engine.report_order_error(error)
+            self._engine.report_key_error(key, error)
             rate = None
         return None if rate is None else limit_of_key(self.plan.policy, rate, self._engine.time_ns())
 
     def _concurrency_of(self, key: Hashable) -> int | None:
         try:
-            return contextvars.Context().run(self.key_limits.concurrency_of, key)
+            count = contextvars.Context().run(self.key_limits.concurrency_of, key)
+            return None if count is None else count_of("key_concurrency", count)
         except Exception as error:  # noqa: BLE001  # as above
-            self._engine.report_order_error(error)
+            self._engine.report_key_error(key, error)
             return None
 
     def key_options(self, key: Hashable) -> KeyOptions:
@@ -403,7 +406,7 @@ class Overload:
         for held, most, of, number, _ in excess:
             victims = drops.firsts(number, of)
             if len(victims) < number or any(drops.spares(victim, priority) for victim in victims):
-                raise BacklogFullError(_whose(engine.name, of), waiting=held, asked=count, max_pending=most)
+                raise BacklogFullError(engine.name, waiting=held, asked=count, max_pending=most, key=of)
         for _, most, of, number, name in reversed(excess):  # what a key gives up makes room for all
             left = number if of is not None else engine.waiting_count() + count - most
             for victim in drops.firsts(left, of):
@@ -440,7 +443,3 @@ class Overload:
 def _beyond(needs: Mapping[str, int] | None) -> str:
     costs = ", ".join(f"{amount} {resource}" for resource, amount in (needs or {}).items())
     return f"its cost, {costs}, is more than the limits in force ever admit"
-
-
-def _whose(name: str, key: Hashable) -> str:
-    return name if key is None else f"{name} (key {key!r})"

@@ -32,6 +32,7 @@ __all__ = [
     "PolicyPlan",
     "WhenFull",
     "Window",
+    "check_key_rate",
     "limit_of_key",
     "read_rates",
     "read_resources",
@@ -207,7 +208,8 @@ class PolicyPlan:
         """Return the same with so many permits a second in place of the rate that paces, in the same ``per``."""
         permits = per_second * self.rate.per
         if self._kind(PERMITS, self.rate) == "window":
-            permits = Fraction(max(1, int(permits)))  # an exact window holds a whole number
+            is_more = permits > Fraction(self.rate.permits)
+            permits = Fraction(max(1, -int(-permits // 1) if is_more else int(permits)))  # an exact window is whole
         rate = Rate(permits, per=self.rate.per)
         rates = [rate if one is self.rate else one for one in self.rates]
         return PolicyPlan(self.policy, rates, self.resources, count=self._count, rank=self._rank)
@@ -250,7 +252,7 @@ class PolicyPlan:
             if isinstance(rate, Quota):
                 limit.permits = bound.limit.cost_max
             else:
-                limit.set_rate(self._share(rate), now_ns)
+                limit.set_rate(self._share(bound.resource, rate), now_ns)
             if isinstance(limit, TokenBucketLimit):
                 limit.set_depth(self._depth(bound.resource, rate) or 1, now_ns)
             bound.limit = limit
@@ -266,13 +268,12 @@ class PolicyPlan:
         where = "rate" if name == PERMITS else f"resources[{name!r}]"
         depth = self._depth(name, rate)
         if isinstance(rate, Rate) and not rate.is_unlimited and self._kind(name, rate) == "window":
-            permits = Fraction(rate.permits)
-            if permits.denominator != 1:
-                raise ValueError(
-                    f"{where} must be a whole number of permits where it holds as an exact window, got {rate!r}: "
-                    f"write Rate({permits.numerator}, per={float(rate.per * permits.denominator):g})"
-                )
+            _check_whole(where, rate)
         if depth is not None and depth < 1 and not (isinstance(rate, Quota) and rate.permits == 0):
+            if self._kind(name, rate) == "burst" and name == PERMITS:
+                raise ValueError(
+                    f"policy must have a permit for each of the {self._count} peers at least, got {self.policy!r}"
+                )
             raise ValueError(f"{where} must have a permit for each of the {self._count} peers at least, got {rate!r}")
 
     def _depth(self, name: str, rate: Rate | Quota) -> int | None:
@@ -305,23 +306,44 @@ class PolicyPlan:
                 self._part(rate.permits), period_of=rate.period_ns, wall_ns=wall_ns, margin_ns=round(margin * _NS)
             )
         elif kind == "rate":
-            limit = PacedLimit(self._share(rate), slack_ns=round(slack_of(self.policy) * _NS))
+            limit = PacedLimit(self._share(name, rate), slack_ns=round(slack_of(self.policy) * _NS))
         elif kind == "burst":
-            limit = TokenBucketLimit(self._share(rate), depth=self._depth(name, rate) or 1, now_ns=now_ns)
+            limit = TokenBucketLimit(self._share(name, rate), depth=self._depth(name, rate) or 1, now_ns=now_ns)
         else:
-            limit = WindowLimit(self._share(rate), margin_ns=round(margin * _NS))
+            limit = WindowLimit(self._share(name, rate), margin_ns=round(margin * _NS))
         return Bound(limit, resource=name, text=str(rate), kind=kind)
 
     def _part(self, permits: int) -> int:
         """Return this peer's part of a number of permits."""
         return permits * (self._rank + 1) // self._count - permits * self._rank // self._count
 
-    def _share(self, rate: Rate) -> Rate:
+    def _share(self, name: str, rate: Rate) -> Rate:
         """Return this peer's part of a rate."""
         if self._count == 1 or rate.is_unlimited:
             return rate
         permits = Fraction(rate.permits)
-        return Rate(self._part(int(permits)) if permits.denominator == 1 else permits / self._count, per=rate.per)
+        return Rate(
+            self._part(int(permits)) if self._kind(name, rate) == "window" else permits / self._count, per=rate.per
+        )
+
+
+def check_key_rate(policy: Policy, rate: Rate | None) -> None:
+    """Refuse a rate of a key that cannot hold as an exact window.
+
+    Raises:
+        ValueError: if it is one.
+    """
+    if isinstance(policy, Window) and rate is not None and not rate.is_unlimited:
+        _check_whole("key_rate", rate)
+
+
+def _check_whole(name: str, rate: Rate) -> None:
+    permits = Fraction(rate.permits)
+    if permits.denominator != 1:
+        raise ValueError(
+            f"{name} must be a whole number of permits where it holds as an exact window, got {rate!r}: "
+            f"write Rate({permits.numerator}, per={float(rate.per * permits.denominator):g})"
+        )
 
 
 def limit_of_key(policy: Policy, rate: Rate, now_ns: int) -> Limit | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -107,7 +108,8 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
         return None
     text = value.strip()
     if text.isascii() and text.isdecimal():
-        return float(text)
+        seconds = float(text)
+        return seconds if seconds < math.inf else None
     try:
         when = parsedate_to_datetime(text)
     except (ValueError, TypeError):

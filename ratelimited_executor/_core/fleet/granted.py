@@ -126,8 +126,9 @@ class GrantedPermits:
 
     def charge(self, cost: int) -> list[int]:
         """Let the start that took a permit last cost so many in all: it uses up those that follow. Return its ticket."""
-        self._debtor = ticket = [cost]
+        ticket = [cost]
         if not self.rate.is_unlimited:
+            self._debtor = ticket
             self.debt_count += cost - 1
             self._pay()
         return ticket

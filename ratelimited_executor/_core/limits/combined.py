@@ -209,8 +209,8 @@ class CombinedPermits:
         times = [begin_ns]
         if self.grid is not None:
             times.append(self.grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))  # type: ignore[arg-type]  # None is looked for below
-        for resource, cost in needs.items():
-            before = ahead.get(resource, 0)
+        for resource in {**needs, **ahead}:  # also what this one does not need, for which those ahead may wait
+            before, cost = ahead.get(resource, 0), needs.get(resource, 0)
             times += [limit.when_after(before, cost, begin_ns) for limit in self.limits_of(resource) or ()]  # type: ignore[misc]  # as above
         return None if None in times else max(times)
 

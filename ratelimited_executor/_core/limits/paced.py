@@ -32,23 +32,24 @@ class PacedLimit:
         slack_ns: how late a start may be without the next being later for it.
     """
 
-    __slots__ = ("_next", "_slack_ns", "_step", "_unit", "rate")
+    __slots__ = ("_last", "_next", "_slack_ns", "_step", "_unit", "rate")
 
     def __init__(self, rate: Rate, *, slack_ns: int) -> None:
         self._slack_ns = slack_ns
         self._next = 0  # the theoretical time, in nanoseconds times _step, so that it is a whole number
-        self._step, self._unit = 1, 1
+        self._step, self._unit = 0, 1
+        self._last: list[int] | None = None  # the ticket of the last start
         self.set_rate(rate, 0)
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
-        """Put another rate in force; the next start is due when it was."""
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
+        """Put another rate in force: what is not paid for yet is paid for at the new one.
+
+        At a rate of 0, and while there is no limit, none of it is.
+        """
         self.rate = rate
-        old = self._step
-        if rate.is_unlimited:
-            self._step, self._unit = 1, 0
-        elif not rate.is_zero:  # at a rate of 0 the theoretical time stands, and nothing is admitted
-            self._step, self._unit = step_and_unit(rate)
-        self._next = -(-self._next * self._step // old)
+        ahead, old = max(0, self._next - now_ns * self._step), self._unit
+        self._step, self._unit = (0, old) if rate.is_unlimited else step_and_unit(rate)
+        self._next = now_ns * self._step - (-ahead * self._unit // old)
 
     @property
     def cost_max(self) -> None:
@@ -70,19 +71,24 @@ class PacedLimit:
 
     def take(self, cost: int, now_ns: int) -> list[int]:
         """Note a start."""
-        if not self.rate.is_unlimited:
-            self._next = self._due(now_ns) + cost * self._unit
-        return [self._next, cost * self._unit]
+        if self.rate.is_unlimited:
+            return []
+        self._next = self._due(now_ns) + cost * self._unit
+        self._last = ticket = [cost * self._unit, self._unit]
+        return ticket
 
     def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start; of the last one alone there may be time ahead that can be given back."""
-        end, charged = ticket
+        if self.rate.is_unlimited or not ticket:
+            return
+        charged, unit = ticket
+        charged = charged * self._unit // unit
         change = cost * self._unit - charged
         if change < 0:
-            ahead = max(0, self._next - now_ns * self._step) if end == self._next else 0
+            ahead = max(0, self._next - now_ns * self._step) if ticket is self._last else 0
             change = -min(-change, ahead)
         self._next += change
-        ticket[:] = self._next, charged + change
+        ticket[:] = charged + change, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start is admitted, whatever its cost."""
@@ -96,9 +102,9 @@ class PacedLimit:
             return None
         return max(now_ns, -(-(self._due(now_ns) + (count - 1) * self._unit) // self._step))
 
-    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # any cost is admitted
+    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
         """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
-        return self.when_count(ahead + 1, now_ns)
+        return now_ns if cost <= 0 else self.when_count(ahead + 1, now_ns)
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
@@ -111,7 +117,7 @@ class PacedLimit:
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether the next start has been due for longer than the slack."""
-        return self._next < (now_ns - self._slack_ns) * self._step
+        return self._next < (now_ns - self._slack_ns) * self._step or self._step == self._next == 0
 
     def _due(self, now_ns: int) -> int:
         """Return when the next start is due, nanoseconds times ``_step``: now, if that has passed by more than the slack."""

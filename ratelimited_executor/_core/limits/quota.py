@@ -46,7 +46,7 @@ class QuotaLimit:
         self._wall_ns = wall_ns
         self._margin_ns = margin_ns
         self._begin_ns = self._end_ns = 0
-        self._used: dict[int, int] = {}  # by the begin of the period
+        self._used: dict[int, int] = {}  # by the begin of the period, the one seen last at the end
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Keep the quota: it is no rate."""
@@ -83,7 +83,12 @@ class QuotaLimit:
         """Tell when a start of a cost is admitted."""
         if cost > self.permits:
             return None
-        return now_ns if self.admits(cost, now_ns) else self._here(self._end_ns, now_ns)
+        if self.admits(cost, now_ns):
+            return now_ns
+        mark_ns = self._end_ns
+        while self._left_at(mark_ns) < cost:
+            mark_ns = self._period_of(mark_ns)[1]
+        return self._here(mark_ns, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Tell when the ``count``-th start of cost 1 from now is admitted."""
@@ -92,10 +97,10 @@ class QuotaLimit:
             return now_ns
         if not self.permits:
             return None
-        end_ns = self._end_ns
-        for _ in range((count - left - 1) // self.permits):
-            end_ns = self._period_of(end_ns)[1]
-        return self._here(end_ns, now_ns)
+        mark_ns = self._end_ns
+        while (left := left + self._left_at(mark_ns)) < count:
+            mark_ns = self._period_of(mark_ns)[1]
+        return self._here(mark_ns, now_ns)
 
     def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
         """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
@@ -106,7 +111,7 @@ class QuotaLimit:
         count = max(0, self.count(now_ns))
         mark_ns = self._end_ns
         while self._here(mark_ns, now_ns) < end_ns and count < UNLIMITED:
-            count += self.permits
+            count += self._left_at(mark_ns)
             mark_ns = self._period_of(mark_ns)[1]
         return count
 
@@ -115,14 +120,18 @@ class QuotaLimit:
         self._enter()
         return self._used[self._begin_ns] == 0
 
+    def _left_at(self, begin_ns: int) -> int:
+        """Return what is left of a period to come, of which something was used if the wall clock has been there."""
+        return max(0, self.permits - self._used.get(begin_ns, 0))
+
     def _enter(self) -> int:
         """Find the period that holds the present, and return the time by the wall clock."""
         wall_ns = self._wall_ns()
         if not self._begin_ns <= wall_ns < self._end_ns or not self._used:
             self._begin_ns, self._end_ns = self._period_of(wall_ns)
-            self._used.setdefault(self._begin_ns, 0)
+            self._used[self._begin_ns] = self._used.pop(self._begin_ns, 0)
             if len(self._used) > PERIOD_COUNT:
-                del self._used[min(begin_ns for begin_ns in self._used if begin_ns != self._begin_ns)]
+                del self._used[next(iter(self._used))]
         return wall_ns
 
     def _here(self, wall_ns: int, now_ns: int) -> int:

@@ -29,18 +29,20 @@ class TokenBucketLimit:
         now_ns: the time on the timeline.
     """
 
-    __slots__ = ("_at_ns", "_content", "_step", "_unit", "depth", "rate")
+    __slots__ = ("_at_ns", "_content", "_gained", "_step", "_unit", "depth", "rate")
 
     def __init__(self, rate: Rate, *, depth: int, now_ns: int) -> None:
         self.depth = depth
         self._at_ns = now_ns
         self._step, self._unit = 0, 1
         self._content = depth
+        self._gained = 0  # what has come in so far, with what ran over
         self.set_rate(rate, now_ns)
 
     def set_depth(self, depth: int, now_ns: int) -> None:
         """Hold another number of permits at most."""
         self._fill(now_ns)
+        self._gained += max(0, depth - self.depth) * self._unit  # what has run over does not come back
         self.depth = depth
         self._content = min(self._content, depth * self._unit)
 
@@ -51,6 +53,7 @@ class TokenBucketLimit:
         old = self._unit
         self._step, self._unit = (0, 1) if rate.is_unlimited else step_and_unit(rate)
         self._content = self._content * self._unit // old
+        self._gained = -(-self._gained * self._unit // old)
 
     @property
     def cost_max(self) -> int | None:
@@ -70,10 +73,11 @@ class TokenBucketLimit:
 
     def take(self, cost: int, now_ns: int) -> list[int]:
         """Note a start."""
-        if not self.rate.is_unlimited:
-            self._fill(now_ns)
-            self._content -= cost * self._unit
-        return [cost, self._content // self._unit, now_ns]
+        if self.rate.is_unlimited:
+            return []
+        self._fill(now_ns)
+        self._content -= cost * self._unit
+        return [cost, self._content, self._gained, self._unit]
 
     def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start.
@@ -81,20 +85,23 @@ class TokenBucketLimit:
         What is given back would have been in the bucket since then, and some of it would have run over: so much as it
         would at most, had nobody else taken anything meanwhile, is lost.
         """
-        charged, content, taken_ns = ticket
-        if self.rate.is_unlimited:
+        if self.rate.is_unlimited or not ticket:
             return
+        charged, content, gained, unit = ticket
         self._fill(now_ns)
-        if cost >= charged:
-            self._content -= (cost - charged) * self._unit
-        else:
-            back = (charged - cost) * self._unit
-            over = (content + 1 - self.depth) * self._unit + back + (now_ns - taken_ns) * self._step
-            self._content += max(0, back - max(0, over))
-        ticket[:2] = cost, content + charged - cost
+        back = (charged - cost) * self._unit
+        if back > 0:
+            missing = (
+                self.depth * self._unit + content * self._unit // -unit - self._gained + gained * self._unit // unit
+            )
+            back = max(0, min(back, missing))
+        self._content += back
+        ticket[:2] = cost, content + (charged - cost) * unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted."""
+        if cost <= 0:
+            return now_ns
         return None if not self.rate.is_unlimited and cost > self.depth else self.when_count(cost, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -114,7 +121,7 @@ class TokenBucketLimit:
         if self.rate.is_unlimited:
             return UNLIMITED
         self._fill(now_ns)
-        return max(0, (self._content + (end_ns - now_ns) * self._step) // self._unit)
+        return max(0, (self._content + (end_ns - 1 - now_ns) * self._step) // self._unit)
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether the bucket is full."""
@@ -123,5 +130,7 @@ class TokenBucketLimit:
 
     def _fill(self, now_ns: int) -> None:
         if now_ns > self._at_ns:
-            self._content = min(self._content + (now_ns - self._at_ns) * self._step, self.depth * self._unit)
+            gained = (now_ns - self._at_ns) * self._step
+            self._content = min(self._content + gained, self.depth * self._unit)
+            self._gained += gained
             self._at_ns = now_ns

@@ -108,11 +108,12 @@ class WindowLimit:
         assert maximum is not None
         if cost > maximum:
             return None
+        time = now_ns
         for time, amount in self._log:
             room += amount
-            if room >= cost:
-                return max(now_ns, time + self._width_ns)
-        return None  # settled to more than N, all of it in one start: it leaves the log first
+            if room >= cost:  # so it is at the last one, if not before
+                break
+        return max(now_ns, time + self._width_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted: N of them in each window."""
@@ -134,11 +135,12 @@ class WindowLimit:
         room = self.count(now_ns)
         if self.rate.is_unlimited:
             return UNLIMITED
+        windows = max(0, end_ns - 1 - now_ns) // self._width_ns
         for time, amount in self._log:
-            if time + self._width_ns >= end_ns:
+            if time + self._width_ns * (windows + 1) >= end_ns:
                 break
             room += amount
-        return max(0, room) + int(self.rate.permits) * ((end_ns - now_ns) // self._width_ns)
+        return max(0, room) + int(self.rate.permits) * windows
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether the window is empty."""

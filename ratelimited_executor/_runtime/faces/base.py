@@ -28,6 +28,7 @@ from ratelimited_executor._runtime.policy import (
     PolicyPlan,
     WhenFull,
     Window,
+    check_key_rate,
     read_rates,
     read_resources,
 )
@@ -136,10 +137,15 @@ class ExecutorBase:
             concurrency=_count_or_function("key_concurrency", key_concurrency),
             pending=None if key_max_pending is None else count_of("key_max_pending", key_max_pending, least=1),
         )
+        if isinstance(self._key_limits.rate, Rate):
+            check_key_rate(policy, self._key_limits.rate)
         self._retry = check_retry("retry", retry)
         self._adaptive = adaptive
-        if adaptive is not None and (self._plan.rate.is_unlimited or self._plan.rate.is_zero):
-            raise ValueError(f"adaptive needs a rate to begin with, which rate must name, got {self._plan.rate!r}")
+        if adaptive is not None and not adaptive.floor <= float(self._plan.rate) <= adaptive.ceiling:
+            raise ValueError(
+                f"rate must be what adaptive begins with, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
+                f"got {self._plan.rate!r}"
+            )
         self._penalty_max = seconds_of("penalty_max", penalty_max)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
@@ -331,7 +337,10 @@ class ExecutorBase:
     @key_rate.setter
     def key_rate(self, rate: RateLike | Callable[[Any], RateLike | None] | None) -> None:
         self._check_place()
-        self._key_limits.rate = _rate_or_function("key_rate", rate)
+        found = _rate_or_function("key_rate", rate)
+        if isinstance(found, Rate):
+            check_key_rate(self._policy, found)
+        self._key_limits.rate = found
         self._set_key_limits()
 
     @property
@@ -464,7 +473,7 @@ class ExecutorBase:
         if pending is not None and key is not None:
             waiting = overload.key_count(key)
             if waiting + count > pending:
-                raise BacklogFullError(f"{self._name} (key {key!r})", waiting=waiting, asked=count, max_pending=pending)
+                raise BacklogFullError(self._name, waiting=waiting, asked=count, max_pending=pending, key=key)
 
     @property
     def _is_dropping(self) -> bool:

@@ -21,6 +21,7 @@ from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, wall_of
 from ratelimited_executor._runtime.batches import BatchHandle, feed
 from ratelimited_executor._runtime.faces.tasks import INHERITED, TaskFace, check_context, make_options
+from ratelimited_executor._runtime.policy import WhenFull
 from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
@@ -142,7 +143,9 @@ class BulkFace(TaskFace):
             raise TypeError("delays= needs items with a length: pass a list")
         if over is not None and count is None:
             raise ValueError("over= needs items with a length, or count=")
-        engine = self._admit()
+        engine = self._admit(
+            0 if self._when_full is WhenFull.WAIT else 1
+        )  # there the first item waits, like the others
         batch = self._batch(engine, fn, name, results=results, context=context, retry=policy)
         plan.anchor(engine)
         self._feed(engine, batch, _async(items), plan, count)

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import functools
+import inspect
 import math
 from collections.abc import Mapping
 from threading import get_ident
@@ -27,7 +28,7 @@ from ratelimited_executor._runtime.arguments import (
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.futures import FuturesFace
 from ratelimited_executor._runtime.handles import TaskHandle
-from ratelimited_executor._runtime.policy import limit_of_key
+from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
 from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
@@ -318,6 +319,7 @@ class TaskFace(ExecutorBase):
             ValueError: if it is one.
         """
         rate = self._key_limits.rate_of(key)
+        check_key_rate(self._policy, rate)
         limit = None if rate is None else limit_of_key(self._policy, rate, 0)
         if (
             rate is not None
@@ -379,7 +381,14 @@ class Rare(NamedTuple):
     shared: KeyOptions | None
 
 
-INHERITED: Final[Any] = object()  # a retry policy that nobody has named
+class _Inherited:
+    """Stands for the executor's own retry policy."""
+
+    def __repr__(self) -> str:
+        return "INHERITED"
+
+
+INHERITED: Final[Any] = _Inherited()
 
 
 def make_options(
@@ -451,3 +460,21 @@ def _pass_cancel(
     """Cancel a task whose future was cancelled, in whatever thread."""
     if future.cancelled() and not handle.done() and not loop.is_closed():
         loop.call_soon_threadsafe(handle.cancel)
+
+
+def _with_rare(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function with its rare keyword arguments by their names, as ``help()`` is to show it."""
+    signature = inspect.signature(function)
+    kept = [parameter for parameter in signature.parameters.values() if parameter.kind is not _KEYWORDS]
+    rare = {"key": ("Hashable", None), "cost": ("CostLike", 1), "retry": ("Retry | Any", INHERITED)}
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in rare.items()
+    ]
+    return signature.replace(parameters=[*kept, *named])
+
+
+_KEYWORDS: Final = inspect.Parameter.VAR_KEYWORD
+# They arrive together, so that a call without them, which is nearly every one, looks at none of them.
+for _function in (TaskFace.schedule, TaskFace.submit):
+    _function.__signature__ = _with_rare(_function)  # type: ignore[attr-defined]  # inspect looks for it
