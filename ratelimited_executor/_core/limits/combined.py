@@ -183,7 +183,7 @@ class CombinedPermits:
     def is_beyond(self, needs: Mapping[str, int]) -> bool:
         """Whether a start needs more than is ever admitted, since a rate has been lowered."""
         return any(
-            limit.cost_max is not None and cost > max(limit.cost_max, 1)
+            limit.cost_max and cost > limit.cost_max  # one that admits nothing is paused
             for resource, cost in needs.items()
             for limit in self.limits_of(resource) or ()
         )

@@ -219,10 +219,9 @@ class BulkFace(TaskFace):
             while True:
                 # With calls of ours under way, a full backlog is no error: there is more room when one has started.
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
-                if self._room() <= 0 and not handles and drawing is None:
-                    await self._wait_for_room()
                 if not is_async:
-                    handles.extend(map(submit, islice(source, room)))
+                    for item in islice(source, room):
+                        handles.append(await self._submit_in_turn(submit, item))
                 elif drawing is None and not is_drawn and room > 0:
                     drawing = asyncio.ensure_future(anext(source))
                 awaited: list[Any] = [
@@ -235,7 +234,7 @@ class BulkFace(TaskFace):
                 if drawing is not None and drawing.done():
                     drawn, drawing = drawing, None
                     try:
-                        handles.append(submit(drawn.result()))
+                        handles.append(await self._submit_in_turn(submit, drawn.result()))
                     except StopAsyncIteration:
                         is_drawn = True
                 handle = next((one for one in islice(handles, 1 if ordered else None) if one.done()), None)
@@ -316,12 +315,14 @@ class BulkFace(TaskFace):
         errors = [_error_of(handle) for handle in handles]
         raise BaseExceptionGroup(f"all {len(handles)} calls failed", errors)
 
-    async def _wait_for_room(self) -> None:
-        """Wait until there is room that nobody else waits for, if that is how this executor deals with a full backlog."""
+    async def _submit_in_turn(self, submit: Callable[[Any], TaskHandle[Any]], item: Any) -> TaskHandle[Any]:
+        """Submit an item, once it has a place, if that is how this executor deals with a full backlog."""
         room = self._started().overload.room
-        if room is not None:
-            await room.wait(None)
-            room.give_back(None)
+        if room is None:
+            return submit(item)
+        await room.wait(None)
+        with room.passing(None):
+            return submit(item)
 
     def _submit_all(self, calls: Iterable[Callable[[], Any]]) -> list[TaskHandle[Any]]:
         if not isinstance(calls, Iterable):
@@ -396,7 +397,10 @@ class BulkFace(TaskFace):
         if self._max_pending is None:
             return sys.maxsize
         engine = self._started()
-        promised = 0 if engine.overload.room is None else engine.overload.room.waiter_count
+        promised = 0
+        if engine.overload.room is not None:
+            engine.overload.room.wake()  # who waits goes first
+            promised = engine.overload.room.waiter_count
         return self._max_pending - engine.waiting_count() - promised
 
     def _has_room_for(self, plan: _Plan, item: Any) -> bool:
