@@ -19,6 +19,7 @@ MODULES = {
     "growth": "bench.growth",
     "coroutines": "bench.coroutines",
     "overflow": "bench.overflow",
+    "overload": "bench.overload",
     "guest": "bench.guest",
     "soak": "bench.soak",
     "peers": "bench.peers",

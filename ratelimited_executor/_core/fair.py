@@ -420,7 +420,7 @@ class ReadyFair:
 
     # Taking out.
 
-    def head(self) -> tuple[float, float] | None:
+    def head(self) -> tuple[float, float] | None:  # noqa: PLR0912  # this is the path of every start
         """Return priority and start tag of the first task that waits and may start; None if none does."""
         if self._taken is not None:
             self._put_back(self._taken)

@@ -68,14 +68,15 @@ class Charge:
     """What a task's start costs.
 
     Attributes:
-        needs: how much of each resource, the executor's own permits among them.
+        needs: how much of each resource, the executor's own permits among them; once settled, how much it was.
+        reserved: the same as it was before the start: what another attempt takes.
         tickets: what the limits want to know when the cost is settled; None before the start.
     """
 
-    __slots__ = ("needs", "tickets")
+    __slots__ = ("needs", "reserved", "tickets")
 
     def __init__(self, needs: Mapping[str, int]) -> None:
-        self.needs = needs
+        self.needs = self.reserved = needs
         self.tickets: Any = None
 
 

@@ -244,7 +244,7 @@ class Overload:
         queue = engine.queue
         engine.burst.detach()
         if charge.tickets is None:
-            charge.needs = actual if actual[PERMITS] else {**actual, PERMITS: 1}
+            charge.needs = charge.reserved = actual if actual[PERMITS] else {**actual, PERMITS: 1}
             if record.key is not None and queue.gate is not None:
                 queue.gate.now_ns = engine.time_ns()
                 queue.gate.look_again(record.key)
@@ -312,6 +312,7 @@ class Overload:
         options.wall = None
         if options.charge is not None:
             options.charge.tickets = None
+            options.charge.needs = options.charge.reserved
         if options.expires is not None:
             options.deadline = record._due + options.expires
         record._context = context

@@ -12,6 +12,7 @@ from ratelimited_executor import (
     Fair,
     Paced,
     Pacing,
+    Rate,
     RateLimitedExecutor,
     Retry,
     RetryLater,
@@ -463,3 +464,20 @@ async def test_tenacity_stops_after_a_time(virtual_clock, way):
             executor.schedule_many(flaky, [1], results=True)
         await asyncio.sleep(100)
     assert [0, 3, 6, 9, 12] == flaky.starts
+
+
+async def test_another_attempt_reserves_what_the_first_has_reserved(virtual_clock):
+    """A refused request has used nothing, which is settled; the next one may use as much as that could have."""
+    async with RateLimitedExecutor("x", policy=Window(), resources={"tokens": Rate(100, per=60)}) as executor:
+        left = []
+
+        async def ask():
+            left.append(executor.statistics().limits[0].left)
+            if len(left) == 1:
+                handle.settle({"tokens": 0})
+                raise RetryLater(1)
+
+        handle = executor.submit(ask, cost={"tokens": 90})
+        await handle
+        assert [10, 10] == left
+        assert 90 == handle.needs["tokens"]

@@ -108,12 +108,13 @@ class WindowLimit:
         assert maximum is not None
         if cost > maximum:
             return None
-        time = now_ns
+        when_ns = now_ns
         for time, amount in self._log:
-            room += amount
-            if room >= cost:  # so it is at the last one, if not before
+            if room >= cost:
                 break
-        return max(now_ns, time + self._width_ns)
+            room += amount
+            when_ns = time + self._width_ns
+        return when_ns
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted: N of them in each window."""

@@ -1,0 +1,20 @@
+"""More work than rate: what our limits keep that others' do not, and what keys cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.overload import decision, keys, scenarios
+
+if TYPE_CHECKING:
+    from bench.harness import Options, Table
+
+__all__ = ["DESCRIPTION", "NAME", "run"]
+
+NAME = "overload"
+DESCRIPTION = "windows, heavy tasks, tenants and keys beside other limiters; what a decision among keys costs"
+
+
+def run(options: Options) -> list[Table]:
+    """Measure the scenarios, then what keys cost in time and memory."""
+    return [*scenarios.measure(options), decision.measure(options), keys.measure(options)]

@@ -1,0 +1,181 @@
+"""What it costs to decide which key's task starts next, with a million tasks of ten thousand keys that are due.
+
+The pure queue in virtual time, as in ``bench/overflow.py``: no loop, no timers, nothing is called. Either each start has a
+wake-up of its own, which pulls what is due, asks, and reckons the time of the next, or a wake-up starts the permits of two
+milliseconds, twenty of them, as an executor at that rate does that is woken up by a loop. The limits of keys are asked as the
+engine asks them: a key that may not start is parked and comes back at its time.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.harness import Figure, Table, Target, fresh
+from bench.overflow import _Record
+from ratelimited_executor import Fair, Paced, Pacing, Rate, default_order
+from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.queue import TaskQueue
+from ratelimited_executor._core.records import KeyOptions
+from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._runtime.policy import limit_of_key
+
+if TYPE_CHECKING:
+    from bench.harness import Options
+
+__all__ = ["measure", "measure_queue"]
+
+ROUNDS = 3
+SEED = 1
+RATE = 10_000  # permits a second: a key's turn comes once a second
+SHARED_SECONDS = 0.002  # between two wake-ups, where several starts share one
+_TARGET = Target(">= 200,000 /s", 200_000)
+
+_COLUMNS = ["starts, a wake-up each", "starts, wake-ups shared", "CPU, a wake-up each", "CPU, wake-ups shared"]
+
+# Form -> (whether keys share fairly, the rate of each key as a part of its turn; None for no limits).
+_FORMS: Final = {
+    "default order, no keys": (False, None),
+    "Fair()": (True, None),
+    "Fair(), limits of keys that hold nobody": (True, 2.0),
+    "Fair(), limits of keys that hold each after each start": (True, 0.5),
+}
+
+
+def measure(options: Options) -> Table:
+    """Measure each form in fresh processes."""
+    length, key_count = options.size(1_000_000, 1_000), options.size(10_000, 50)
+    function = "bench.overload.decision:measure_queue"
+    rounds = options.in_turns(
+        {form: partial(fresh, function, form=form, length=length, key_count=key_count) for form in _FORMS},
+        rounds=options.rounds(ROUNDS),
+        warm_up=0,
+        label="decision",
+    )
+    table = Table(f"Pure decision of a start: {length:,} tasks of {key_count:,} keys", _COLUMNS)
+    for form, results in rounds.items():
+        target = None if form.startswith("default") else _TARGET
+        own, shared = ([each[f"{kind}_us"] for each in results] for kind in ("own", "shared"))
+        figures = [
+            Figure([1e6 / cost for cost in costs], "/s", smaller_is_better=False, target=target)
+            for costs in (own, shared)
+        ]
+        table.add(form, dict(zip(_COLUMNS, [*figures, Figure(own, "us"), Figure(shared, "us")], strict=True)))
+        table.check("starts lost", sum(each["lost"] for each in results))
+        table.check("keys more than a task ahead of another", sum(each["ahead"] for each in results))
+        table.check("starts that their key's limits forbid", sum(each["forbidden"] for each in results))
+    table.notes.append(f"Shared: a wake-up each {SHARED_SECONDS * 1e3:g} ms, {RATE * SHARED_SECONDS:g} starts.")
+    table.notes.append("The limits are a rate and one task at a time, for each key; a task ends at once.")
+    return table
+
+
+# In a process of its own.
+
+
+def measure_queue(*, form: str, length: int, key_count: int) -> dict[str, float]:
+    """Fill a queue with due tasks, and time how it empties, twice."""
+    is_fair, part = _FORMS[form]
+    key_rate = None if part is None else Rate(RATE * part / key_count)
+    results: dict[str, float] = {"lost": 0, "ahead": 0, "forbidden": 0}
+    for kind, pause in (("own", 0.0), ("shared", SHARED_SECONDS)):
+        gate = None if key_rate is None else _gate(key_rate)
+        queue, now = _filled(Fair() if is_fair else default_order, length, key_count if is_fair else 0, gate)
+        gc.collect()
+        started: list[tuple[float, Any]] = []
+        before = time.process_time()
+        _empty(queue, now, pause, started)
+        results[f"{kind}_us"] = (time.process_time() - before) * 1e6 / length
+        results["lost"] += abs(length - len(started))
+        results["ahead"] += _ahead([key for _, key in started[: length // 2]], key_count) if is_fair else 0
+        results["forbidden"] += 0 if key_rate is None else _forbidden(started, key_rate)
+    return results
+
+
+def _gate(key_rate: Rate) -> KeyGate:
+    return KeyGate(
+        limit_of=lambda _: limit_of_key(Paced(), key_rate, 0),
+        concurrency_of=lambda _: 1,
+        now_ns=0,
+    )
+
+
+def _filled(order: Any, length: int, key_count: int, gate: KeyGate | None) -> tuple[TaskQueue, float]:
+    """Return a queue in which so many tasks are due, and the loop time; without keys if ``key_count`` is 0."""
+    chosen = random.Random(SEED)
+    timeline = Timeline(monotonic=0.0, wall=1_700_000_000.0, interval_ns=NS)
+    queue = TaskQueue(
+        timeline,
+        now=0.0,
+        rate=Rate(0),
+        slack=0.015,
+        pacing=Pacing.ON_TIME,
+        order=order,
+        early=False,
+        peers=1,
+        rank=0,
+        report_order_error=_raise,
+        gate=gate,
+    )
+    shared: list[Any] = [KeyOptions(key) for key in range(key_count)] or [None]
+    for index in range(length):
+        record = _Record(1.0 + chosen.random(), 0)
+        record._options = shared[index % len(shared)]
+        queue.add_record(record)
+    now = 4.0
+    while now >= queue.end:
+        queue.enter(now, 1_700_000_000.0 + now)
+    while not queue.pull(now):  # sort them and make them ready, which is not what is measured
+        pass
+    queue.set_rate(Rate(RATE), now)
+    return queue, now
+
+
+def _empty(queue: TaskQueue, now: float, pause: float, started: list[tuple[float, Any]]) -> None:
+    """Start everything as the engine does, when the queue asks to be asked, or a pause later; each task ends at once."""
+    gate, to_ns = queue.gate, queue.timeline.to_ns
+    while True:
+        if now >= queue.end:
+            queue.enter(now, 1_700_000_000.0 + now)
+        is_done = queue.pull(now)
+        while (calendar := queue.choose(now)) is not None:
+            run: Any = calendar.ready.pop()
+            record = run.take()
+            calendar.opened_count -= 1
+            queue.spend(calendar, record._due, now)
+            key = record.key
+            if gate is not None:
+                gate.start(key, 1, to_ns(now))
+                gate.end(key)
+            started.append((now, key))
+        if is_done:
+            wake = queue.next_wake(now, may_start=True)
+            if wake == float("inf"):
+                return
+            now = max(wake, now + pause)
+
+
+def _ahead(keys: list[Any], key_count: int) -> int:
+    """Count the keys that have had over one task more than the one that has had fewest; all had as many to do."""
+    counts = dict.fromkeys(range(key_count), 0)
+    for key in keys:
+        counts[key] += 1
+    least = min(counts.values())
+    return sum(count > least + 1 for count in counts.values())
+
+
+def _forbidden(started: list[tuple[float, Any]], key_rate: Rate) -> int:
+    """Count the starts that come sooner after the one before of the same key than rate and slack allow."""
+    gap = 1 / float(key_rate) - Paced().slack
+    last: dict[Any, float] = {}
+    count = 0
+    for now, key in started:
+        count += now - last.get(key, float("-inf")) < gap
+        last[key] = now
+    return count
+
+
+def _raise(error: BaseException) -> None:
+    raise error
