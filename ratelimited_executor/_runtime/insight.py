@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
+from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.states import TaskState
@@ -192,9 +193,9 @@ def statistics(engine: Engine) -> Statistics:
 
 def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitStatistics]:
     for bound in combined.bounds:
-        yield LimitStatistics(
-            resource=bound.resource, limit=bound.text, kind=bound.kind, left=bound.limit.count(now_ns)
-        )
+        left = bound.limit.count(now_ns)
+        if left < UNLIMITED:
+            yield LimitStatistics(resource=bound.resource, limit=bound.text, kind=bound.kind, left=left)
 
 
 def backlog_seconds(engine: Engine, key: Hashable = None) -> float:
