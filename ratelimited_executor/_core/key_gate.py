@@ -204,9 +204,7 @@ class KeyGate:
         """Look at so many keys at most, and forget those of which nothing is left to remember."""
         for _ in range(min(count, len(self._sweeping))):
             key = self._sweeping.popleft()
-            state = self._keys.get(key)
-            if state is None:
-                continue
+            state = self._keys[key]
             if state.running_count or state.parked:
                 state.is_listed = False  # until its last task has ended
                 continue

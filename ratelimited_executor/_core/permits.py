@@ -195,13 +195,14 @@ class PermitGrid:
         """Correct the cost of a start; of the last one alone there may be permits ahead that can be given back."""
         end, charged = ticket
         change = cost - charged
+        is_last = end == self._next
         if change < 0 and self._pieces:
             come_up = self._pieces[-1].floor(now_ns) + 1
-            ahead = max(0, self._next - come_up) // self.peers if end == self._next else 0
+            ahead = max(0, self._next - come_up) // self.peers if is_last else 0
             change = -min(-change, ahead)
         self._next += change * self.peers
         self._last = self._first
-        ticket[:] = self._next, charged + change
+        ticket[:] = self._next if is_last else end, charged + change
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when the next permit may be taken, >= ``now_ns``; None if never at this rate."""

@@ -577,3 +577,18 @@ def test_what_is_added_while_a_task_is_taken_waits_behind_it(calendar_class, mak
     assert "h" == pair.keys(1)
     assert "f" == pair.keys(1)
     assert None is pair.pop()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_what_is_added_while_a_task_is_taken_may_go_before_what_follows_it(calendar_class, make, left):
+    """A key that was given much ahead waits for one that is new, whatever is being taken of it."""
+    pair = Pair(calendar_class, Fair())
+    for key in ["f", "g", *"f" * (1 + left)]:
+        pair.push(0, make(key, cost=10 if key == "f" else 1))
+    assert "fg" == pair.keys(2)
+    assert (0, 10.0) == pair.views[0].head()
+    assert "f" == pair.views[0].pop().take().key
+    for view in (1, 0):
+        pair.push(view, make("h"))
+    assert "hh" + "f" * left == pair.keys(2 + left)
+    assert None is pair.pop()

@@ -304,7 +304,16 @@ def test_a_parked_key_is_resumed_once_and_in_time():
     gate.open_due(NOW + WIDTH)
     assert ["full", "late", "soon"] == called
     assert None is gate.next_time()
-    gate.start("slow", 3, NOW + WIDTH)
+    gate.start("slow", 1, NOW + WIDTH)
+    gate.end("slow")
+    gate.start("slow", 2, NOW + WIDTH + 10)
+    gate.end("slow")
+    for cost in (3, 1):
+        gate.park("slow", cost, lambda: called.append("other"))
+    gate.open_due(NOW + 2 * WIDTH)
+    assert ["other"] * 2 == called[-2:]
+    assert None is gate.next_time()
+    gate.start("slow", 1, NOW + 2 * WIDTH)
     gate.end("slow")
     gate.park("slow", 1, lambda: called.append("again"))
     gate.look_again("slow")
@@ -312,7 +321,7 @@ def test_a_parked_key_is_resumed_once_and_in_time():
     assert "again" == called[-1]
     gate.open_due(NOW + 9 * NS)
     assert None is gate.next_time()
-    assert 4 == len(called)
+    assert 6 == len(called)
 
 
 def test_a_key_that_may_never_start_is_resumed_by_other_limits():
@@ -337,15 +346,15 @@ def test_a_key_that_may_never_start_is_resumed_by_other_limits():
 
 
 @pytest.mark.parametrize(
-    ("make_limit", "seconds"),
+    "make_limit",
     [
-        (lambda rate: WindowLimit(rate), 1),
-        (lambda rate: TokenBucketLimit(rate, depth=2, now_ns=NOW), 1),
-        (lambda rate: PacedLimit(rate, slack_ns=0), 1),
+        lambda rate: WindowLimit(rate),
+        lambda rate: TokenBucketLimit(rate, depth=2, now_ns=NOW),
+        lambda rate: PacedLimit(rate, slack_ns=0),
     ],
     ids=["window", "bucket", "paced"],
 )
-def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit, seconds):
+def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit):
     """Not while a task of it runs or is parked, nor before its limit has recovered and its penalty is over."""
     gate = gate_of(make=make_limit)
     gate.start("slow", 1, NOW)

@@ -492,7 +492,8 @@ def test_of_the_last_start_alone_a_grid_gives_back():
 
     first = start(3, START)
     second = start(5, START + 3 * NS)
-    grid.settle(first, 1, START + 3 * NS)
+    for cost in (1, 1, 0):
+        grid.settle(first, cost, START + 3 * NS)
     assert START + 8 * NS == grid.next_time(START + 3 * NS)
     grid.settle(second, 3, START + 3 * NS)
     assert START + 6 * NS == grid.next_time(START + 3 * NS)
@@ -560,7 +561,10 @@ def test_what_is_owed_is_owed_by_the_last_alone():
     permits.take()
     second = permits.charge(6)
     assert (5, 2) == (permits.debt_count, permits.taken_count)
-    permits.settle(first, 0, START)
+    for cost in (1, 2, 0):
+        permits.settle(first, cost, START)
+    assert 6 == permits.debt_count
+    permits.settle(second, 5, START)
     assert 5 == permits.debt_count
     permits.set_rate(INFINITE, START)
     free = permits.charge(9)
@@ -569,4 +573,4 @@ def test_what_is_owed_is_owed_by_the_last_alone():
     assert 5 == permits.debt_count
     permits.settle(second, 4, START)
     permits.hold([START] * 4)
-    assert (0, 5, 1) == (permits.debt_count, permits.taken_count, permits.held_count())
+    assert (0, 6, 0) == (permits.debt_count, permits.taken_count, permits.held_count())

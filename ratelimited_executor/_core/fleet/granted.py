@@ -56,7 +56,7 @@ class GrantedPermits:
         self._late_ns = late_ns
         self._times: list[int] = []  # by the authority's clock, rising
         self.debt_count = 0
-        self._debtor: list[int] | None = None  # the ticket of the start that owes them
+        self._debtor: list[int] | None = None  # the ticket of the last start
         self.rate = rate
         self.per_second: Fraction | None = rate.per_second
         self.peers = 1
@@ -123,6 +123,7 @@ class GrantedPermits:
         if not self.rate.is_unlimited:
             del self._times[:count]
             self.taken_count += count
+            self._debtor = None
 
     def charge(self, cost: int) -> list[int]:
         """Let the start that took a permit last cost so many in all: it uses up those that follow. Return its ticket."""
@@ -138,8 +139,6 @@ class GrantedPermits:
         change = cost - ticket[0]
         if change < 0:
             change = -min(-change, self.debt_count if ticket is self._debtor else 0)
-        else:
-            self._debtor = ticket
         self.debt_count += change
         ticket[0] += change
         self._pay()
