@@ -427,6 +427,10 @@ async def test_server_that_is_not_there_at_the_start(_: RedisServer, told: Told)
         options = {"interval": 0.25, "clock_difference": 1.0}
         async with member(server.url, load=500, **options) as one:
             await asyncio.sleep(0.6)
+            for _ in range(40):  # a slow machine tells later
+                if told.messages and one.fleet.state == "outage":
+                    break
+                await asyncio.sleep(0.1)
             assert [] == one.starts
             assert "outage" == one.fleet.state
             assert 1 == len(told.messages) == told.count(f"{NO_ANSWER} (ConnectionError: ")
@@ -511,7 +515,7 @@ async def test_replies_that_are_lost(server: RedisServer, told: Told) -> None:
             start = time.monotonic()
             await asyncio.sleep(1.5)
             assert proxy.counts.lost_replies > 0
-            assert one.count(start, start + 1.5) > 0.5 * 1.5 * RATE
+            assert one.count(start, start + 1.5) > 0.3 * 1.5 * RATE
             assert worst_window(one) <= RATE + 1
             proxy.drop_replies = 0.0
     assert [] == told.errors
