@@ -92,7 +92,7 @@ class Burst:
                 try:
                     result = call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    self._raised(None, error, context)
+                    self._raised(None, error)
                 else:
                     if result is not None or scratch:
                         self._returned(None, call, result, context)
@@ -137,7 +137,7 @@ class Burst:
                 try:
                     result = call_in_context(call, items[indexes[position]])
                 except BaseException as error:  # noqa: BLE001  # as above; the items are user code, too
-                    self._raised((handle, indexes[position], None, batch, kept), error, context)
+                    self._raised((handle, indexes[position], None, batch, kept), error)
                 else:
                     if result is not None or scratch:
                         self._returned((handle, indexes[position], None, batch, kept), call, result, context)
@@ -259,10 +259,10 @@ class Burst:
         self._engine.ended_counts[TaskState.DONE] += is_ahead
         return is_ahead
 
-    def _raised(self, owner: Any, error: BaseException, context: Context) -> None:
-        """End a call that raised."""
+    def _raised(self, owner: Any, error: BaseException) -> None:
+        """End a call that raised: it has no record, and the variables of a batch are its handle's."""
         self._leave_call()
-        self._engine.end_raised(owner, error, context)
+        self._engine.end_raised(owner, error, None)
         self.is_inside = True
 
     def _returned(self, owner: Any, call: Any, result: Any, context: Any) -> None:

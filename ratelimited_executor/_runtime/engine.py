@@ -387,7 +387,7 @@ class Engine:
         if options is not None and (options.charge is not None or options.key is not None):
             self.overload.started(record, options)
         call, args, context = record._call, record._outcome, record._context
-        record_context = context
+        origin = context
         record._state = TaskState.RUNNING
         record._context = now
         self.started_count += 1
@@ -405,7 +405,7 @@ class Engine:
             thread = run_in_thread(call, args, context, self.thread_limiter)
             if options.run_timeout is not None:
                 thread = with_timeout(thread, options.run_timeout, record.name)
-            self.coroutines.start(record, thread, contextvars.Context(), record_context)
+            self.coroutines.start(record, thread, contextvars.Context(), origin)
         else:
             self._launch(
                 record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout

@@ -7,7 +7,7 @@ limits runs as if this module were not there.
 from __future__ import annotations
 
 import contextvars
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.adaptive import AdaptiveControl
 from ratelimited_executor._core.key_gate import KeyGate
@@ -16,6 +16,7 @@ from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options, Record
 from ratelimited_executor._core.retries import Attempts
 from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor._runtime.policy import WhenFull, check_key_rate, limit_of_key
 from ratelimited_executor._runtime.retrying import pause_before_retry, random_for
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyLimits", "Overload"]
 
-_NS: Final = 1_000_000_000
+T = TypeVar("T")
 _SHARED_COUNT_MAX: Final = 16384  # keys whose tasks share their options: 1 MB
 
 
@@ -140,7 +141,7 @@ class Overload:
         """Start nothing for so long; nothing of one key, if it is not None."""
         engine = self._engine
         engine.burst.detach()
-        until_ns = engine.time_ns() + round(seconds * _NS)
+        until_ns = engine.time_ns() + round(seconds * NS)
         if key is None:
             permits = self.permits()
             permits.penalty_ns = max(permits.penalty_ns, until_ns)
@@ -356,6 +357,14 @@ class Overload:
             self._engine.is_watching = True
             wake = self.room.wake
             self._engine.queue.on_time.on_cancelled = self._engine.queue.spread.on_cancelled = wake
+
+    async def in_turn(self, key: Hashable, call: Callable[[], T]) -> T:
+        """Call what adds one task of a key: once it has a place, if that is how this executor deals with a full backlog."""
+        if self.room is None:
+            return call()
+        await self.room.wait(key)
+        with self.room.passing(key):
+            return call()
 
     def has_room(self, count: int, key: Hashable, key_count: int = 0) -> bool:
         """Whether so many more tasks may wait, beside those that have been promised a place.

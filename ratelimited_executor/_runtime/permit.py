@@ -43,14 +43,8 @@ class Permit:
     async def __aenter__(self) -> TaskHandle[Any]:
         if self._record is not None:
             raise RuntimeError("a permit can be entered once: ask the executor for another")
-        room = self._engine.overload.room
-        if room is None:
-            engine = self._admit()
-        else:
-            key = None if self._options is None else self._options.key
-            await room.wait(key)
-            with room.passing(key):
-                engine = self._admit()
+        key = None if self._options is None else self._options.key
+        engine = await self._engine.overload.in_turn(key, self._admit)
         granted: asyncio.Future[None] = engine.loop.create_future()
         now = engine.now()
         options = self._options

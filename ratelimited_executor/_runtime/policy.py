@@ -15,6 +15,7 @@ from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, delay_of
 from ratelimited_executor._runtime.quota import Quota
 
@@ -42,7 +43,6 @@ __all__ = [
 # A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
 # slack is kept for that, and the law holds for times that are read there, too.
 RESERVE_SECONDS: Final = 0.005
-_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class PolicyPlan:
         if not isinstance(self.policy, Paced) or self.rate not in self.rates:
             grid = None
         elif grid is None:
-            slack_ns = round(slack_of(self.policy) * _NS)
+            slack_ns = round(slack_of(self.policy) * NS)
             grid = PermitGrid(self.rate, slack_ns=slack_ns, now_ns=now_ns, peers=self._count, rank=self._rank)
         elif grid.rate != self.rate:
             grid.set_rate(self.rate, now_ns)
@@ -303,14 +303,14 @@ class PolicyPlan:
         limit: Limit
         if isinstance(rate, Quota):
             limit = QuotaLimit(
-                self._part(rate.permits), period_of=rate.period_ns, wall_ns=wall_ns, margin_ns=round(margin * _NS)
+                self._part(rate.permits), period_of=rate.period_ns, wall_ns=wall_ns, margin_ns=round(margin * NS)
             )
         elif kind == "rate":
-            limit = PacedLimit(self._share(name, rate), slack_ns=round(slack_of(self.policy) * _NS))
+            limit = PacedLimit(self._share(name, rate), slack_ns=round(slack_of(self.policy) * NS))
         elif kind == "burst":
             limit = TokenBucketLimit(self._share(name, rate), depth=self._depth(name, rate) or 1, now_ns=now_ns)
         else:
-            limit = WindowLimit(self._share(name, rate), margin_ns=round(margin * _NS))
+            limit = WindowLimit(self._share(name, rate), margin_ns=round(margin * NS))
         return Bound(limit, resource=name, text=str(rate), kind=kind)
 
     def _part(self, permits: int) -> int:
@@ -351,10 +351,10 @@ def limit_of_key(policy: Policy, rate: Rate, now_ns: int) -> Limit | None:
     if rate.is_unlimited:
         return None
     if isinstance(policy, Window):
-        return WindowLimit(rate, margin_ns=round(policy.margin * _NS))
+        return WindowLimit(rate, margin_ns=round(policy.margin * NS))
     if isinstance(policy, Burst):
         return TokenBucketLimit(rate, depth=policy.permits, now_ns=now_ns)
-    return PacedLimit(rate, slack_ns=round(slack_of(policy) * _NS))
+    return PacedLimit(rate, slack_ns=round(slack_of(policy) * NS))
 
 
 def _grid_of(permits: Permits | None) -> PermitGrid | GrantedPermits | None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of
 
 __all__ = ["Quota"]
@@ -17,7 +18,6 @@ _TEXT: Final = re.compile(
     re.IGNORECASE,
 )
 _START: Final = re.compile(r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
-_NS: Final = 1_000_000_000
 
 
 class Quota:
@@ -113,8 +113,8 @@ class Quota:
 
     def period_ns(self, time_ns: int) -> tuple[int, int]:
         """Return the same in nanoseconds."""
-        begin, end = self.period(time_ns // _NS)  # marks are whole seconds
-        return round(begin) * _NS, round(end) * _NS
+        begin, end = self.period(time_ns // NS)  # marks are whole seconds
+        return round(begin) * NS, round(end) * NS
 
     def _begin(self, local: datetime) -> datetime:
         """Return the mark of the minute, hour, day, week or month that a local time lies in."""

@@ -36,11 +36,6 @@ class Room:
         self.is_passing = False  # whether somebody takes his promised place at this moment
 
     @property
-    def promised_count(self) -> int:
-        """How many places are promised to waiters that have not taken them."""
-        return self._promised_count
-
-    @property
     def waiter_count(self) -> int:
         """How many wait, or have been promised a place that they have not taken."""
         return len(self._waiters) + self._promised_count

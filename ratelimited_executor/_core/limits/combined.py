@@ -159,14 +159,7 @@ class CombinedPermits:
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
-        if self._is_paused:
-            return None
-        begin_ns = max(now_ns, self.penalty_ns)
-        times = [begin_ns]
-        if self.grid is not None:
-            times.append(self.grid.time_after(begin_ns, count))  # type: ignore[arg-type]  # None is looked for below
-        times += [limit.when_count(count, begin_ns) for limit in self._main]  # type: ignore[misc]  # as above
-        return None if None in times else max(times)
+        return self.when_after({PERMITS: count - 1}, {PERMITS: 1}, now_ns)
 
     # Costs.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ratelimited_executor._core.timeline import NS
+
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["Limit", "step_and_unit"]
-
-_NS = 1_000_000_000
 
 
 class Limit(Protocol):
@@ -69,4 +69,4 @@ def step_and_unit(rate: Rate) -> tuple[int, int]:
     """Return a finite rate as permits to nanoseconds, in lowest terms of the rate: ``step / unit``."""
     ratio = rate.per_second
     assert ratio is not None
-    return ratio.numerator, ratio.denominator * _NS
+    return ratio.numerator, ratio.denominator * NS

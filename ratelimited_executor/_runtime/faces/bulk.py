@@ -221,7 +221,7 @@ class BulkFace(TaskFace):
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
                 if not is_async:
                     for item in islice(source, room):
-                        handles.append(await self._submit_in_turn(submit, item))
+                        handles.append(await self._started().overload.in_turn(None, partial(submit, item)))
                 elif drawing is None and not is_drawn and room > 0:
                     drawing = asyncio.ensure_future(anext(source))
                 awaited: list[Any] = [
@@ -234,7 +234,7 @@ class BulkFace(TaskFace):
                 if drawing is not None and drawing.done():
                     drawn, drawing = drawing, None
                     try:
-                        handles.append(await self._submit_in_turn(submit, drawn.result()))
+                        handles.append(await self._started().overload.in_turn(None, partial(submit, drawn.result())))
                     except StopAsyncIteration:
                         is_drawn = True
                 handle = next((one for one in islice(handles, 1 if ordered else None) if one.done()), None)
@@ -314,15 +314,6 @@ class BulkFace(TaskFace):
                     handle.exception()  # seen: it lost
         errors = [_error_of(handle) for handle in handles]
         raise BaseExceptionGroup(f"all {len(handles)} calls failed", errors)
-
-    async def _submit_in_turn(self, submit: Callable[[Any], TaskHandle[Any]], item: Any) -> TaskHandle[Any]:
-        """Submit an item, once it has a place, if that is how this executor deals with a full backlog."""
-        room = self._started().overload.room
-        if room is None:
-            return submit(item)
-        await room.wait(None)
-        with room.passing(None):
-            return submit(item)
 
     def _submit_all(self, calls: Iterable[Callable[[], Any]]) -> list[TaskHandle[Any]]:
         if not isinstance(calls, Iterable):

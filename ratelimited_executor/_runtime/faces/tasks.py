@@ -236,12 +236,7 @@ class TaskFace(ExecutorBase):
         """
         callable_of("fn", fn)
         key = key_of("key", options.get("key"))
-        room = self._admit(0).overload.room
-        if room is None:
-            return self.schedule(fn, *args, **options)
-        await room.wait(key)
-        with room.passing(key):
-            return self.schedule(fn, *args, **options)
+        return await self._admit(0).overload.in_turn(key, functools.partial(self.schedule, fn, *args, **options))
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
