@@ -13,8 +13,10 @@ Law: over any stretch in which keys f and g both have tasks that wait,
 
     | cost(f) / w_f  -  cost(g) / w_g |  <=  c_f / w_f  +  c_g / w_g
 
-with c the largest cost of a task of each: the shares are right within one task of each. A key that has been away comes
-back at v: it has saved up nothing, and owes nothing but what it was given ahead. So the first task of a key waits for one
+with c the largest cost of a task of each: the shares are right within one task of each. A key that a limit of its own has
+held back competes as if it had waited, but for what it has lost beyond two of its tasks: one whose rate is less than its
+share gets its rate, one whose rate is more gets its share, and a long penalty saves nothing up. A key that has been away
+comes back at v: it has saved up nothing, and owes nothing but what it was given ahead. So the first task of a key waits for one
 task of every other key at most (by weight), and not for their queues. And a key that has a queue is not starved by a
 stream of keys that are new: v passes its start tag after as many starts as there are keys.
 
@@ -55,6 +57,7 @@ _PURGE_COUNT: Final = 2  # idle keys looked at for each start: twice as many as 
 _PURGE_STEP_COUNT: Final = 1024  # the same as a chore, when nothing waits any more
 _COMPACT_STEP_COUNT: Final = 1024  # keys whose queues are freed of cancelled tasks at a stretch
 _SPARE_COUNT: Final = 64  # cancelled tasks that never matter
+_CREDIT_COUNT: Final = 2  # tasks that a key may catch up with when its own limit has held it back
 
 
 class Fair:
@@ -127,7 +130,7 @@ class Fair:
 
 
 class _Flow:
-    """The tasks of one key and priority.
+    """The tasks of one key and priority, of weight 1.
 
     Attributes:
         key: whose they are.
@@ -138,15 +141,26 @@ class _Flow:
         tag: its start tag in a plain queue; it stands in one of them at most.
     """
 
-    __slots__ = ("finish", "first", "key", "second", "tag", "weight")
+    __slots__ = ("finish", "first", "key", "second", "tag")
 
-    def __init__(self, key: Hashable, weight: float) -> None:
+    weight: float = 1.0
+
+    def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.weight = weight
         self.finish = 0.0
         self.first: Any = None
         self.second: Any = None
         self.tag = 0.0
+
+
+class _WeightedFlow(_Flow):
+    """The same, of any weight."""
+
+    __slots__ = ("weight",)
+
+    def __init__(self, key: Hashable, weight: float) -> None:
+        super().__init__(key)
+        self.weight = weight
 
 
 class _Level:
@@ -233,7 +247,7 @@ class FairClock:
             weight = self._weight(key)
             flow = level.flows.get(key)  # the function may have scheduled something of the key
             if flow is None:
-                flow = level.flows[key] = _Flow(key, weight)
+                flow = level.flows[key] = _Flow(key) if weight == 1.0 else _WeightedFlow(key, weight)
         return level, flow
 
     def _weight(self, key: Hashable) -> float:
@@ -400,9 +414,9 @@ class ReadyFair:
             level.weight_sum += flow.weight
             self._enter(minus_priority, level, flow, _cost_of(item))
 
-    def _enter(self, minus_priority: float, level: _Level, flow: _Flow, cost: int) -> None:
-        """Let a flow wait of which nothing has waited in this calendar."""
-        tag = min(level.now, level.least_tag() + cost / flow.weight)
+    def _enter(self, minus_priority: float, level: _Level, flow: _Flow, cost: int, *, credit: float = 0.0) -> None:
+        """Let a flow wait of which nothing has waited in this calendar, with some virtual time that it has lost."""
+        tag = min(level.now, level.least_tag() + cost / flow.weight) - credit
         tag = max(tag, flow.finish)
         fresh = level.fresh[self._index]
         is_elsewhere = flow.first is not None if self._index else flow.second is not None
@@ -456,8 +470,6 @@ class ReadyFair:
                     if item is None:
                         self._clock.rest(minus_priority, level, flow)
                     else:
-                        level.waiting_count -= 1
-                        level.weight_sum -= flow.weight
                         self._park(minus_priority, level, flow, _cost_of(item))
                     continue
                 self._head = item
@@ -546,9 +558,7 @@ class ReadyFair:
         """Let a flow wait elsewhere until its key may start a task."""
 
         def resume() -> None:
-            level.waiting_count += 1
-            level.weight_sum += flow.weight
-            self._enter(minus_priority, level, flow, cost)
+            self._enter(minus_priority, level, flow, cost, credit=_CREDIT_COUNT * cost / flow.weight)
 
         gate = self._clock.gate
         assert gate is not None

@@ -8,18 +8,22 @@ look until nothing is left to remember: none runs, none is parked, and its rate 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.limits.paced import PacedLimit
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
 
     from ratelimited_executor._core.limits.limit import Limit
 
 __all__ = ["KeyGate", "KeyHold"]
 
-_SWEEP_COUNT: Final = 4  # keys looked at for each start, to be forgotten
+_SWEEP_COUNT: Final = 4096  # idle keys looked at in an interval, beside two for each start of it
+_SWEEP_STEP_COUNT: Final = 1024  # at a stretch: half a millisecond
 
 KeyHold = str  # "rate", "concurrency" or "penalty"
 
@@ -29,33 +33,36 @@ class _Key:
 
     Attributes:
         limit: its rate; None for none.
-        concurrency: how many of its tasks may run at once; None for no limit.
+        concurrency: how many of its tasks may run at once; infinity for no limit.
         running_count: how many do.
         penalty_ns: before it nothing of it starts.
         parked: what to call when it may start again.
         resume_ns: when that is, as far as its rate and penalty are concerned; None if it is not parked.
+        is_listed: whether it is to be looked at, whether it can be forgotten.
     """
 
     __slots__ = ("concurrency", "is_listed", "limit", "parked", "penalty_ns", "resume_ns", "running_count")
 
     def __init__(self, limit: Limit | None, concurrency: int | None) -> None:
         self.limit = limit
-        self.concurrency = concurrency
+        self.concurrency: float = math.inf if concurrency is None else concurrency
         self.running_count = 0
         self.penalty_ns = 0
         self.parked: list[Callable[[], None]] = []
         self.resume_ns: int | None = None
-        self.is_listed = True  # whether it is to be looked at, whether it can be forgotten
+        self.is_listed = True
 
     def cost(self, cost: int) -> int:
         """Return what a task costs the key: all that its limit ever admits, if it is more than that."""
-        most = None if self.limit is None else self.limit.cost_max
+        if cost == 1 or self.limit is None:
+            return cost
+        most = self.limit.cost_max
         return cost if not most else min(cost, most)
 
     @property
     def is_full(self) -> bool:
         """Whether as many tasks run as may."""
-        return self.concurrency is not None and self.running_count >= self.concurrency
+        return self.running_count >= self.concurrency
 
 
 class KeyGate:
@@ -69,7 +76,7 @@ class KeyGate:
         now_ns: the time at which :meth:`admits` looks; whoever asks keeps it up to date.
     """
 
-    __slots__ = ("_concurrency_of", "_keys", "_limit_of", "_numbers", "_sweeping", "_timers", "now_ns")
+    __slots__ = ("_concurrency_of", "_keys", "_limit_of", "_numbers", "_start_count", "_sweeping", "_timers", "now_ns")
 
     def __init__(
         self, *, limit_of: Callable[[Any], Limit | None], concurrency_of: Callable[[Any], int | None], now_ns: int
@@ -80,6 +87,7 @@ class KeyGate:
         self._timers: list[tuple[int, int, Hashable]] = []  # a heap of (time, number, key) of parked keys
         self._numbers = count()
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
+        self._start_count = 0  # since the last time that they were looked at
         self.now_ns = now_ns
 
     @property
@@ -90,9 +98,7 @@ class KeyGate:
     def admits(self, key: Hashable, cost: int) -> bool:
         """Whether a task of a key may start now."""
         state = self._keys.get(key) or self._meet(key)
-        if state.is_full:
-            return False
-        if self.now_ns < state.penalty_ns:
+        if state.running_count >= state.concurrency or self.now_ns < state.penalty_ns:
             return False
         return state.limit is None or state.limit.admits(state.cost(cost), self.now_ns)
 
@@ -129,7 +135,7 @@ class KeyGate:
         state = self._keys.get(key) or self._meet(key)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
         state.running_count += 1
-        self.sweep(_SWEEP_COUNT)
+        self._start_count += 1
         return ticket
 
     def end(self, key: Hashable) -> bool:
@@ -141,7 +147,7 @@ class KeyGate:
         if not state.running_count and not state.is_listed:
             state.is_listed = True
             self._sweeping.append(key)
-        if state.parked and state.concurrency is not None and not state.is_full:
+        if state.parked and state.running_count < state.concurrency <= state.running_count + 1:
             self._resume(key, state)
             return True
         return False
@@ -181,7 +187,10 @@ class KeyGate:
                 state.limit = fresh
             else:
                 state.limit.set_rate(fresh.rate, self.now_ns)  # type: ignore[attr-defined]  # the limits of keys have a rate
-            state.concurrency = self._concurrency_of(key)
+                if isinstance(fresh, PacedLimit):
+                    state.limit.slack_ns = fresh.slack_ns  # type: ignore[attr-defined]  # it has the same type
+            concurrency = self._concurrency_of(key)
+            state.concurrency = math.inf if concurrency is None else concurrency
         self.open_all()
 
     def next_time(self) -> int | None:
@@ -199,6 +208,14 @@ class KeyGate:
     def is_remembering(self) -> bool:
         """Whether there are keys of which nothing runs or waits, that may be forgotten with time."""
         return bool(self._sweeping)
+
+    def sweep_steps(self) -> Iterator[None]:
+        """Forget idle keys, as a chore: one of an interval forgets as many as may have become idle in it, and more."""
+        count = _SWEEP_COUNT + 2 * self._start_count
+        self._start_count = 0
+        for start in range(0, min(count, len(self._sweeping)), _SWEEP_STEP_COUNT):
+            self.sweep(min(_SWEEP_STEP_COUNT, count - start))
+            yield
 
     def sweep(self, count: int) -> None:
         """Look at so many keys at most, and forget those of which nothing is left to remember."""

@@ -48,7 +48,6 @@ __all__ = ["Pacing", "TaskQueue"]
 
 _TICK_NS_MAX: Final = NS  # width of a bucket at most
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
-_SWEEP_COUNT: Final = 1000  # keys looked at when an interval begins, whether they can be forgotten: half a millisecond
 _REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two milliseconds
 
 
@@ -532,9 +531,9 @@ class TaskQueue:
         self.interval_end = self.timeline.start_of(number + 1)
         if self._is_by_wall_clock:
             self.note_permits()
-        if self.gate is not None:
+        if self.gate is not None and self.gate.is_remembering:
             self.gate.now_ns = self.timeline.to_ns(now)
-            self.gate.sweep(_SWEEP_COUNT)
+            self.chores.append(self.gate.sweep_steps())
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
         self.plan.begin(self.timeline.start_of(number), self.interval_end, late_count=late_count)
 

@@ -33,7 +33,7 @@ from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor.abc import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from fractions import Fraction
 
     import anyio
@@ -384,8 +384,9 @@ class Engine:
             if is_expired(self, record, now):
                 return False
         self.queue.spend(calendar, record._due, now)
+        tickets: Iterable[Any] = ()
         if options is not None and (options.charge is not None or options.key is not None):
-            self.overload.started(record, options)
+            tickets = self.overload.started(record, options)
         call, args, context = record._call, record._outcome, record._context
         origin = context
         record._state = TaskState.RUNNING
@@ -394,7 +395,7 @@ class Engine:
         if call is HOLD:
             granted, self.holding[record] = args
             if not granted.done():
-                granted.set_result(None)
+                granted.set_result(self.overload.tickets(tickets))
             return True
         own = options is not None and options.own_context
         if options is not None and options.in_thread:
@@ -658,7 +659,10 @@ class Engine:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             self.loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
             return
-        self.runner.warnings.warn("order", "%s: the order raised %r; the task goes last", self.name, error)
+        message = "%s: the order raised %r; the task goes last"
+        if isinstance(self.queue.order, Fair):
+            message = "%s: by or weights of Fair raised %r; the task goes by no key, or by a weight of 1"
+        self.runner.warnings.warn("order", message, self.name, error)
 
     def _tell_handler(self, message: str, error: BaseException) -> None:
         self.loop.call_exception_handler({"message": message, "exception": error})

@@ -34,7 +34,7 @@ class RateLimitedExecutor(BulkFace, RepeatingFace, LoopFace, LimiterFace):
         retry: how tasks that fail are tried again: a :class:`Retry`, an object of tenacity's, or None. By default those that
             raise :class:`RetryLater`, five times in all.
         adaptive: how the rate follows what the other side can take; None if it does not.
-        penalty_max: seconds that :meth:`penalize` is obeyed at most.
+        penalty_max: seconds that the other side is obeyed at most, by :meth:`penalize` or ``RetryLater(after=)``.
         drain_timeout: seconds for which accepted tasks may go on when the executor is left; None for as long as they
             take. Set it in a server: a task due in an hour would hold its shutdown for an hour.
         early: whether a task may start anywhere in the interval of its due time, so up to one interval early.

@@ -201,38 +201,50 @@ def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitS
 def backlog_seconds(engine: Engine, key: Hashable = None) -> float:
     """Return the seconds of work in tasks that are due or will be within the running interval.
 
-    0 while they fit the permits as they come; infinity if there are some and the rate is 0.
+    0 while they fit the permits as they come; infinity if there are some and the rate is 0. O(1), but O(tasks that are due)
+    for one key, or where keys have limits or starts have costs.
     """
     engine.burst.detach()
     now = engine.now()
     if key is not None:
-        return _key_backlog(engine, key, now)
+        return _backlog(engine, key, now)
     count = engine.queue.ready_count()
-    if count == 0 or engine.queue.grid.is_unlimited:
+    if count == 0 or (engine.queue.grid.is_unlimited and engine.queue.gate is None):
         return 0.0
+    if engine.queue.costs is not None or engine.queue.gate is not None:
+        return _backlog(engine, None, now)
     when = engine.queue.grid.time_after(engine.timeline.to_ns(now), count)
     return math.inf if when is None else max(0.0, engine.timeline.to_loop(when) - now)
 
 
-def _key_backlog(engine: Engine, key: Hashable, now: float) -> float:
-    """Return the seconds until the last task of a key that is due is expected to start: O(tasks that are due)."""
+def _backlog(engine: Engine, key: Hashable, now: float) -> float:
+    """Return the seconds until the last task that is due, of one key or of all, is expected to start."""
     queue = engine.queue
     while not queue.pull(now):
         pass
     tasks = queue.ready_tasks()
-    mine = [task for task in tasks if task[1] == key]
+    mine = tasks if key is None else [task for task in tasks if task[1] == key]
     if not mine:
         return 0.0
-    last = max(mine, key=itemgetter(0))
     if queue.grid.is_stopped or not engine.may_start():
         return math.inf
-    ahead = _ahead_of(engine, last, tasks, now)
+    last = max(mine, key=itemgetter(0))
+    ahead = [task for task in tasks if task is not last] if key is None else _ahead_of(engine, last, tasks, now)
     expected = _when_permitted(engine, last[2], now, ahead)
-    if queue.gate is not None and expected is not None:
-        held = queue.gate.hold(key, 1)
-        when_ns = queue.gate.when_count(key, sum(_cost(needs) for _, _, needs, _ in mine))
-        expected = None if held == "concurrency" or when_ns is None else max(expected, engine.timeline.to_loop(when_ns))
-    return math.inf if expected is None else max(0.0, expected - now)
+    if expected is None:
+        return math.inf
+    if queue.gate is not None:
+        queue.gate.now_ns = engine.timeline.to_ns(now)
+        costs: Counter[Hashable] = Counter()
+        for _, each, needs, _ in mine:
+            costs[each] += _cost(needs)
+        for each, cost in costs.items():
+            if each is not None:
+                when_ns = queue.gate.when_count(each, cost)
+                if when_ns is None or (key is not None and queue.gate.hold(each, 1) == "concurrency"):
+                    return math.inf
+                expected = max(expected, engine.timeline.to_loop(when_ns))
+    return max(0.0, expected - now)
 
 
 def _ahead_of(engine: Engine, task: Any, tasks: list[Any], now: float) -> list[Any]:
@@ -276,10 +288,16 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     task = next((each for each in tasks if each[3] is handle), None)
     ahead = [] if task is None else _ahead_of(engine, task, tasks, now)
     hold, detail, expected = _hold(engine, handle, now, ahead)
+    position = len(ahead)
+    if hold in _KEY_HOLDS.values() and expected is not None:  # those behind it start as well, while it has to wait
+        others = [task for task in tasks if task[1] != handle.key]
+        passing = queue.grid.count_until(engine.timeline.to_ns(now), engine.timeline.to_ns(expected))
+        own_count = sum(task[1] == handle.key for task in ahead)
+        position = max(position, min(passing - own_count, len(others)) + own_count)
     return Explanation(
         state=state,
         hold=hold,
-        position=len(ahead),
+        position=position,
         expected_start=None if expected is None else engine.timeline.to_epoch(expected),
         detail=detail,
     )
@@ -343,13 +361,10 @@ def _hold_by_limit(
 def _when_permitted(engine: Engine, needs: Mapping[str, int] | None, now: float, ahead: list[Any]) -> float | None:
     """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never."""
     grid, now_ns = engine.queue.grid, engine.timeline.to_ns(now)
-    before: Counter[str] = Counter()
-    for _, _, other, _ in ahead:
-        before.update(other or _ONE_PERMIT)
-    if isinstance(grid, CombinedPermits):
-        when = grid.when_after(before, needs or _ONE_PERMIT, now_ns)
+    if isinstance(grid, CombinedPermits) and engine.queue.costs is not None:
+        when = grid.when_in_turn([other or _ONE_PERMIT for _, _, other, _ in ahead], needs or _ONE_PERMIT, now_ns)
     else:
-        when = grid.time_after(now_ns, before[PERMITS] + 1)
+        when = grid.time_after(now_ns, len(ahead) + 1)
     return None if when is None else max(now, engine.timeline.to_loop(when))
 
 

@@ -7,11 +7,15 @@ limits runs as if this module were not there.
 from __future__ import annotations
 
 import contextvars
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.adaptive import AdaptiveControl
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.limits.combined import CombinedPermits
+from ratelimited_executor._core.limits.quota import QuotaLimit
+from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options, Record
 from ratelimited_executor._core.retries import Attempts
@@ -24,8 +28,7 @@ from ratelimited_executor._runtime.room import Room
 from ratelimited_executor.exceptions import BacklogFullError, RetryLater, TaskDroppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-    from fractions import Fraction
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.dropping import DropIndex
@@ -68,12 +71,20 @@ class KeyLimits:
 
     def rate_of(self, key: Hashable) -> Rate | None:
         """Return the rate of a key; None for no limit."""
-        found = self.rate(key) if callable(self.rate) else self.rate
-        return None if found is None else Rate.of(found)
+        if not callable(self.rate):
+            return None if self.rate is None else Rate.of(self.rate)
+        found = self.rate(key)
+        try:
+            return None if found is None else Rate.of(found)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"key_rate of the key {key!r}: {error}") from None
 
     def concurrency_of(self, key: Hashable) -> int | None:
         """Return how many tasks of a key may run at once; None for no limit."""
-        return self.concurrency(key) if callable(self.concurrency) else self.concurrency
+        if not callable(self.concurrency):
+            return self.concurrency
+        found = self.concurrency(key)
+        return None if found is None else count_of(f"key_concurrency of the key {key!r}", found)
 
 
 class Overload:
@@ -104,6 +115,7 @@ class Overload:
         self.room: Room | None = None
         self.retried_count = 0
         self.random = random_for(engine.loop)
+        self.penalty_max = math.inf  # seconds that the other side may ask for at most
         self._max_pending: int | None = None
         self._is_dropping = False
         self._shared: dict[Hashable, KeyOptions] = {}
@@ -136,12 +148,14 @@ class Overload:
             engine.queue.set_permits(
                 plan.permits(engine.queue.grid, now_ns=engine.time_ns(), time_ns=engine.time_ns, wall_ns=engine.wall_ns)
             )
+        if engine.queue.gate is not None:
+            self.set_key_limits(self.key_limits)  # which know how far apart the permits are
 
     def penalize(self, seconds: float, key: Hashable) -> None:
         """Start nothing for so long; nothing of one key, if it is not None."""
         engine = self._engine
         engine.burst.detach()
-        until_ns = engine.time_ns() + round(seconds * NS)
+        until_ns = engine.time_ns() + round(min(seconds, self.penalty_max) * NS)
         if key is None:
             permits = self.permits()
             permits.penalty_ns = max(permits.penalty_ns, until_ns)
@@ -181,12 +195,15 @@ class Overload:
         except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
             self._engine.report_key_error(key, error)
             rate = None
-        return None if rate is None else limit_of_key(self.plan.policy, rate, self._engine.time_ns())
+        if rate is None:
+            return None
+        common = self._engine.rate.per_second
+        spacing = self._engine.queue.grid.peers / common if common else Fraction(0)
+        return limit_of_key(self.plan.policy, rate, self._engine.time_ns(), spacing=spacing)
 
     def _concurrency_of(self, key: Hashable) -> int | None:
         try:
-            count = contextvars.Context().run(self.key_limits.concurrency_of, key)
-            return None if count is None else count_of("key_concurrency", count)
+            return contextvars.Context().run(self.key_limits.concurrency_of, key)
         except Exception as error:  # noqa: BLE001  # as above
             self._engine.report_key_error(key, error)
             return None
@@ -202,28 +219,41 @@ class Overload:
 
     # Starts and ends.
 
-    def started(self, record: TaskHandle[Any], options: Any) -> None:
-        """Take what the start of a task with options costs beyond its permit."""
-        engine = self._engine
-        charge = options.charge
-        if charge is not None and engine.queue.costs is not None:
-            charge.tickets = engine.queue.costs.charge(charge.needs)
-            engine.queue.note_permits()  # what was counted before may be used up by now
-        gate = engine.queue.gate
+    def started(self, record: TaskHandle[Any], options: Any) -> list[tuple[str, Any, Any]]:
+        """Take what the start of a task with options costs beyond its permit; return the tickets of that."""
+        queue = self._engine.queue
+        charge, gate = options.charge, queue.gate
+        tickets: list[tuple[str, Any, Any]] = []
+        if charge is not None and queue.costs is not None:
+            tickets = charge.tickets = queue.costs.charge(charge.needs)
+            queue.note_permits()  # what was counted before may be used up by now
         if options.key is not None and gate is not None:
             self._gated.add(record)
-            ticket = gate.start(options.key, record.cost, engine.time_ns())
-            if charge is not None and charge.tickets is not None and ticket is not None:
-                charge.tickets.append((PERMITS, *ticket))
+            ticket = gate.start(options.key, 1 if charge is None else record.cost, gate.now_ns)
+            if ticket is not None:
+                tickets.append((PERMITS, *ticket))
+        return tickets
+
+    def tickets(self, more: Iterable[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
+        """Return the tickets of what has just started, for :meth:`take_effect`; some may be there twice."""
+        grid = self._engine.queue.grid
+        return [*grid.tickets, *more] if isinstance(grid, CombinedPermits) else [*more]
+
+    def take_effect(self, tickets: list[tuple[str, Any, Any]]) -> None:
+        """Note that a start takes effect only now, which matters to limits that count what the other side sees."""
+        now_ns = self._engine.time_ns()
+        for _, limit, ticket in tickets:
+            if isinstance(limit, (WindowLimit, QuotaLimit)):
+                limit.take_effect(ticket, now_ns)
 
     def item_started(self, key: Hashable, needs: Mapping[str, int] | None, cost: int) -> None:
         """Do the same for a task of a batch."""
-        queue = self._engine.queue
+        queue, gate = self._engine.queue, self._engine.queue.gate
         if needs is not None and queue.costs is not None:
             queue.costs.charge(needs)
             queue.note_permits()
-        if key is not None and queue.gate is not None:
-            queue.gate.start(key, cost, self._engine.time_ns())
+        if key is not None and gate is not None:
+            gate.start(key, cost, gate.now_ns)
 
     def ended(self, owner: Any) -> None:
         """Note that a task has ended, which may or may not have started under the limits of keys."""

@@ -45,7 +45,7 @@ class Permit:
             raise RuntimeError("a permit can be entered once: ask the executor for another")
         key = None if self._options is None else self._options.key
         engine = await self._engine.overload.in_turn(key, self._admit)
-        granted: asyncio.Future[None] = engine.loop.create_future()
+        granted: asyncio.Future[Any] = engine.loop.create_future()
         now = engine.now()
         options = self._options
         if options is not None and options.expires is not None:
@@ -65,13 +65,15 @@ class Permit:
         if options is not None and options.entry is not None:
             engine.overload.drop_excess(options.key)
         try:
-            await granted
+            tickets = await granted
         except asyncio.CancelledError:
             if record.state is TaskState.RUNNING:
                 engine.release(record, TaskState.CANCELLED, None)
             else:
                 record.cancel()
             raise
+        if tickets:
+            engine.overload.take_effect(tickets)
         return record
 
     async def __aexit__(
@@ -90,7 +92,7 @@ class Permit:
             record.exception()  # it is on its way to the caller: nobody else need hear of it
 
 
-def _fail(granted: asyncio.Future[None], handle: TaskHandle[Any]) -> None:
+def _fail(granted: asyncio.Future[Any], handle: TaskHandle[Any]) -> None:
     """Tell a waiter that his task has ended before its start."""
     if granted.done():
         return

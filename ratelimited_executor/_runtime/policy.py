@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -124,8 +125,10 @@ def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
         ValueError: if it is empty, or a rate is out of range.
     """
     if isinstance(value, str):
-        parts: Any = value.split(",")
-        return tuple(Quota.parse(part) if " per " in part else Rate.of(part) for part in parts)
+        try:
+            return tuple(Quota.parse(part) if " per " in part else Rate.of(part) for part in value.split(","))
+        except ValueError as error:
+            raise ValueError(str(error) if name == "rate" else f"{name}: {error}") from None
     if isinstance(value, Quota):
         return (value,)
     if not isinstance(value, (list, tuple)):
@@ -227,26 +230,41 @@ class PolicyPlan:
         elif grid.rate != self.rate:
             grid.set_rate(self.rate, now_ns)
         known = list(old.bounds) if isinstance(old, CombinedPermits) else []
-        bounds = []
-        for name, each in ((PERMITS, self.rates), *self.resources.items()):
-            for rate in each:
-                if name == PERMITS and grid is not None and rate is self.rate:
-                    continue
-                bound = self._bound(name, rate, now_ns=now_ns, wall_ns=wall_ns)
-                self._go_on(bound, rate, known, now_ns)
-                bounds.append(bound)
-        fresh = CombinedPermits(grid, bounds, rate=self.rate, time_ns=time_ns)
+        fresh = [
+            (rate, self._bound(name, rate, now_ns=now_ns, wall_ns=wall_ns))
+            for name, each in ((PERMITS, self.rates), *self.resources.items())
+            for rate in each
+            if not (name == PERMITS and grid is not None and rate is self.rate)
+        ]
+        rest = [each for each in fresh if not self._go_on(*each, known, now_ns, is_same=True)]
+        for rate, bound in rest:
+            self._go_on(rate, bound, known, now_ns, is_same=False)
+        bounds = [bound for _, bound in fresh]
+        if self.rate.is_zero:  # a pause: what the limits have counted is wanted when it ends
+            bounds += [bound for bound in known if bound.resource == PERMITS]
+        permits = CombinedPermits(grid, bounds, rate=self.rate, time_ns=time_ns)
         if isinstance(old, CombinedPermits):
-            fresh.penalty_ns = old.penalty_ns
-        return fresh
+            permits.penalty_ns = old.penalty_ns
+        return permits
 
-    def _go_on(self, bound: Bound, rate: Rate | Quota, known: list[Bound], now_ns: int) -> None:
-        """Let one of the known limits of the same kind go on under another rate, so that what it has counted still counts."""
-        alike = [one for one in known if (one.resource, one.kind) == (bound.resource, bound.kind)]
-        if isinstance(rate, Quota):
-            alike = [one for one in alike if one.text.split(" ", 1)[1] == bound.text.split(" ", 1)[1]]
-        same = [one for one in alike if isinstance(rate, Rate) and getattr(one.limit, "rate", rate).per == rate.per]
-        for one in (same or alike)[:1]:
+    def _go_on(self, rate: Rate | Quota, bound: Bound, known: list[Bound], now_ns: int, *, is_same: bool) -> bool:
+        """Let a known limit of the same kind go on under another rate, so that what it has counted still counts.
+
+        Args:
+            rate: what is wanted.
+            bound: the new limit for it, into which the known one is put.
+            known: the limits that have not gone on yet.
+            now_ns: the time on the timeline.
+            is_same: whether it must have the same ``per``, or period.
+        """
+        for one in known:
+            if (one.resource, one.kind) != (bound.resource, bound.kind):
+                continue
+            if isinstance(rate, Quota):
+                if one.text.split(" ", 1)[1] != bound.text.split(" ", 1)[1]:
+                    continue
+            elif is_same and getattr(one.limit, "rate", rate).per != rate.per:
+                continue
             known.remove(one)
             limit: Any = one.limit
             if isinstance(rate, Quota):
@@ -256,6 +274,11 @@ class PolicyPlan:
             if isinstance(limit, TokenBucketLimit):
                 limit.set_depth(self._depth(bound.resource, rate) or 1, now_ns)
             bound.limit = limit
+            return True
+        return False
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.rates))
 
     def cost_max(self, resource: str) -> int | None:
         """Return the largest cost that is ever admitted; None if any is."""
@@ -327,6 +350,9 @@ class PolicyPlan:
         )
 
 
+_NO_SPACING: Final = Fraction(0)
+
+
 def check_key_rate(policy: Policy, rate: Rate | None) -> None:
     """Refuse a rate of a key that cannot hold as an exact window.
 
@@ -346,15 +372,22 @@ def _check_whole(name: str, rate: Rate) -> None:
         )
 
 
-def limit_of_key(policy: Policy, rate: Rate, now_ns: int) -> Limit | None:
-    """Make the limit of one key's rate; None if it is infinite."""
+def limit_of_key(policy: Policy, rate: Rate, now_ns: int, *, spacing: Fraction = _NO_SPACING) -> Limit | None:
+    """Make the limit of one key's rate; None if it is infinite.
+
+    Args:
+        spacing: seconds between two permits of the executor. A key whose time has come waits for the next of them, and for
+            its turn: under ``Paced`` two of them, and two starts of the key at most, are forgiven like the lateness of a
+            timer. Else a key would lose of its rate all that the two paces are out of step.
+    """
     if rate.is_unlimited:
         return None
     if isinstance(policy, Window):
         return WindowLimit(rate, margin_ns=round(policy.margin * NS))
     if isinstance(policy, Burst):
         return TokenBucketLimit(rate, depth=policy.permits, now_ns=now_ns)
-    return PacedLimit(rate, slack_ns=round(slack_of(policy) * NS))
+    own = spacing if not rate.per_second else 2 * min(spacing, 1 / rate.per_second)
+    return PacedLimit(rate, slack_ns=round(slack_of(policy) * NS) + math.ceil(own * NS))
 
 
 def _grid_of(permits: Permits | None) -> PermitGrid | GrantedPermits | None:

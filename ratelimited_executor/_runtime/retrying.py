@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor.exceptions import RetryLater
 
 if TYPE_CHECKING:
     from ratelimited_executor._runtime.engine import Engine
+
+_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 __all__ = ["check_retry", "parse_retry_after", "pause_before_retry", "random_for"]
 
@@ -53,7 +56,7 @@ def pause_before_retry(
     after = 0.0
     is_told = isinstance(error, RetryLater)
     if isinstance(error, RetryLater) and error.after is not None:
-        after = error.after
+        after = min(error.after, engine.overload.penalty_max)
     try:
         if isinstance(policy, Retry):
             if count >= policy.attempts or not (is_told or (isinstance(error, Exception) and policy.wants(error))):
@@ -95,7 +98,10 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
         now: epoch seconds; the system's clock if None.
 
     Returns:
-        Seconds from now, >= 0; None if the header is missing or says nothing of use.
+        Seconds from now, >= 0, with a fraction if the server sends one; None if the header is missing or says nothing of use.
+
+    Raises:
+        TypeError: if it is no text.
 
     >>> parse_retry_after("120")
     120.0
@@ -106,8 +112,10 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     """
     if value is None:
         return None
+    if not isinstance(value, str):
+        raise TypeError(f"value must be the text of a header, or None, got {value!r}")
     text = value.strip()
-    if text.isascii() and text.isdecimal():
+    if _SECONDS.fullmatch(text):
         seconds = float(text)
         return seconds if seconds < math.inf else None
     try:

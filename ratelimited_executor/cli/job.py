@@ -208,6 +208,8 @@ class Job:
         if total is None and self._total is not None:
             total = max(self._total - ledger.blank, ledger.taken)
         recent = ledger.rate(now=now, over=RATE_OVER_S)
+        # With keys and costs it takes a look at each line that waits: too long for a progress bar.
+        is_metered = self._options.key_field is not None or self._options.cost_field is not None
         return Snapshot(
             finished=ledger.finished,
             total=total,
@@ -215,7 +217,7 @@ class Job:
             running=run.running,
             waiting=run.waiting,
             rate=recent,
-            backlog=executor.backlog_seconds(),
+            backlog=0.0 if is_metered else executor.backlog_seconds(),
             seconds_left=expected_seconds(
                 left=None if total is None else total - ledger.finished,
                 limit=float(self._options.rate),

@@ -235,20 +235,10 @@ async def test_backlog_with_costs_starts_as_it_was_told(virtual_clock, options):
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(
-            {"rate": "10/10s", "policy": Window()},
-            marks=pytest.mark.xfail(
-                strict=True, reason="counts of several windows are told as if all of a window could always be used"
-            ),
-        ),
+        {"rate": "10/10s", "policy": Window()},
         {"rate": 2, "policy": Burst(8)},
         {"resources": {"tokens": 2}},
-        pytest.param(
-            {"policy": Window(), "resources": {"tokens": "10/10s"}},
-            marks=pytest.mark.xfail(
-                strict=True, reason="counts of several windows are told as if all of a window could always be used"
-            ),
-        ),
+        {"policy": Window(), "resources": {"tokens": "10/10s"}},
         {"policy": Burst(4), "resources": {"tokens": "10/10s"}},
     ],
     ids=repr,
@@ -353,7 +343,6 @@ async def test_backlog_of_a_key_goes_by_its_limits(virtual_clock, options):
             assert math.inf == backlog
 
 
-@pytest.mark.xfail(strict=True, reason="a look at a fair order changes which of equal keys is next")
 async def test_explaining_changes_nothing_that_starts(virtual_clock, account):
     """It may be asked at any time, any number of times, of anything."""
     logs = []

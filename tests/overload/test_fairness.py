@@ -380,7 +380,7 @@ def test_changing_the_order_while_a_backlog_waits_loses_nothing(orders, seed, ga
     assert audit(times, 50).ok
 
 
-@pytest.mark.parametrize("between", [Fair(), Ageing(1), latest_due_first], ids=repr)
+@pytest.mark.parametrize("between", [Fair(), Ageing(1), latest_due_first], ids=["Fair", "Ageing", "latest due first"])
 async def test_default_order_is_the_default_again_afterwards(virtual_clock, between):
     """Priority, and then the due time."""
     log = []

@@ -945,7 +945,7 @@ URL = "redis://127.0.0.1:6379/0"
         ({"group": "\ud800"}, ValueError, "group"),  # cannot be written to a socket
         ({"prefix": "\ud800"}, ValueError, "prefix"),
     ],
-    ids=lambda value: ascii(value)[:50],
+    ids=lambda value: re.sub(r" at 0x\w+", "", ascii(value))[:50],
 )
 def test_bad_argument_is_named(arguments: dict[str, Any], error: type[Exception], name: str) -> None:
     """An argument of the wrong type or out of range is refused at once, by its name."""

@@ -9,18 +9,20 @@ A *penalty* is a time before which nothing starts, because somebody out there ha
 
 from __future__ import annotations
 
+from collections import Counter
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.limits.quota import QuotaLimit
-from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.records import PERMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ratelimited_executor._core.fleet.granted import GrantedPermits
     from ratelimited_executor._core.limits.limit import Limit
-    from ratelimited_executor._core.permits import PermitGrid
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["Bound", "CombinedPermits"]
@@ -45,6 +47,25 @@ class Bound:
         self.kind = kind
 
 
+class _TrialClock:
+    """A time that somebody moves."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.now_ns = now_ns
+
+    def now(self) -> int:
+        return self.now_ns
+
+
+def _trial_of(limit: Limit, clock: _TrialClock) -> Limit:
+    """Return a copy of a limit, to be tried at times to come."""
+    if isinstance(limit, QuotaLimit):
+        return limit.trial(clock.now)
+    if isinstance(limit, WindowLimit):
+        return limit.trial()
+    return copy(limit)
+
+
 class CombinedPermits:
     """All that bounds the starts of one executor in time.
 
@@ -56,6 +77,7 @@ class CombinedPermits:
 
     Attributes:
         penalty_ns: before it nothing starts.
+        tickets: of the permits that were taken last, as (resource, limit, ticket).
         usable_until_ns: as in a grid; here the time of the last look, because each start is looked at by itself.
     """
 
@@ -63,12 +85,12 @@ class CombinedPermits:
         "_is_paused",
         "_main",
         "_resources",
-        "_tickets",
         "_time_ns",
         "bounds",
         "grid",
         "penalty_ns",
         "rate",
+        "tickets",
         "usable_until_ns",
     )
 
@@ -87,7 +109,7 @@ class CombinedPermits:
         self.usable_until_ns = 0
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
-        self._tickets: list[tuple[str, Limit, Any]] = []  # of the permits that were taken last
+        self.tickets: list[tuple[str, Limit, Any]] = []
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:
@@ -135,7 +157,7 @@ class CombinedPermits:
         if self.grid is not None:
             self.grid.take(count)
         now_ns = self._time_ns()
-        self._tickets = [(PERMITS, limit, limit.take(count, now_ns)) for limit in self._main]
+        self.tickets = [(PERMITS, limit, limit.take(count, now_ns)) for limit in self._main]
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
@@ -207,6 +229,36 @@ class CombinedPermits:
             times += [limit.when_after(before, cost, begin_ns) for limit in self.limits_of(resource) or ()]  # type: ignore[misc]  # as above
         return None if None in times else max(times)
 
+    def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
+        """Tell when a start is admitted after others, each in its turn: what will be, if nothing else comes; None if never.
+
+        It tries them on a copy of the limits, which takes some microseconds for each; costs of which no two fit into a
+        window together cannot be told from their sum.
+        """
+        if not isinstance(self.grid, PermitGrid | None):  # a part in a fleet is not known in advance
+            before: Counter[str] = Counter()
+            for each in ahead:
+                before.update(each)
+            return self.when_after(before, needs, now_ns)
+        clock = _TrialClock(now_ns)
+        trial = CombinedPermits(
+            copy(self.grid),
+            [Bound(_trial_of(each.limit, clock), resource=each.resource, text="", kind="") for each in self.bounds],
+            rate=self.rate,
+            time_ns=clock.now,
+        )
+        trial.penalty_ns = self.penalty_ns
+        for other in ahead:
+            when = trial.when(other, clock.now_ns)
+            if when is None:
+                return None
+            clock.now_ns = when
+            if trial.grid is not None:
+                trial.grid.usable(when)
+            trial.take()
+            trial.charge(other)
+        return trial.when(needs, clock.now_ns)
+
     @property
     def is_by_wall_clock(self) -> bool:
         """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
@@ -215,12 +267,12 @@ class CombinedPermits:
     def charge(self, needs: Mapping[str, int]) -> list[tuple[str, Any, Any]]:
         """Take what a start needs beyond the permit that it took; return what :meth:`settle` asks for."""
         now_ns = self._time_ns()
-        tickets: list[tuple[str, Any, Any]] = [*self._tickets]
+        tickets: list[tuple[str, Any, Any]] = [*self.tickets]
         for resource, cost in needs.items():
             if resource != PERMITS:
                 tickets += [(resource, limit, limit.take(cost, now_ns)) for limit in self.limits_of(resource) or ()]
                 continue
-            for _, limit, ticket in self._tickets:
+            for _, limit, ticket in self.tickets:
                 limit.settle(ticket, cost, now_ns)
             if self.grid is not None:
                 tickets.append((PERMITS, self.grid, self.grid.charge(cost)))

@@ -32,10 +32,10 @@ class PacedLimit:
         slack_ns: how late a start may be without the next being later for it.
     """
 
-    __slots__ = ("_last", "_next", "_slack_ns", "_step", "_unit", "rate")
+    __slots__ = ("_last", "_next", "_step", "_unit", "rate", "slack_ns")
 
     def __init__(self, rate: Rate, *, slack_ns: int) -> None:
-        self._slack_ns = slack_ns
+        self.slack_ns = slack_ns
         self._next = 0  # the theoretical time, in nanoseconds times _step, so that it is a whole number
         self._step, self._unit = 0, 1
         self._last: list[int] | None = None  # the ticket of the last start
@@ -67,14 +67,15 @@ class PacedLimit:
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """Whether a start is admitted now, whatever its cost."""
-        return cost <= 0 or self.count(now_ns) > 0
+        return self._next <= now_ns * self._step > 0 or cost <= 0 or self.rate.is_unlimited
 
     def take(self, cost: int, now_ns: int) -> list[int]:
         """Note a start."""
         if self.rate.is_unlimited:
             return []
-        self._next = self._due(now_ns) + cost * self._unit
-        self._last = ticket = [cost * self._unit, self._unit]
+        unit = self._unit
+        self._next = self._due(now_ns) + cost * unit
+        self._last = ticket = [cost * unit, unit]
         return ticket
 
     def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
@@ -117,8 +118,8 @@ class PacedLimit:
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether the next start has been due for longer than the slack."""
-        return self._next < (now_ns - self._slack_ns) * self._step or self._step == self._next == 0
+        return self._next < (now_ns - self.slack_ns) * self._step or self._step == self._next == 0
 
     def _due(self, now_ns: int) -> int:
         """Return when the next start is due, nanoseconds times ``_step``: now, if that has passed by more than the slack."""
-        return self._next if self._next >= (now_ns - self._slack_ns) * self._step else now_ns * self._step
+        return self._next if self._next >= (now_ns - self.slack_ns) * self._step else now_ns * self._step

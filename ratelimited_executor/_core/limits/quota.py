@@ -6,6 +6,7 @@ a period that it comes back to goes on from where it was left. That is kept for 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.permits import UNLIMITED
@@ -79,6 +80,15 @@ class QuotaLimit:
             self._used[begin_ns] += cost - charged
             ticket[1] = cost
 
+    def take_effect(self, ticket: list[int], now_ns: int) -> None:
+        """Note that a start has taken effect only now: it counts in the period that has begun meanwhile, if one has."""
+        self._enter()
+        begin_ns, charged = ticket
+        if begin_ns < self._begin_ns:
+            self.settle(ticket, 0, now_ns)
+            self._used[self._begin_ns] += charged
+            ticket[:] = self._begin_ns, charged
+
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted."""
         if cost > self.permits:
@@ -119,6 +129,14 @@ class QuotaLimit:
         """Whether nothing was used of the running period."""
         self._enter()
         return self._used[self._begin_ns] == 0
+
+    def trial(self, time_ns: Callable[[], int]) -> QuotaLimit:
+        """Return a copy that goes by another time, to be tried at times to come; the wall clock goes along with that."""
+        other = copy(self)
+        other._used = dict(self._used)
+        ahead_ns = self._wall_ns() - time_ns()
+        other._wall_ns = lambda: time_ns() + ahead_ns
+        return other
 
     def _left_at(self, begin_ns: int) -> int:
         """Return what is left of a period to come, of which something was used if the wall clock has been there."""

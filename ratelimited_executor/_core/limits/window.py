@@ -5,7 +5,8 @@ starts after t - per - margin cost N - c at most. The log holds (time, amount) p
 of two fixed windows, as most limiters have, admit up to 2 N in a window that lies across their border.
 
 ``margin`` is how much later than its decision a start may take effect: a coroutine's first line runs in the next turn of
-the loop. The earlier start may have been late by it while the later one is not.
+the loop. The earlier start may have been late by it while the later one is not. A start that is known to have been later
+than that counts from when it took effect.
 
 The log has an entry for each time of a start, 4096 for N up to that. For a larger N, starts of one part in 4096 of the
 window share an entry, which carries the latest of their times: never more than N, and at most 1/4096 of it unused.
@@ -14,6 +15,7 @@ window share an entry, which carries the latest of their times: never more than 
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.permits import UNLIMITED
@@ -99,6 +101,14 @@ class WindowLimit:
             self._sum += cost - charged
             ticket[1] = cost
 
+    def take_effect(self, ticket: list[Any], now_ns: int) -> None:
+        """Note that a start has taken effect only now, if that is later than the margin covers: it counts from now on."""
+        entry, charged = ticket
+        if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.rate.is_unlimited:
+            return
+        self.settle(ticket, 0, now_ns)
+        ticket[:] = self.take(charged, now_ns)
+
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted: O(entries of the log that must leave it)."""
         room = self.count(now_ns)
@@ -147,6 +157,12 @@ class WindowLimit:
         """Whether the window is empty."""
         self._forget(now_ns)
         return not self._log
+
+    def trial(self) -> WindowLimit:
+        """Return a copy, to be tried at times to come."""
+        other = copy(self)
+        other._log = deque([*entry] for entry in self._log)
+        return other
 
     def _forget(self, now_ns: int) -> None:
         log, edge = self._log, now_ns - self._width_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -43,7 +44,7 @@ from ratelimited_executor.exceptions import (
 from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -371,18 +372,19 @@ class ExecutorBase:
         """Go on after :meth:`pause`."""
         self._set_paused(is_paused=False)
 
-    def penalize(self, retry_after: float | timedelta, *, key: Hashable = None) -> None:
+    def penalize(self, retry_after: float | timedelta | None, *, key: Hashable = None) -> None:
         """Start nothing for a time, because the other side has asked for it; what runs goes on.
 
         Args:
-            retry_after: seconds, >= 0, ``penalty_max`` at most; a shorter one does not shorten one that is in force.
+            retry_after: seconds, >= 0, ``penalty_max`` at most; a shorter one does not shorten one that is in force. None,
+                which is what :func:`parse_retry_after` makes of a header that is missing, tells ``adaptive=`` alone.
             key: of which alone nothing starts; None for the whole executor.
         """
-        seconds = delay_of("retry_after", retry_after)
+        seconds = 0.0 if retry_after is None else delay_of("retry_after", retry_after)
         key_of("key", key)
         engine = self._started()
         self._check_place()
-        engine.overload.penalize(min(seconds, self._penalty_max), key)
+        engine.overload.penalize(seconds, key)
 
     def _set_paused(self, *, is_paused: bool) -> None:
         self._check_place()
@@ -420,11 +422,11 @@ class ExecutorBase:
     def __repr__(self) -> str:
         kind = type(self).__name__
         if self._engine is None:
-            return f"<{kind} {self._name!r} {'closed' if self._closing.is_begun else 'new'} rate={self.rate}>"
+            return f"<{kind} {self._name!r} {'closed' if self._closing.is_begun else 'new'} rate={self._plan}>"
         state = "closed" if self.is_terminated else "closing" if self.is_shutdown else "open"
         engine = self._engine
         return (
-            f"<{kind} {self._name!r} {state} rate={self.rate} "
+            f"<{kind} {self._name!r} {state} rate={self._plan} "
             f"waiting={engine.waiting_count()} running={engine.running_count()}>"
         )
 
@@ -516,6 +518,7 @@ class ExecutorBase:
     def _bound(self) -> None:
         """Keep to the numbers of tasks that may wait."""
         assert self._engine is not None
+        self._engine.overload.penalty_max = self._penalty_max
         if self._max_pending is None and self._key_limits.pending is None:
             return
         index = None
@@ -559,12 +562,15 @@ class ExecutorBase:
 
 
 def _order_of(order: Any) -> Any:
+    if isinstance(order, type):
+        raise TypeError(f"order must be a function of a task, or a Fair, got the class {order.__name__}: call it first")
     return order if isinstance(order, Fair) else callable_of("order", order)
 
 
 def _rate_or_function(name: str, rate: Any) -> Any:
     if rate is None or callable(rate):
         return rate
+    _refuse_mapping(name, rate)
     try:
         return Rate.of(rate)
     except (TypeError, ValueError) as error:
@@ -572,7 +578,17 @@ def _rate_or_function(name: str, rate: Any) -> Any:
 
 
 def _count_or_function(name: str, count: Any) -> Any:
-    return count if count is None or callable(count) else count_of(name, count)
+    if count is None or callable(count):
+        return count
+    _refuse_mapping(name, count)
+    return count_of(name, count)
+
+
+def _refuse_mapping(name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        raise TypeError(
+            f"{name} must be one for all keys, or a function of the key, got a mapping: pass its method get"
+        )
 
 
 class _Home:

@@ -302,17 +302,19 @@ class TaskFace(ExecutorBase):
             _refuse(rare)
         key_of("key", key)
         needs = self._needs_of(cost)
-        if key is not None and self._key_limits.rate is not None:
+        if key is not None and self._key_limits.is_gated:
             self._check_key(key, 1 if needs is None else needs[PERMITS])
         shared = None if key is None else self._started().overload.key_options(key)
         return Rare(key, needs, retry if retry is INHERITED else check_retry("retry", retry), shared)
 
     def _check_key(self, key: Any, cost: int) -> None:
-        """Refuse a cost that the rate of a key never admits.
+        """Refuse a cost that the rate of a key never admits, and a key whose limits cannot be told.
 
         Raises:
-            ValueError: if it is one.
+            TypeError: if a function of the key returns something of a wrong type.
+            ValueError: if it is out of range.
         """
+        self._key_limits.concurrency_of(key)
         rate = self._key_limits.rate_of(key)
         check_key_rate(self._policy, rate)
         limit = None if rate is None else limit_of_key(self._policy, rate, 0)
@@ -432,8 +434,20 @@ def _refuse(names: dict[str, Any]) -> None:
             "timeout= is ambiguous: use expires= for how long the task may wait, run_timeout= for how long it may run, "
             "or functools.partial to pass a timeout to the function"
         )
+    for name in names:
+        if name in _REMEDIES:
+            raise TypeError(f"unknown argument {name}=: {_REMEDIES[name]}")
     unknown = ", ".join(f"{name}=" for name in names)
     raise TypeError(f"unknown argument {unknown}: bind keyword arguments of the function with functools.partial")
+
+
+_REMEDIES: Final = {
+    "delay": "use schedule(delay=) or execute_later",
+    "at": "use schedule(at=) or call_at_wall",
+    "over": "use schedule_many(over=)",
+    "retries": "use retry=Retry(attempts=...)",
+    "weight": "use key= and order=Fair(weights=...)",
+}
 
 
 def _copy_outcome(future: concurrent.futures.Future[Any], handle: TaskHandle[Any]) -> None:
