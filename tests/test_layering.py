@@ -18,7 +18,7 @@ ROOT = "ratelimited_executor"
 
 # Arithmetic, containers and words: nothing that reads a clock, draws a number, logs, waits or touches the world.
 CORE_MAY_USE = {
-    "__future__", "abc", "array", "bisect", "collections", "collections.abc", "dataclasses", "decimal", "enum",
+    "__future__", "abc", "array", "bisect", "collections", "collections.abc", "copy", "dataclasses", "decimal", "enum",
     "fractions", "functools", "heapq", "itertools", "math", "operator", "re", "typing",
 }  # fmt: skip
 FOR_TYPES_ONLY = {"contextvars"}  # a value that the core only carries

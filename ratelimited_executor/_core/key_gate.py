@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["KeyGate", "KeyHold"]
 
 _SWEEP_COUNT: Final = 4096  # idle keys looked at in an interval, beside two for each start of it
+_SPARE_COUNT: Final = 64  # stale timers that never matter
 _SWEEP_STEP_COUNT: Final = 1024  # at a stretch: half a millisecond
 
 KeyHold = str  # "rate", "concurrency" or "penalty"
@@ -73,10 +74,21 @@ class KeyGate:
         concurrency_of: tells how many tasks of a key may run at once; None for no limit.
 
     Attributes:
+        met_count: how many keys have been met so far: if it changes, functions of the user were called.
         now_ns: the time at which :meth:`admits` looks; whoever asks keeps it up to date.
     """
 
-    __slots__ = ("_concurrency_of", "_keys", "_limit_of", "_numbers", "_start_count", "_sweeping", "_timers", "now_ns")
+    __slots__ = (
+        "_concurrency_of",
+        "_keys",
+        "_limit_of",
+        "_numbers",
+        "_start_count",
+        "_sweeping",
+        "_timers",
+        "met_count",
+        "now_ns",
+    )
 
     def __init__(
         self, *, limit_of: Callable[[Any], Limit | None], concurrency_of: Callable[[Any], int | None], now_ns: int
@@ -89,11 +101,26 @@ class KeyGate:
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
         self._start_count = 0  # since the last time that they were looked at
         self.now_ns = now_ns
+        self.met_count = 0
 
     @property
     def key_count(self) -> int:
         """How many keys are known."""
         return len(self._keys)
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether the limits of a key are known, so that :meth:`admits` calls no function of the user."""
+        return key in self._keys
+
+    def meet(self, key: Hashable) -> None:
+        """Ask for the limits of a key, by functions of the user: look at everything anew afterwards."""
+        if key not in self._keys:
+            self._meet(key)
+
+    def is_parked(self, key: Hashable) -> bool:
+        """Whether something of a key has left the order."""
+        state = self._keys.get(key)
+        return state is not None and bool(state.parked)
 
     def admits(self, key: Hashable, cost: int) -> bool:
         """Whether a task of a key may start now."""
@@ -129,6 +156,12 @@ class KeyGate:
         if when is not None and (state.resume_ns is None or when < state.resume_ns):
             state.resume_ns = when
             heapq.heappush(self._timers, (when, next(self._numbers), key))
+            if (
+                len(self._timers) > 2 * len(self._keys) + _SPARE_COUNT
+            ):  # each that was resumed early has left one behind
+                times = [(each.resume_ns, of) for of, each in self._keys.items()]
+                self._timers = [(at, next(self._numbers), of) for at, of in times if at is not None]
+                heapq.heapify(self._timers)
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
         """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
@@ -231,8 +264,12 @@ class KeyGate:
                 del self._keys[key]
 
     def _meet(self, key: Hashable) -> _Key:
-        state = self._keys[key] = _Key(self._limit_of(key), self._concurrency_of(key))
-        self._sweeping.append(key)
+        limit, concurrency = self._limit_of(key), self._concurrency_of(key)
+        self.met_count += 1
+        state = self._keys.get(key)
+        if state is None:  # the functions may have met it themselves
+            state = self._keys[key] = _Key(limit, concurrency)
+            self._sweeping.append(key)
         return state
 
     def _when(self, state: _Key, cost: int) -> int | None:

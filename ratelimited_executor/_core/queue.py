@@ -22,11 +22,12 @@ from ratelimited_executor._core.calendar import Calendar
 from ratelimited_executor._core.chores import Chores
 from ratelimited_executor._core.due_order import RUN_COUNT
 from ratelimited_executor._core.expiry import ExpiryIndex
-from ratelimited_executor._core.fair import Fair, FairClock, ReadyFair
+from ratelimited_executor._core.fair import Fair, FairClock
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues
+from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.spread import SpreadPlan
 from ratelimited_executor._core.timeline import NS, Timeline
@@ -102,6 +103,9 @@ class TaskQueue:
         )
         self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
         self.beyond: Calendar | None = None  # whose first task costs more than is ever admitted
+        self.is_forgetting = (
+            False  # whether the next wake-up is there for idle keys to be forgotten, and for nothing else
+        )
         self.gate = gate
         self.drops: DropIndex | None = None  # what may be dropped, if anything ever is
         self.plan = SpreadPlan(slack=slack)
@@ -266,10 +270,17 @@ class TaskQueue:
         """
         if not self._permit_count and now < self._next_permit_at:
             return None
-        if self.gate is not None:
-            self.gate.now_ns = self.timeline.to_ns(now)
-        first = self.on_time.ready.head()
-        second = self.spread.ready.head()
+        gate = self.gate
+        if gate is None:
+            first = self.on_time.ready.head()
+            second = self.spread.ready.head()
+        else:
+            gate.now_ns = self.timeline.to_ns(now)
+            met_count = -1
+            while met_count != gate.met_count:  # limits are told by functions of the user, which may change anything
+                met_count = gate.met_count
+                first = self.on_time.ready.head()
+                second = self.spread.ready.head()
         if first is None is second or not (
             self.is_unlimited or (self._permit_count and now <= self._usable_until) or self._count_permits(now)
         ):
@@ -319,6 +330,15 @@ class TaskQueue:
             count = min(count, self.plan.count_until(self._pulled_at, left=calendar.opened_count + self._later_count))
         return count
 
+    def last_share(self) -> Any:
+        """Return what :meth:`settle_share` asks for of the task that has started last; None if the order is not fair."""
+        return None if self._fair_clock is None else self._fair_clock.last
+
+    def settle_share(self, share: Any, change: int) -> None:
+        """Charge the key of a task for so many permits more than were reserved, or fewer."""
+        if self._fair_clock is not None and share is not None and change:
+            self._fair_clock.settle(share, change)
+
     @property
     def usable_until(self) -> float:
         """Loop time until which the permits that :meth:`choose` has seen stay usable."""
@@ -349,6 +369,7 @@ class TaskQueue:
             may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
         """
         wake = math.inf
+        self.is_forgetting = False
         sweep = self.expiry.next_sweep() if self.expiry.is_used else None
         if sweep is not None:
             wake = self.timeline.start_of(sweep)
@@ -358,13 +379,13 @@ class TaskQueue:
             return wake
         self._opening_at = min(self.on_time.opening_time(), self.spread.opening_time())
         wake = min(wake, self._opening_at, self._next_instant(now))
-        return wake if self.gate is None else min(wake, self._next_key_time(self.gate))
-
-    def _next_key_time(self, gate: KeyGate) -> float:
-        """Return the loop time at which a key that waits may go on, or be forgotten; after a look at what is first."""
-        opens_ns = gate.next_time()
-        when = math.inf if opens_ns is None else self.timeline.to_loop(opens_ns)
-        return min(when, self.interval_end) if gate.is_remembering else when
+        if self.gate is None:
+            return wake
+        opens_ns = self.gate.next_time()  # after a look at what is first, which may have to wait for its key
+        if opens_ns is not None:
+            wake = min(wake, self.timeline.to_loop(opens_ns))
+        self.is_forgetting = wake == math.inf and self.gate.is_remembering
+        return self.interval_end if self.is_forgetting else wake
 
     def sweep_number(self, now: float) -> int | None:
         """Return the interval before which deadlines have passed, if the index of deadlines must be read."""

@@ -51,7 +51,7 @@ class ReadyKeyed:
         make: makes an empty ready queue.
     """
 
-    __slots__ = ("_gate", "_heap", "_lanes", "_make", "_numbers", "_taken")
+    __slots__ = ("_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken")
 
     def __init__(self, gate: KeyGate, make: Callable[[], Ready]) -> None:
         self._gate: KeyGate | None = gate
@@ -59,6 +59,7 @@ class ReadyKeyed:
         self._lanes: dict[Hashable, _Lane] = {}
         self._heap: list[tuple[Any, int, _Lane]] = []  # (head of the lane, number, lane)
         self._numbers = count()
+        self._successor: Ready | None = None  # what another order has put in its place
         self._taken: _Lane | None = None  # of which a task was taken, and whose head is to be looked at anew
 
     def push_record(self, record: Record) -> None:
@@ -102,6 +103,10 @@ class ReadyKeyed:
                 self._forget(lane)
             elif now != head:  # the first one was cancelled
                 self._enter(lane)
+            elif self._gate is not None and lane.key is not None and not self._gate.knows(lane.key):
+                self._gate.meet(lane.key)
+                if self._successor is not None:
+                    return None
             elif self._is_gated(lane):
                 heapq.heappop(heap)
                 lane.number = _NOWHERE
@@ -137,6 +142,7 @@ class ReadyKeyed:
 
     def succeed(self, successor: Ready) -> None:
         """Hand on to another what is taken in while the order looks at it."""
+        self._successor = successor
         for lane in self._lanes.values():
             lane.ready.succeed(successor)
 

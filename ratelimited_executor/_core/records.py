@@ -71,13 +71,15 @@ class Charge:
         needs: how much of each resource, the executor's own permits among them; once settled, how much it was.
         reserved: the same as it was before the start: what another attempt takes.
         tickets: what the limits want to know when the cost is settled; None before the start.
+        share: what a fair order wants to know then.
     """
 
-    __slots__ = ("needs", "reserved", "tickets")
+    __slots__ = ("needs", "reserved", "share", "tickets")
 
     def __init__(self, needs: Mapping[str, int]) -> None:
         self.needs = self.reserved = needs
         self.tickets: Any = None
+        self.share: Any = None
 
 
 class _Nothing:

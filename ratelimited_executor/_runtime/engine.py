@@ -34,7 +34,6 @@ from ratelimited_executor.abc import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from fractions import Fraction
 
     import anyio
 
@@ -240,14 +239,22 @@ class Engine:
 
     def cancel_waiting(self, record: TaskHandle[Any], message: object) -> None:
         """End a record that waits as cancelled."""
-        self.queue.cancel(record)
+        self.remove(record)
         self.end(record, TaskState.CANCELLED, message)
+
+    def remove(self, record: TaskHandle[Any]) -> None:
+        """Take a record that waits out of the queue."""
+        self.queue.cancel(record)
+        options = record._options
+        if options is not None and (options.key is not None or options.charge is not None):
+            self.overload.left(options.key, is_costly=options.charge is not None)
 
     def revoke(self, source: BatchSource) -> int:
         """Cancel what waits of a batch, and return how many tasks that were."""
         self.burst.detach()
         count: int = source.calendar.revoke(source) if source.calendar is not None else 0
         self.ended_counts[TaskState.CANCELLED] += count
+        self.overload.left(source.key, is_costly=source.needs is not None)
         self._progress()
         return count
 
@@ -321,7 +328,7 @@ class Engine:
         if queue.is_unlimited:
             is_crowded = start_count >= _CROWD_COUNT
             earliest = max(earliest, begin + self.runner.precision_unlimited(is_crowded=is_crowded))
-        if wake == math.inf:
+        if wake == math.inf or queue.is_forgetting:
             self._progress()  # who waits for the end may see that nothing goes on
         return max(wake, earliest)
 
@@ -330,7 +337,8 @@ class Engine:
         """Whether nothing runs, and nothing will ever start as things are."""
         if self.running_count():
             return False
-        is_asleep = self.armed == math.inf and self.member is None and not self.feeders
+        is_forgetting = self.queue.is_forgetting and self.armed >= self.queue.interval_end
+        is_asleep = (self.armed == math.inf or is_forgetting) and self.member is None and not self.feeders
         return self.queue.grid.is_stopped or self.is_paused or self.max_concurrency == 0 or is_asleep
 
     def may_start(self) -> bool:
@@ -541,7 +549,8 @@ class Engine:
         self.ended_counts[state] += 1
         if owner is None:
             if state is TaskState.FAILED:
-                self._tell_handler(f"exception in a call of the executor {self.name}", outcome)
+                message = f"exception in a call of the executor {self.name}"
+                self.loop.call_exception_handler({"message": message, "exception": outcome})
         elif type(owner) is tuple:
             owner[0]._item_ended(owner[1], state, outcome)
         else:
@@ -563,10 +572,6 @@ class Engine:
         if self.member is not None:
             self.member.set_rate(plan.rate)
         self._apply_rate()
-
-    def adapt_rate(self, per_second: Fraction) -> None:
-        """Put another rate in force in place of the one that paces: so many permits a second, in the same ``per``."""
-        self.set_plan(self.overload.plan.with_rate(per_second))
 
     def set_max_concurrency(self, count: int | None) -> None:
         """Put a limit in force for what starts from now on."""
@@ -615,11 +620,6 @@ class Engine:
         cancelled_calls = self.queue.on_time.cancelled_count + self.queue.spread.cancelled_count
         return self.accepted_count - sum(self.ended_counts.values()) - cancelled_calls - self.running_count()
 
-    @property
-    def is_inside(self) -> bool:
-        """Whether a plain function, or the first step of a coroutine, runs at this moment."""
-        return self.burst.is_inside or self.coroutines.is_starting
-
     def running_count(self) -> int:
         """Count the tasks that run."""
         return len(self.running) + len(self.holding) + self.burst.is_inside
@@ -650,10 +650,6 @@ class Engine:
         if self.is_watching and self.overload.room is not None:
             self.overload.room.wake()
 
-    def report_key_error(self, key: Any, error: BaseException) -> None:
-        """Warn of a limit of a key that cannot be told."""
-        self.runner.warnings.warn("key", "%s: the limit of the key %r raised %r; it has none", self.name, key, error)
-
     def report_order_error(self, error: BaseException) -> None:
         """Warn of code of the user that raised while the next task was being chosen."""
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -663,9 +659,6 @@ class Engine:
         if isinstance(self.queue.order, Fair):
             message = "%s: by or weights of Fair raised %r; the task goes by no key, or by a weight of 1"
         self.runner.warnings.warn("order", message, self.name, error)
-
-    def _tell_handler(self, message: str, error: BaseException) -> None:
-        self.loop.call_exception_handler({"message": message, "exception": error})
 
 
 _PAUSE: Final = Rate(0)

@@ -10,6 +10,7 @@ from ratelimited_executor.exceptions import TaskExpiredError
 if TYPE_CHECKING:
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.handles import TaskHandle
 
 __all__ = ["end_expired_item", "expire_overdue", "is_expired"]
 
@@ -33,13 +34,15 @@ def expire_overdue(engine: Engine, now: float) -> None:
     number = engine.queue.sweep_number(now)
     if number is None:
         return
-    for count, record in enumerate(engine.queue.expiry.sweep(number), start=1):
-        engine.queue.cancel(record)
+    record: TaskHandle[Any]
+    for count, record in enumerate(engine.queue.expiry.sweep(number), start=1):  # type: ignore[assignment]  # all records are
+        engine.remove(record)
         _end_expired(engine, record)
         if count == _EXPIRE_COUNT_MAX:
             return
     for count, (batch, position) in enumerate(engine.queue.expiry.sweep_batches(now), start=1):
         batch.start(position)
+        engine.overload.left(batch.key, is_costly=batch.needs is not None)
         batch.calendar.opened_count -= 1
         if not batch.live:
             batch.calendar.finish(batch)

@@ -255,7 +255,9 @@ class TaskHandle(Record, Generic[T_co]):
         for resource, amount in amounts.items():
             count_of(f"actual[{resource!r}]" if isinstance(actual, Mapping) else "actual", amount)
             if charge is None or resource not in charge.needs:
-                raise ValueError(f"{self.name} was scheduled without a cost in {resource!r}: reserve one with cost=")
+                raise ValueError(
+                    f"{self.name} was scheduled without a cost in {resource!r}: reserve one with cost=, a single permit as {{'permits': 1}}"
+                )
         assert charge is not None or not amounts
         if charge is not None:
             self._engine.overload.settle(self, charge, {**charge.needs, **amounts})

@@ -111,6 +111,7 @@ class Overload:
         self.plan = plan
         self.key_limits = key_limits
         self.retry = retry
+        self._adaptive = adaptive
         self.adaptive = None if adaptive is None else AdaptiveControl(adaptive, engine.monotonic())
         self.room: Room | None = None
         self.retried_count = 0
@@ -193,7 +194,7 @@ class Overload:
             rate = contextvars.Context().run(self.key_limits.rate_of, key)
             check_key_rate(self.plan.policy, rate)
         except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
-            self._engine.report_key_error(key, error)
+            self._warn_of_key(key, error)
             rate = None
         if rate is None:
             return None
@@ -205,8 +206,12 @@ class Overload:
         try:
             return contextvars.Context().run(self.key_limits.concurrency_of, key)
         except Exception as error:  # noqa: BLE001  # as above
-            self._engine.report_key_error(key, error)
+            self._warn_of_key(key, error)
             return None
+
+    def _warn_of_key(self, key: Hashable, error: BaseException) -> None:
+        message = "%s: the limit of the key %r raised %r; it has none"
+        self._engine.runner.warnings.warn("key", message, self._engine.name, key, error)
 
     def key_options(self, key: Hashable) -> KeyOptions:
         """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""
@@ -226,6 +231,7 @@ class Overload:
         tickets: list[tuple[str, Any, Any]] = []
         if charge is not None and queue.costs is not None:
             tickets = charge.tickets = queue.costs.charge(charge.needs)
+            charge.share = queue.last_share()
             queue.note_permits()  # what was counted before may be used up by now
         if options.key is not None and gate is not None:
             self._gated.add(record)
@@ -280,9 +286,14 @@ class Overload:
                 queue.gate.now_ns = engine.time_ns()
                 queue.gate.look_again(record.key)
         else:
+            change = actual[PERMITS] - charge.needs[PERMITS]
             charge.needs = actual
             if queue.costs is not None:
                 queue.costs.settle(charge.tickets, actual)
+            queue.settle_share(charge.share, change)
+            if record.key is not None and queue.gate is not None and change < 0:
+                queue.gate.now_ns = engine.time_ns()
+                queue.gate.look_again(record.key)
         queue.note_permits()
         engine.wake()
 
@@ -309,7 +320,8 @@ class Overload:
 
     def _adapt(self, before: Fraction, after: Fraction) -> None:
         if after != before:
-            self._engine.adapt_rate(after)
+            assert self._adaptive is not None
+            self._engine.set_plan(self.plan.with_rate(after, self._adaptive))
 
     def retries(self, owner: Any, error: BaseException, context: contextvars.Context | None) -> bool:
         """Put a task that has failed back among those that wait, if it is to be tried again."""
@@ -474,9 +486,27 @@ class Overload:
         error = TaskDroppedError(source.name_of(item), reason=_beyond(source.needs))
         engine.end((source.owner, source.indexes[item]), TaskState.DROPPED, error)
 
+    def left(self, key: Hashable, *, is_costly: bool) -> None:
+        """Look again at what had to wait for a task that has gone without a start.
+
+        Args:
+            key: of the task.
+            is_costly: whether it needed something else than a permit.
+        """
+        engine, gate = self._engine, self._engine.queue.gate
+        if engine.queue.is_halted:
+            return
+        if key is not None and gate is not None and gate.is_parked(key):
+            gate.now_ns = engine.time_ns()
+            gate.look_again(key)
+            engine.wake()
+        if is_costly:
+            engine.queue.note_permits()
+            engine.wake()
+
     def drop(self, record: Any, reason: str) -> None:
         """End a task that waits as dropped."""
-        self._engine.queue.cancel(record)
+        self._engine.remove(record)
         self._engine.end(record, TaskState.DROPPED, TaskDroppedError(record.name, reason=reason))
 
 

@@ -12,6 +12,7 @@ from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.engine import HOLD
 from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor.exceptions import TaskExpiredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,13 +44,20 @@ class Permit:
     async def __aenter__(self) -> TaskHandle[Any]:
         if self._record is not None:
             raise RuntimeError("a permit can be entered once: ask the executor for another")
-        key = None if self._options is None else self._options.key
-        engine = await self._engine.overload.in_turn(key, self._admit)
+        options = self._options
+        key, expires = (None, None) if options is None else (options.key, options.expires)
+        deadline = None if expires is None else self._engine.now() + expires
+        try:
+            async with asyncio.timeout_at(deadline):
+                engine = await self._engine.overload.in_turn(key, self._admit)
+        except TimeoutError:
+            assert options is not None
+            assert expires is not None
+            raise TaskExpiredError(options.name or "permit", expires=expires) from None
         granted: asyncio.Future[Any] = engine.loop.create_future()
         now = engine.now()
-        options = self._options
-        if options is not None and options.expires is not None:
-            options.deadline = now + options.expires
+        if options is not None:
+            options.deadline = deadline
         record: TaskHandle[Any] = TaskHandle(
             engine,
             HOLD,

@@ -23,6 +23,7 @@ from ratelimited_executor._runtime.quota import Quota
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.fleet.granted import GrantedPermits
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.limits.permits import Permits
@@ -207,12 +208,18 @@ class PolicyPlan:
             and self.rates[0] is self.rate
         )
 
-    def with_rate(self, per_second: Fraction) -> PolicyPlan:
-        """Return the same with so many permits a second in place of the rate that paces, in the same ``per``."""
+    def with_rate(self, per_second: Fraction, adaptive: Adaptive) -> PolicyPlan:
+        """Return the same with so many permits a second in place of the rate that paces, in the same ``per``.
+
+        An exact window has a whole number of them, within the bounds of ``adaptive`` if there is one.
+        """
         permits = per_second * self.rate.per
         if self._kind(PERMITS, self.rate) == "window":
             is_more = permits > Fraction(self.rate.permits)
-            permits = Fraction(max(1, -int(-permits // 1) if is_more else int(permits)))  # an exact window is whole
+            whole = -int(-permits // 1) if is_more else int(permits)
+            least = math.ceil(Fraction(adaptive.floor) * self.rate.per)
+            most = math.floor(Fraction(adaptive.ceiling) * self.rate.per)
+            permits = Fraction(max(1, min(max(whole, least), most)))
         rate = Rate(permits, per=self.rate.per)
         rates = [rate if one is self.rate else one for one in self.rates]
         return PolicyPlan(self.policy, rates, self.resources, count=self._count, rank=self._rank)

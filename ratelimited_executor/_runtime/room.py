@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import Counter, deque
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -24,21 +26,26 @@ class HasRoom(Protocol):
 class Room:
     """A queue of waiters, each of which asks for one place.
 
+    Waiters of one key stand in a line of their own, so that a full key costs one look and not one for each of them.
+
     Args:
         has_room: tells whether there is a place.
     """
 
     def __init__(self, has_room: HasRoom) -> None:
         self._has_room = has_room
-        self._waiters: deque[tuple[asyncio.Future[None], Hashable]] = deque()
+        self._lines: dict[Hashable, deque[tuple[int, asyncio.Future[None]]]] = {}  # (number, waiter), by key
+        self._numbers = count()
+        self._waiting_count = 0
         self._promised: Counter[Hashable] = Counter()  # places promised to waiters that have not taken them yet, by key
         self._promised_count = 0
+        self._closed_by: Exception | None = None
         self.is_passing = False  # whether somebody takes his promised place at this moment
 
     @property
     def waiter_count(self) -> int:
         """How many wait, or have been promised a place that they have not taken."""
-        return len(self._waiters) + self._promised_count
+        return self._waiting_count + self._promised_count
 
     def is_free(self, key: Hashable) -> bool:
         """Whether somebody who has not waited may take a place: there is one, and nobody who waits could take it.
@@ -46,25 +53,35 @@ class Room:
         As long as there are places, those wait whose own key is full.
         """
         self.wake()
-        if key is not None and any(other == key for _, other in self._waiters):
+        if key is not None and key in self._lines:
             return False
         return self._has_room(self._promised_count + 1, key, self._promised[key])
 
     async def wait(self, key: Hashable) -> None:
-        """Wait for a place, which is then promised: go on with :meth:`passing`, without awaiting anything else."""
+        """Wait for a place, which is then promised: go on with :meth:`passing`, without awaiting anything else.
+
+        Raises:
+            Exception: what :meth:`close` was given, if there is no room any more.
+        """
+        if self._closed_by is not None:
+            raise self._closed_by
         if self.is_free(key):
             self._promise(key)
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = (future, key)
-        self._waiters.append(waiter)
+        waiter = (next(self._numbers), future)
+        self._lines.setdefault(key, deque()).append(waiter)
+        self._waiting_count += 1
         try:
             await future
         except BaseException:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self.give_back(key)  # it was promised, and nobody will take it
-            elif waiter in self._waiters:
-                self._waiters.remove(waiter)
+            elif waiter in self._lines.get(key, ()):
+                self._lines[key].remove(waiter)
+                self._waiting_count -= 1
+                if not self._lines[key]:
+                    del self._lines[key]
             raise
 
     @contextmanager
@@ -92,27 +109,35 @@ class Room:
         self.wake()
 
     def wake(self) -> None:
-        """Promise the places that there are, in order."""
-        if not self._waiters:
+        """Promise the places that there are, in order: O(lines), and O(log lines) a place."""
+        if not self._lines or not self._has_room(self._promised_count + 1, None):
             return
-        kept: deque[tuple[asyncio.Future[None], Hashable]] = deque()
-        while self._waiters and self._has_room(self._promised_count + 1, None):
-            future, key = self._waiters.popleft()
-            if future.done():
+        firsts: list[tuple[int, Hashable]] = [(line[0][0], key) for key, line in self._lines.items()]
+        heapq.heapify(firsts)
+        while firsts and self._has_room(self._promised_count + 1, None):
+            _, key = heapq.heappop(firsts)
+            if not self._has_room(self._promised_count + 1, key, self._promised[key]):
                 continue
-            if self._has_room(self._promised_count + 1, key, self._promised[key]):
+            line = self._lines[key]
+            _, future = line.popleft()
+            self._waiting_count -= 1
+            if line:
+                heapq.heappush(firsts, (line[0][0], key))
+            else:
+                del self._lines[key]
+            if not future.done():
                 self._promise(key)
                 future.set_result(None)
-            else:
-                kept.append((future, key))
-        self._waiters = kept + self._waiters
 
     def close(self, error: Exception) -> None:
         """Let every waiter fail: there will be no room any more."""
-        waiters, self._waiters = self._waiters, deque()
-        for future, _ in waiters:
-            if not future.done():
-                future.set_exception(error)
+        self._closed_by = error
+        lines, self._lines = self._lines, {}
+        self._waiting_count = 0
+        for line in lines.values():
+            for _, future in line:
+                if not future.done():
+                    future.set_exception(error)
 
     def _promise(self, key: Hashable) -> None:
         self._promised[key] += 1

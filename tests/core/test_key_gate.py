@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.fair import Fair, FairClock, ReadyFair
+from ratelimited_executor._core.fair import Fair, FairClock
+from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit

@@ -223,7 +223,7 @@ async def test_rate_adapts_where_nothing_is_tried_again(virtual_clock):
         (" 7 ", 7.0),
         ("0", 0.0),
         ("-1", None),
-        ("1.5", None),
+        ("1.5", 1.5),
         ("1e3", None),
         ("٣", None),
         ("soon", None),

@@ -198,7 +198,11 @@ CHANGED = {
     "key_rate": (lambda e, v: setattr(e, "key_rate", v), "key_rate", NO_RATES),
     "key_concurrency": (lambda e, v: setattr(e, "key_concurrency", v), "key_concurrency", NO_COUNTS),
     "order": (lambda e, v: setattr(e, "order", v), "order", (None, 1, "x", [])),
-    "penalize retry_after": (lambda e, v: e.penalize(v), "retry_after", NO_SPANS),
+    "penalize retry_after": (
+        lambda e, v: e.penalize(v),
+        "retry_after",
+        tuple(value for value in NO_SPANS if value is not None),
+    ),
     "penalize key": (lambda e, v: e.penalize(1, key=v), "key", UNHASHABLE),
     "backlog_seconds key": (lambda e, v: e.backlog_seconds(v), "key", UNHASHABLE),
     "schedule key": (lambda e, v: e.schedule(int, delay=1, key=v), "key", UNHASHABLE),
@@ -357,9 +361,13 @@ async def test_function_of_a_key_that_raises_or_is_wrong_is_told(virtual_clock, 
 
 @pytest.mark.parametrize("value", ["x", -1, 1.5, NAN])
 async def test_places_of_a_key_that_are_no_number_limit_nothing(virtual_clock, caplog, value):
-    """As a rate that is none, with a warning; nothing of it stops the executor."""
-    async with RateLimitedExecutor("x", key_concurrency=lambda key: value, drain_timeout=0) as executor:
+    """If they are none only when the task starts: as a rate that is none, with a warning; nothing of it stops the executor."""
+    values = [1]
+    async with RateLimitedExecutor("x", key_concurrency=lambda key: values[0], drain_timeout=0) as executor:
         handles = [executor.submit(lambda: 1, key="a") for _ in range(3)]
+        values[0] = value
+        with pytest.raises((TypeError, ValueError), match="key_concurrency of the key 'a' must be"):
+            executor.submit(int, key="a")
         for _ in range(20):  # no sleep: an executor that runs in vain would stop virtual time
             await asyncio.sleep(0)
         assert [1, 1, 1] == [handle.result() for handle in handles]

@@ -185,7 +185,7 @@ async def test_key_of_ones_own_may_come_from_a_function(virtual_clock, kind, cap
             assert abs(log.count("a") - 2 * log.count("b")) <= 3
         await asyncio.sleep(10)
     assert {"a": 9, "b": 9, "batch": 3} == collections.Counter(log)
-    assert (kind != "attribute") == ("the order raised" in caplog.text)
+    assert (kind != "attribute") == ("by or weights of Fair raised" in caplog.text)
 
 
 async def test_batch_with_a_key_for_each_item(virtual_clock):

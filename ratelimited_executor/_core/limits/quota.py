@@ -108,8 +108,11 @@ class QuotaLimit:
         if not self.permits:
             return None
         mark_ns = self._end_ns
-        while (left := left + self._left_at(mark_ns)) < count:
-            mark_ns = self._period_of(mark_ns)[1]
+        try:
+            while (left := left + self._left_at(mark_ns)) < count:
+                mark_ns = self._period_of(mark_ns)[1]
+        except (OverflowError, ValueError):  # beyond the last year of the calendar
+            return None
         return self._here(mark_ns, now_ns)
 
     def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:

@@ -1,0 +1,428 @@
+"""What is due, in the order of :class:`Fair`: the shape of a ready queue; theory and law stand in ``fair.py``."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ratelimited_executor._core.fair import Flow, Level
+from ratelimited_executor._core.ordering import TaskClass, TaskView
+from ratelimited_executor._core.ready import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from ratelimited_executor._core.fair import FairClock
+    from ratelimited_executor._core.ready import Rank, Ready, RecordRun, Source
+    from ratelimited_executor._core.records import Record
+
+__all__ = ["ReadyFair"]
+
+Item: TypeAlias = "Record | Run"
+_COMPACT_STEP_COUNT: Final = 1024  # keys whose queues are freed of cancelled tasks at a stretch
+_SPARE_COUNT: Final = 64  # cancelled tasks that never matter
+_CREDIT_COUNT: Final = 4  # tasks that a key may catch up with when its own limit has held it back
+
+
+class ReadyFair:
+    """What is due in one calendar of an executor whose order is :class:`Fair`: the shape of a ready queue.
+
+    Args:
+        calendar: told to the places of records.
+        clock: the virtual times, shared with the other calendar.
+        index: 0 or 1: which of the two calendars this is.
+    """
+
+    __slots__ = (
+        "_active", "_clock", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
+        "_taken_at", "calendar", "count", "successor",
+    )  # fmt: skip
+
+    opened: Final = True
+    source: Final = None  # as a run of which one record is taken
+
+    def __init__(self, calendar: Any, clock: FairClock, index: int) -> None:
+        self.calendar = calendar
+        self.count = 0  # items, cancelled ones included
+        self._clock = clock
+        self._index = index
+        self._active: list[float] = []  # a heap of the levels whose heaps hold something
+        self._taken: Flow | None = None  # of which a task was taken, and whose next one is to be looked at
+        self._taken_at: tuple[float, Level, float, int] = (
+            0.0,
+            Level(),
+            0.0,
+            0,
+        )  # priority, level, tag and cost of that
+        self._record: Any = None  # that is being taken
+        self._stale_count = 0
+        self._is_compacting = False
+        self.successor: Ready | None = None  # what another order has put in its place
+        self._head: Any = None  # the item that head() found
+        self._is_fresh = False  # and whether its flow is a fresh one
+
+    # Taking in.
+
+    def push_record(self, record: Record) -> None:
+        """Take in a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
+        record._place = self
+        rank = (-record.priority, record._class)
+        options = record._options
+        key = None if options is None else options.key
+        if self._clock.fair.by is not None:
+            key = self._key_by(key, record.name, record._due, rank, record.cost)
+            if record._place is not self:  # the function has cancelled it
+                return
+            if self.successor is not None:  # the function has set another order
+                self.successor.push_record(record)
+                return
+        self._append(rank, key, record)
+
+    def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+        """Take in records."""
+        for record in records:
+            record._place = self
+        for record in records:
+            if record._place is self:  # a function of the user may have cancelled it meanwhile
+                self.push_record(record)
+
+    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
+        """Take in tasks of one source and rank: as one item, unless each has to be asked for its key."""
+        if self._clock.fair.by is None:
+            self._append(rank, source.key, Run(source, positions))
+            return
+        for position in positions:
+            if source.is_waiting(position):
+                due, name = source.due_of(position), source.name_of(position)
+                key = self._key_by(source.key, name, due, rank, source.cost_of(position))
+                if self.successor is not None:  # as above
+                    self.successor.push_position(source, position, rank)
+                else:
+                    self._append(rank, key, Run(source, (position,)))
+
+    def push_position(self, source: Source, position: int, rank: Rank) -> None:
+        """Take in one task of a source."""
+        if self._clock.fair.by is None:
+            _, flow = self._clock.flow(rank[0], source.key)
+            waiting = flow.second if self._index else flow.first
+            last = waiting[-1] if type(waiting) is deque else waiting
+            if type(last) is Run and last.extend(source, position):
+                return
+        self.push_run(source, [position], rank)
+
+    def _append(self, rank: Rank, key: Hashable, item: Item) -> None:
+        """Put an item at the end of its flow."""
+        minus_priority = rank[0]
+        level, flow = self._clock.flow(minus_priority, key)
+        if self.successor is not None:  # the weights have set another order
+            if type(item) is Run:
+                self.successor.push_run(item.source, list(item.positions()), rank)
+            else:
+                self.successor.push_record(item)  # type: ignore[arg-type]  # what is no run is a record
+            return
+        self.count += 1
+        waiting = flow.second if self._index else flow.first
+        if type(waiting) is deque:
+            waiting.append(item)
+            return
+        joined = item if waiting is None else deque((waiting, item))
+        if self._index:
+            flow.second = joined
+        else:
+            flow.first = joined
+        if waiting is None and self._taken is not flow:  # else it is put back anyway
+            level.waiting_count += 1
+            level.weight_sum += flow.weight
+            self._enter(minus_priority, level, flow, _cost_of(item))
+
+    def _enter(self, minus_priority: float, level: Level, flow: Flow, cost: int, *, credit: float = 0.0) -> None:
+        """Let a flow wait of which nothing has waited in this calendar, with some virtual time that it has lost."""
+        tag = min(level.now, level.least_tag() + cost / flow.weight) - credit
+        tag = max(tag, flow.finish)
+        fresh = level.fresh[self._index]
+        is_elsewhere = flow.first is not None if self._index else flow.second is not None
+        if not is_elsewhere and (not fresh or fresh[-1].tag <= tag):
+            flow.finish = flow.tag = tag
+            fresh.append(flow)
+        else:
+            heapq.heappush(level.heaps[self._index], (tag, next(self._clock.numbers), flow))
+        self._activate(minus_priority, level)
+
+    def _activate(self, minus_priority: float, level: Level) -> None:
+        if not level.is_active[self._index]:
+            level.is_active[self._index] = True
+            heapq.heappush(self._active, minus_priority)
+
+    # Taking out.
+
+    def head(self) -> tuple[float, float] | None:  # noqa: PLR0912  # this is the path of every start
+        """Return priority and start tag of the first task that waits and may start; None if none does."""
+        if self._taken is not None:
+            self._put_back(self._taken)
+        index, gate = self._index, self._clock.gate
+        is_by_key = self._clock.fair.by is None
+        while self._active:
+            minus_priority = self._active[0]
+            level = self._clock.levels.get(minus_priority)
+            if level is None:  # nothing waited there, and it was forgotten
+                heapq.heappop(self._active)
+                continue
+            heap, fresh = level.heaps[index], level.fresh[index]
+            while heap or fresh:
+                is_fresh = bool(fresh) and (not heap or fresh[0].tag <= heap[0][0])
+                if is_fresh:
+                    flow = fresh[0]
+                    tag = flow.tag
+                    if tag < flow.finish:  # as below
+                        heapq.heappush(heap, (flow.finish, next(self._clock.numbers), fresh.popleft()))
+                        continue
+                else:
+                    tag, _, flow = heap[0]
+                    if tag < flow.finish:  # the other calendar has served it meanwhile
+                        heapq.heapreplace(heap, (flow.finish, next(self._clock.numbers), flow))
+                        continue
+                item = self._first(flow)
+                is_held, key = False, None
+                if gate is not None and item is not None:
+                    key = flow.key if is_by_key else _key_of(item)
+                    if key is not None and not gate.knows(key):
+                        gate.meet(key)
+                        if self.successor is not None:
+                            return None
+                        continue
+                    is_held = key is not None and not gate.admits(key, _cost_of(item))
+                if item is None or is_held:
+                    if is_fresh:
+                        fresh.popleft()
+                    else:
+                        heapq.heappop(heap)
+                    if item is None:
+                        self._clock.rest(minus_priority, level, flow)
+                    else:
+                        level.waiting_count -= 1
+                        level.weight_sum -= flow.weight
+                        self._park(minus_priority, level, flow, key, _cost_of(item))
+                    continue
+                self._head = item
+                self._is_fresh = is_fresh
+                return minus_priority, tag
+            heapq.heappop(self._active)
+            level.is_active[index] = False
+        return None
+
+    def head_rank(self) -> Rank:
+        """Return the rank of the first task; only right after :meth:`head` found one."""
+        item: Any = self._head
+        kind = item.source.rank[1] if type(item) is Run and hasattr(item.source, "rank") else TaskClass.OTHER
+        return self._active[0], kind
+
+    def peek(self) -> tuple[Source | None, Any]:
+        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
+        item: Any = self._head
+        return item.peek() if type(item) is Run else (None, item)
+
+    def pop(self) -> Run | RecordRun:
+        """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
+        minus_priority = self._active[0]
+        level = self._clock.levels[minus_priority]
+        if self._is_fresh:  # it stays where it is until it is known what comes next of it
+            flow = level.fresh[self._index][0]
+            tag = flow.tag
+        else:
+            tag, _, flow = level.heaps[self._index][0]
+        item: Any = self._head
+        self._taken = flow
+        self._taken_at = minus_priority, level, tag, _cost_of(item)
+        if type(item) is Run:
+            return item
+        self._drop_first(flow)
+        self._record = item
+        return self  # type: ignore[return-value]  # of a record run it has what is used
+
+    def take(self) -> Record:
+        """Return the record that :meth:`pop` was about."""
+        record: Record = self._record
+        self._record = None
+        record._place = None
+        return record
+
+    def served(self) -> None:
+        """Note that the task that was taken starts: a key is charged for what starts, and not for what has expired."""
+        if self._taken is not None:
+            _, level, tag, cost = self._taken_at
+            self._clock.serve(level, self._taken, tag, cost)
+
+    def release(self) -> None:
+        """Forget the limits of keys: everything is to be moved to another order."""
+        if self._clock.gate is not None:
+            gate, self._clock.gate = self._clock.gate, None
+            gate.open_all()
+
+    def succeed(self, successor: Ready) -> None:
+        """Hand on to another what is taken in while a function of the user is asked for its key."""
+        self.successor = successor
+
+    def _put_back(self, flow: Flow) -> None:
+        """Let a flow of which a task was taken wait for its next one, or rest."""
+        minus_priority, level, tag, _ = self._taken_at
+        self._taken = None
+        heap = level.heaps[self._index]
+        waits = (flow.second if self._index else flow.first) is not None
+        if not self._is_fresh:
+            if heap[0][2] is not flow:  # a function of the user has put something before it
+                heap.remove(next(entry for entry in heap if entry[2] is flow))
+                heapq.heapify(heap)
+                if waits:
+                    heapq.heappush(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
+            elif waits:
+                heapq.heapreplace(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
+            else:
+                heapq.heappop(heap)
+        else:
+            level.fresh[self._index].popleft()
+            if waits:
+                heapq.heappush(heap, (flow.finish, next(self._clock.numbers), flow))
+        if not waits:
+            self._clock.rest(minus_priority, level, flow)
+
+    def _park(self, minus_priority: float, level: Level, flow: Flow, key: Hashable, cost: int) -> None:
+        """Let a flow wait elsewhere until its key may start a task."""
+
+        def resume() -> None:
+            level.waiting_count += 1
+            level.weight_sum += flow.weight
+            self._enter(minus_priority, level, flow, cost, credit=_CREDIT_COUNT * cost / flow.weight)
+
+        gate = self._clock.gate
+        assert gate is not None
+        gate.park(key, cost, resume)
+
+    def _first(self, flow: Flow) -> Any:
+        """Return the first item of a flow of which a task waits; None if none does."""
+        while True:
+            waiting = flow.second if self._index else flow.first
+            if waiting is None:
+                return None
+            item = waiting[0] if type(waiting) is deque else waiting
+            if (item.head_due() is not None) if type(item) is Run else item._place is self:
+                return item
+            self._stale_count -= type(item) is not Run
+            self._drop_first(flow)
+
+    def _drop_first(self, flow: Flow) -> None:
+        self.count -= 1
+        waiting = flow.second if self._index else flow.first
+        if type(waiting) is deque:
+            waiting.popleft()
+            if waiting:
+                return
+        if self._index:
+            flow.second = None
+        else:
+            flow.first = None
+
+    # Cancelling.
+
+    def cancel_record(self) -> None:
+        """Note that a record here does not wait any more; places are freed, as a chore, when half of them are stale."""
+        self._stale_count += 1
+        if self._stale_count * 2 > self.count + _SPARE_COUNT and not self._is_compacting:
+            self._is_compacting = True
+            self._clock.chores.append(self._compact())
+
+    def _compact(self) -> Iterator[None]:
+        """Free the places of records that have gone."""
+        for level in list(self._clock.levels.values()):
+            flows = list(level.flows.values())
+            for number, flow in enumerate(flows):
+                if number % _COMPACT_STEP_COUNT == 0:
+                    yield
+                waiting = flow.second if self._index else flow.first
+                if type(waiting) is deque:
+                    kept = [item for item in waiting if type(item) is Run or item._place is self]
+                    kept = kept or [waiting[0]]  # a flow that is in the heap is never empty: the heap finds that out
+                    self.count -= len(waiting) - len(kept)
+                    self._stale_count -= len(waiting) - len(kept)
+                    rest = deque(kept)
+                    if self._index:
+                        flow.second = rest
+                    else:
+                        flow.first = rest
+        self._is_compacting = False
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._clock.levels.clear()
+        self._active.clear()
+        self._taken = None
+        self.count = self._stale_count = 0
+
+    # Looking.
+
+    def _flows(self) -> Iterator[tuple[float, Level, Flow, list[Any]]]:
+        for minus_priority in sorted(self._clock.levels):
+            level = self._clock.levels[minus_priority]
+            for flow in level.flows.values():
+                waiting = flow.second if self._index else flow.first
+                if waiting is not None:
+                    yield minus_priority, level, flow, list(waiting) if type(waiting) is deque else [waiting]
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, key by key."""
+        for *_, items in self._flows():
+            for item in items:
+                if isinstance(item, Run):
+                    yield from item.walk()
+                elif item._place is self:
+                    yield None, item
+
+    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
+        """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back.
+
+        The rank is the tag that a task will get if nothing else comes. Keys with equal tags take turns as they do now.
+        """
+        flows = sorted(self._flows(), key=lambda each: (each[0], each[2].finish))
+        for turn, (minus_priority, _, flow, items) in enumerate(flows):
+            tag = flow.finish
+            for item in items:
+                if type(item) is Run:
+                    for source, position in item.walk():
+                        yield (minus_priority, tag, turn), source, position
+                        tag += source.cost_of(position) / flow.weight
+                elif item._place is self:
+                    yield (minus_priority, tag, turn), None, item
+                    tag += item.cost / flow.weight
+
+    def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int) -> Hashable:
+        by = self._clock.fair.by
+        assert by is not None
+        view = TaskView(
+            name=name,
+            priority=-rank[0],
+            due=self._clock.to_epoch(due),
+            is_repeating=rank[1] is TaskClass.REPEATING,
+            is_immediate=rank[1] is TaskClass.IMMEDIATE,
+            arrival=next(self._clock.arrivals),
+            key=key,
+            cost=cost,
+        )
+        try:
+            found = by(view)
+            hash(found)
+        except BaseException as error:  # noqa: BLE001  # as for weights
+            self._clock.report(error)
+            return None
+        return found
+
+
+def _key_of(item: Any) -> Hashable:
+    if type(item) is Run:
+        return item.source.key
+    return None if item._options is None else item._options.key
+
+
+def _cost_of(item: Any) -> int:
+    if type(item) is Run:
+        return item.source.cost_of(item.first)
+    return 1 if item._options is None else item.cost
