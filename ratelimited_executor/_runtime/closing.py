@@ -114,7 +114,7 @@ class Closing:
         engine = self.engine
         if engine is None:
             return
-        if engine.is_inside:
+        if engine.burst.is_inside or engine.coroutines.is_starting:
             await asyncio.sleep(0)  # a task that was started eagerly is known as running once it has suspended
         current = asyncio.current_task()
         if current in engine.running.values() or current in engine.holding.values():
