@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fair", "FairClock", "Flow", "Level"]
 
+_LEAST: Final = 1e-6  # a weight, and one over the largest: virtual times are floats, of 16 digits
 _PURGE_COUNT: Final = 2  # idle keys looked at for each start: twice as many as can become idle
 _PURGE_STEP_COUNT: Final = 1024  # the same as a chore, when nothing waits any more
 
@@ -59,11 +60,11 @@ class Fair:
 
     Args:
         by: what tells a task's key from its :class:`TaskView`; the ``key=`` that it was scheduled with by default.
-        weights: of the keys, > 0, as a mapping or a function of the key; 1 where it has nothing to say.
+        weights: of the keys, from 1e-6 to 1e6, as a mapping or a function of the key; 1 where it has nothing to say.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if a weight is not a finite number > 0.
+        ValueError: if a weight is out of range.
     """
 
     __slots__ = ("_by", "_weights")
@@ -99,7 +100,7 @@ class Fair:
         """Return the weight of a key.
 
         Raises:
-            ValueError: if the function of the key returns no finite number > 0.
+            ValueError: if the function of the key returns no number from 1e-6 to 1e6.
         """
         weights = self._weights
         if weights is None:
@@ -341,6 +342,6 @@ class FairClock:
 
 
 def _weight_of(key: object, weight: Any) -> float:
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
-        raise ValueError(f"weights must be finite numbers > 0, got {weight!r} for {key!r}")
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not _LEAST <= weight <= 1 / _LEAST:
+        raise ValueError(f"weights must be numbers from {_LEAST:g} to {1 / _LEAST:g}, got {weight!r} for {key!r}")
     return float(weight)

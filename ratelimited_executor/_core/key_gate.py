@@ -117,6 +117,11 @@ class KeyGate:
         if key not in self._keys:
             self._meet(key)
 
+    def cost_max(self, key: Hashable) -> int | None:
+        """Return the largest cost that the rate of a known key ever admits; None if any is."""
+        limit = self._keys[key].limit
+        return None if limit is None else limit.cost_max
+
     def is_parked(self, key: Hashable) -> bool:
         """Whether something of a key has left the order."""
         state = self._keys.get(key)

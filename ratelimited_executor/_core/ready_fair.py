@@ -190,7 +190,7 @@ class ReadyFair:
                         gate.meet(key)
                         if self.successor is not None:
                             return None
-                        continue
+                        break  # whatever was first may not be it any more
                     is_held = key is not None and not gate.admits(key, _cost_of(item))
                 if item is None or is_held:
                     if is_fresh:
@@ -207,8 +207,9 @@ class ReadyFair:
                 self._head = item
                 self._is_fresh = is_fresh
                 return minus_priority, tag
-            heapq.heappop(self._active)
-            level.is_active[index] = False
+            else:
+                heapq.heappop(self._active)
+                level.is_active[index] = False
         return None
 
     def head_rank(self) -> Rank:

@@ -240,6 +240,7 @@ def _backlog(engine: Engine, key: Hashable, now: float) -> float:
             costs[each] += _cost(needs)
         for each, cost in costs.items():
             if each is not None:
+                queue.gate.meet(each)
                 when_ns = queue.gate.when_count(each, cost)
                 if when_ns is None or (key is not None and queue.gate.hold(each, 1) == "concurrency"):
                     return math.inf

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import ready_fair as fair_module
+from ratelimited_executor._core import fair as fair_module
+from ratelimited_executor._core import ready_fair as ready_module
 from ratelimited_executor._core.fair import Fair, FairClock
 from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ordering import TaskClass
@@ -189,8 +190,8 @@ def test_shares_are_right_within_one_task_of_each(calendar_class, make, weights,
         shares.waiting(backlogged())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fair_module, "_SPARE_COUNT", 1)
-        patch.setattr(fair_module, "_COMPACT_STEP_COUNT", 2)
+        patch.setattr(ready_module, "_SPARE_COUNT", 1)
+        patch.setattr(ready_module, "_COMPACT_STEP_COUNT", 2)
         for action, *values in ops:
             if action == "record":
                 key, cost, view = values

@@ -314,20 +314,17 @@ class TaskFace(ExecutorBase):
             TypeError: if a function of the key returns something of a wrong type.
             ValueError: if it is out of range.
         """
-        self._key_limits.concurrency_of(key)
-        rate = self._key_limits.rate_of(key)
-        check_key_rate(self._policy, rate)
-        limit = None if rate is None else limit_of_key(self._policy, rate, 0)
-        if (
-            rate is not None
-            and limit is not None
-            and limit.cost_max is not None
-            and not rate.is_zero
-            and cost > limit.cost_max
-        ):
-            raise ValueError(
-                f"cost must be <= {limit.cost_max}, or the rate of the key {key!r}, {rate}, never admits it, got {cost!r}"
-            )
+        gate = self._started().queue.gate
+        if gate is not None and gate.knows(key):
+            most = gate.cost_max(key)
+        else:
+            self._key_limits.concurrency_of(key)
+            rate = self._key_limits.rate_of(key)
+            check_key_rate(self._policy, rate)
+            limit = None if rate is None else limit_of_key(self._policy, rate, 0)
+            most = None if limit is None else limit.cost_max
+        if most and cost > most:  # a limit that admits nothing is a pause
+            raise ValueError(f"cost must be <= {most}, or the rate of the key {key!r} never admits it, got {cost!r}")
 
     def _needs_of(self, cost: Any) -> Mapping[str, int] | None:
         """Return how much of each resource a cost is; None for one permit.
