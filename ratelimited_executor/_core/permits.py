@@ -135,6 +135,7 @@ class PermitGrid:
         self._pieces = [_Piece(0, 0, step, unit)]
         self._next = self._pieces[0].floor(now_ns)
 
+    is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
     is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
 
     @property

@@ -106,6 +106,8 @@ class TaskQueue:
         self.is_forgetting = (
             False  # whether the next wake-up is there for idle keys to be forgotten, and for nothing else
         )
+        self._is_bursty = False  # whether many permits may come up at once
+        self._is_sorting = False  # whether nothing starts, because not all that is due is ready
         self.gate = gate
         self.drops: DropIndex | None = None  # what may be dropped, if anything ever is
         self.plan = SpreadPlan(slack=slack)
@@ -247,6 +249,8 @@ class TaskQueue:
             self.set_order(default_order)
         steps = self.on_time.pull(now, _PULL_STEPS)
         steps = self.spread.pull(self.interval_end if self.early else now, steps)
+        # The permits of a window or a bucket do not lapse: they can wait until all that is due has its place in the order.
+        self._is_sorting = self._is_bursty and (steps <= 0 or bool(self._rekeying))
         if self._opening_at <= now:
             for calendar in (self.on_time, self.spread):
                 if calendar.opening_time() <= now:
@@ -268,7 +272,7 @@ class TaskQueue:
 
         It looks at the permits as well, and takes none: :meth:`spend` does.
         """
-        if not self._permit_count and now < self._next_permit_at:
+        if self._is_sorting or (not self._permit_count and now < self._next_permit_at):
             return None
         gate = self.gate
         if gate is None:
@@ -461,6 +465,7 @@ class TaskQueue:
     def _note_single(self) -> None:
         """Tell whether each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_grid = not isinstance(self.grid, CombinedPermits)
+        self._is_bursty = self.grid.is_bursty
         self._is_by_wall_clock = self.grid.is_by_wall_clock
         self._is_single = not is_grid or self._fair_clock is not None or self.gate is not None
 

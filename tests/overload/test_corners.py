@@ -113,6 +113,18 @@ async def test_one_task_at_a_time_pays_for_what_it_has_used(virtual_clock):
     assert used["a"] <= 1.1 * used["busy"], used
 
 
+@pytest.mark.parametrize("policy", [Window(), Burst(30)], ids=repr)
+@pytest.mark.parametrize("order", ["default", "fair"])
+async def test_permits_that_come_all_at_once_go_to_what_is_first_of_all(virtual_clock, policy, order):
+    """However much falls due at one instant: what is more important may be the last that is looked at."""
+    log = []
+    async with RateLimitedExecutor("x", rate=30, policy=policy, order=ORDERS[order], drain_timeout=0) as executor:
+        for priority, key in enumerate("abc"):
+            executor.schedule_many(log.append, [key] * 20_000, key=key, priority=priority if order == "default" else 0)
+        await asyncio.sleep(0.01)
+    assert {"default": {"c": 30}, "fair": {"a": 10, "b": 10, "c": 10}}[order] == Counter(log)
+
+
 # Limits of keys under functions of the user.
 
 

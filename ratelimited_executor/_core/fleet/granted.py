@@ -88,6 +88,7 @@ class GrantedPermits:
         """Whether everything may start at once."""
         return self.rate.is_unlimited
 
+    is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
     is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
 
     @property

@@ -260,6 +260,11 @@ class CombinedPermits:
         return trial.when(needs, clock.now_ns)
 
     @property
+    def is_bursty(self) -> bool:
+        """Whether many starts may be admitted at once: windows and buckets keep what is not taken."""
+        return self.grid is None
+
+    @property
     def is_by_wall_clock(self) -> bool:
         """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
         return any(isinstance(bound.limit, QuotaLimit) for bound in self.bounds)

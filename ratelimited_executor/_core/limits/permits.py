@@ -27,6 +27,11 @@ class Permits(Protocol):
         ...
 
     @property
+    def is_bursty(self) -> bool:
+        """Whether many starts may be admitted at once, for as long as it takes to find out which."""
+        ...
+
+    @property
     def is_by_wall_clock(self) -> bool:
         """Whether a step of the wall clock may let something start."""
         ...
