@@ -260,6 +260,7 @@ class BulkRun:
         self._waiting[line.number] = line  # first: the executor asks for its order at once
         terms: dict[str, Any] = {}  # only what is used: a task with a key, or a cost, is a little larger
         if facts.key is not None:
+            self.ledger.keyed += 1
             terms["key"] = facts.key
         if facts.cost != 1:
             terms["cost"] = facts.cost

@@ -267,6 +267,8 @@ class Job:
                 window=self._window(),
             ),
         )
+        if self._options.key_field is not None and run.ledger.taken and not run.ledger.keyed:
+            self._say(f"no line had a field {self._options.key_field!r}: neither --fair nor the limits of keys applied")
         if stop.reason is StopReason.BUG and stop.error is not None:
             raise stop.error
         return self._status(run, stop)

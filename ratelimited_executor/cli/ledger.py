@@ -27,6 +27,7 @@ class Ledger:
 
     Attributes:
         states: lines by final state.
+        keyed: lines that had a key.
         lateness: of every line that was started, in seconds.
         starts: epoch seconds of every start, rising; 8 bytes each, 80 MB for 10 million lines, so that the summary
             can look at every window.
@@ -39,6 +40,7 @@ class Ledger:
     taken: int = 0
     blank: int = 0
     withdrawn: int = 0
+    keyed: int = 0
     states: Counter[str] = field(default_factory=Counter)
     lateness: DurationHistogram = field(default_factory=DurationHistogram)
     starts: array[float] = field(default_factory=lambda: array("d"))

@@ -122,3 +122,11 @@ def test_fields_of_a_wrong_kind_end_the_input(place, row, words):
 
     assert 2 == result.exit_code
     assert f"line 1: {words}" in result.stderr
+
+
+def test_field_that_no_line_has_is_told(place):
+    """Else a typing error would silently lift the limits of keys."""
+    _lines(place, [{"key": "a"}, {"key": "b"}])
+    for field, is_told in (("kay", True), ("key", False)):
+        result = place.run("note", "in.jsonl", "--jsonl", "--key-field", field, "--key-rate", "100/s")
+        assert is_told == (f"no line had a field '{field}'" in result.stderr), result.stderr

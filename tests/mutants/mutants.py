@@ -324,8 +324,8 @@ MUTANTS = (
     Mutant(
         "F31: each start sorts the overflow",
         "_core/queue.py",
-        "        first = self.on_time.ready.head()\n        second",
-        "        sorted(self.on_time.ready.keyed(), key=lambda entry: entry[0])\n        first = self.on_time.ready.head()\n        second",
+        "        if gate is None:\n            first",
+        "        sorted(self.on_time.ready.keyed(), key=lambda entry: entry[0])\n        if gate is None:\n            first",
         (_flaw("load", "long_overflow_does_not_cost_anything_per_tick"),),
     ),
     Mutant(
@@ -345,8 +345,8 @@ MUTANTS = (
     Mutant(
         "F35: an idle executor wakes at each interval",
         "_core/queue.py",
-        "        wake = math.inf\n        sweep",
-        "        wake = self.interval_end\n        sweep",
+        "        wake = math.inf\n        self.is_forgetting",
+        "        wake = self.interval_end\n        self.is_forgetting",
         (_flaw("load", "idle_executor_does_not_wake_the_loop"),),
     ),
     Mutant(

@@ -8,8 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ from .mutants import MUTANTS, Mutant
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = Path(ratelimited_executor.__file__).parent
 NAMES = [mutant.name for mutant in MUTANTS]
-PROCESS_COUNT = max(2, os.cpu_count() or 1)
 SECONDS_MAX = 60  # for the tests of one mutant, which take less than two
 
 
@@ -31,7 +28,7 @@ def _run(tests: list[str], copy: Path) -> tuple[int, set[str], str]:
     command = [
         sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-q", "-rf", "--tb=line",
         "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-p", "ratelimited_executor.testing.pytest_plugin",
-        "-p", "no:cacheprovider", "--timeout=20", *(str(ROOT / "tests" / test) for test in tests),
+        "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib --strict-markers", "--timeout=20", *(str(ROOT / "tests" / test) for test in tests),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     run = subprocess.run(
@@ -52,24 +49,6 @@ def _copy(folder: Path, mutant: Mutant | None) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def outcomes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[tuple[int, set[str], str]]]]:
-    """Start the mutants of the chosen tests, some side by side; return what will come of each."""
-    chosen = {item.callspec.params.get("mutant") for item in request.session.items if hasattr(item, "callspec")}
-    pool = ThreadPoolExecutor(PROCESS_COUNT)
-    futures = {
-        mutant.name: pool.submit(
-            lambda mutant=mutant: _run(list(mutant.tests), _copy(tmp_path_factory.mktemp("mutant"), mutant))
-        )
-        for mutant in MUTANTS
-        if mutant in chosen and _count(mutant) == 1
-    }
-    yield futures
-    pool.shutdown(cancel_futures=True)
-
-
 def _count(mutant: Mutant) -> int:
     return (PACKAGE / mutant.module).read_text(encoding="utf-8").count(mutant.old)
 
@@ -83,10 +62,9 @@ def test_mutant_is_fresh(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=NAMES)
-def test_mutant_is_found_out(mutant: Mutant, outcomes) -> None:
+def test_mutant_is_found_out(mutant: Mutant, tmp_path: Path) -> None:
     """Every test that a mutant names fails on it."""
-    assert mutant.name in outcomes, "the mutant is not fresh"
-    status, failed, output = outcomes[mutant.name].result()
+    status, failed, output = _run(list(mutant.tests), _copy(tmp_path, mutant))
 
     assert 1 == status, output
     assert set(mutant.tests) == failed, output

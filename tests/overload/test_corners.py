@@ -284,6 +284,11 @@ async def test_refund_lets_the_next_task_of_the_key_start(virtual_clock, order):
 @pytest.mark.parametrize("options", [{"key_rate": lambda key: 0}, {"key_concurrency": 0}], ids=["rate", "concurrency"])
 async def test_halted_keys_are_forgotten_with_their_tasks(virtual_clock, order, options):
     """Once nothing of them waits, they hold no memory."""
+
+    def handle_count():
+        return sum(type(each).__name__ == "TaskHandle" for each in gc.get_objects())
+
+    before = handle_count()
     async with RateLimitedExecutor("x", rate=1000, order=ORDERS[order], **options) as executor:
         for number in range(300):
             executor.submit(bytes, 1000, key=number, expires=1)
@@ -294,7 +299,7 @@ async def test_halted_keys_are_forgotten_with_their_tasks(virtual_clock, order, 
         await asyncio.sleep(3600)
         gc.collect()
         assert (0, 0) == (executor.statistics().waiting, executor.statistics().keys)
-        assert 0 == sum(type(each).__name__ == "TaskHandle" for each in gc.get_objects())
+        assert handle_count() <= before
 
 
 @pytest.mark.parametrize("by", ["rate", "penalty"])
