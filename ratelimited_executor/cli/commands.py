@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ratelimited_executor import Rate
-from ratelimited_executor.cli.durations import parse_duration
+from ratelimited_executor._core.durations import parse_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.options import RunOptions
 from ratelimited_executor.cli.run_command import run as run_job

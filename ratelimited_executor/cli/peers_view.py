@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ratelimited_executor.cli.durations import format_duration
+from ratelimited_executor._core.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

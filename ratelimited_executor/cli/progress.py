@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ratelimited_executor.cli.durations import format_duration
+from ratelimited_executor._core.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

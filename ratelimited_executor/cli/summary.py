@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from ratelimited_executor.cli.durations import format_duration
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.ledger import FINAL_STATES, Ledger
 from ratelimited_executor.cli.windows import busiest_second, whole_excess, worst_report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratelimited_executor.cli.durations import format_duration, parse_duration
+from ratelimited_executor._core.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

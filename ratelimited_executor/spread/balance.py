@@ -1,0 +1,102 @@
+"""Balance slots by cost where some keys cost much more than others.
+
+Each key has an order of the slots of its own, from its hash, that begins with the slot it would be in without costs. The
+heaviest key goes first, each into the first of its slots that has room for it: for ``1 + slack`` times what a slot must
+take at least, which is the mean, or the heaviest key. If none has room, it goes into the one with the least load.
+
+Bound: no slot's load is more than max(1 + slack, 3/2) times that of the best assignment there is; if no key costs more than
+``slack`` times the mean, no more than 1 + slack times the mean. Proof: a key of cost c that no slot has room for is at most
+half of the optimum (of the keys that are larger than half of it there are no more than slots, so one slot was empty, and
+that has room for any); it goes to a load of at most the mean, so that the sum is 3/2 of the optimum at most. And every
+load being more than ``(1 + slack) mean - c`` needs c > slack * mean.
+
+Stability: the room is rounded to a power of the root of 1 + slack, so that it stays as it is for most keys that come or go.
+A key that joins displaces lighter ones only, each of them into the next of its own slots: one or two in the mean.
+Source: V. Mirrokni, M. Thorup, M. Zadimoghaddam, "Consistent hashing with bounded loads", SODA 2018, with costs; the order of
+R. Graham, "Bounds on multiprocessing timing anomalies", 1969.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ratelimited_executor.spread.keys import key_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+    from typing import TypeVar
+
+    K = TypeVar("K", bound=Hashable)
+
+__all__ = ["balance"]
+
+
+def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict[K, int]:
+    """Assign each key to a slot, so that the slots cost about the same: O(keys log keys).
+
+    The assignment is a function of its arguments alone, and the same on every machine. Module ``balance`` has the bound.
+
+    Args:
+        costs: of each key, >= 0 and finite.
+        slots: how many there are, >= 1.
+        slack: by how much more than it must a slot may take, > 0: the smaller, the evener, and the more keys move when one
+            joins or leaves.
+
+    Raises:
+        TypeError: if an argument or key has a wrong type.
+        ValueError: if it is out of range.
+
+    >>> balance({"jumbo": 6, "a": 1, "b": 2, "c": 3}, 2)
+    {'jumbo': 0, 'c': 1, 'b': 1, 'a': 1}
+    """
+    if isinstance(slots, bool) or not isinstance(slots, int):
+        raise TypeError(f"slots must be an integer, got {slots!r}")
+    if slots < 1:
+        raise ValueError(f"slots must be >= 1, got {slots!r}")
+    if not slack > 0 or not math.isfinite(slack):
+        raise ValueError(f"slack must be > 0 and finite, got {slack!r}")
+    if not hasattr(costs, "items"):
+        raise TypeError(f"costs must be a mapping from key to cost, got {costs!r}")
+    for key, cost in costs.items():
+        if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
+            raise TypeError(f"costs must be numbers, got {cost!r} for {key!r}")
+        if not 0 <= cost < math.inf:
+            raise ValueError(f"costs must be >= 0 and finite, got {cost!r} for {key!r}")
+    hashes = {key: key_hash(key) for key in costs}  # type: ignore[arg-type]  # it says itself what it takes
+    room = _room(costs, slots, slack)
+    loads = [0.0] * slots
+    found: dict[K, int] = {}
+    for key in sorted(costs, key=lambda key: (-costs[key], hashes[key])):
+        cost = float(costs[key])
+        slot = _first_with_room(hashes[key], cost, loads, room)
+        if slot is None:
+            slot = min(range(slots), key=loads.__getitem__)
+        loads[slot] += cost
+        found[key] = slot
+    return found
+
+
+def _room(costs: Mapping[K, float], slots: int, slack: float) -> float:
+    """Return what a slot may take: at most 1 + slack times the least that some slot must take, and the root of that at least."""
+    least = max(math.fsum(costs.values()) / slots, max(costs.values(), default=0.0))
+    if least == 0:
+        return math.inf
+    step = math.log1p(slack) / 2
+    return min(math.exp((math.ceil(math.log(least) / step) + 1) * step), (1 + slack) * least)
+
+
+def _first_with_room(hashed: int, cost: float, loads: list[float], room: float) -> int | None:
+    """Return the first slot in a key's order that has room for it."""
+    slots = len(loads)
+    slot = hashed * slots >> 64
+    if loads[slot] + cost <= room:
+        return slot
+    stride = 1 + hashed % max(1, slots - 1)
+    while math.gcd(stride, slots) != 1:  # else it would not come by every slot
+        stride += 1
+    for _ in range(slots - 1):
+        slot = (slot + stride) % slots
+        if loads[slot] + cost <= room:
+            return slot
+    return None

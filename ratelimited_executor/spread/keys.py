@@ -1,0 +1,132 @@
+"""From a key to a place on the circle: one hash, specified to the bit.
+
+1. The *bytes* of a key: of an integer its 8 bytes as two's complement, most significant first; of a UUID its 16 bytes in the
+   order in which they are written; of a text its UTF-8, as it is; of bytes themselves.
+2. The *hash* is the first 8 bytes of their SHA-256, as an unsigned integer, most significant first.
+3. The *offset* in a period of p nanoseconds is ``hash * p // 2**64``: an integer of 0 to p - 1.
+4. The *bucket* of 65,536 is the first 2 bytes of the SHA-256, of 256 the first one: the same circle, read less finely.
+
+Every language has SHA-256, and so has PostgreSQL. It is no secret, and nobody gains by a key that lies elsewhere; it is
+chosen because it leaves no pattern of keys in place: consecutive numbers, numbers in steps, UUIDs of every version.
+Source: FIPS 180-4.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
+
+from ratelimited_executor._core.durations import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Key", "key_bytes", "key_hash", "offset", "offset_ns", "seconds_of_period"]
+
+Key: TypeAlias = int | str | bytes | UUID
+_NS: Final = 1_000_000_000
+_INT_BYTES: Final = 8
+
+
+def key_bytes(key: Key) -> bytes:
+    r"""Return the bytes that stand for a key.
+
+    Args:
+        key: an integer of 64 bits with its sign, a UUID, a text or bytes.
+
+    Raises:
+        TypeError: if it is anything else; True and False are not 1 and 0.
+        ValueError: if an integer does not fit, or a text cannot be written as UTF-8.
+
+    >>> key_bytes(-2).hex(), key_bytes("é")
+    ('fffffffffffffffe', b'\xc3\xa9')
+    """
+    kind = type(key)
+    convert = _CONVERT.get(kind)
+    if convert is None:
+        convert = next((_CONVERT[base] for base in _CONVERT if isinstance(key, base) and kind is not bool), None)
+        if convert is None:
+            raise TypeError(f"key must be an int, a str, bytes or a UUID, got {key!r}")
+    return convert(key)
+
+
+def key_hash(key: Key) -> int:
+    """Return the hash of a key: 64 bits, unsigned.
+
+    >>> f"{key_hash(1):016x}"
+    'cd2662154e6d76b2'
+    """
+    return int.from_bytes(sha256(key_bytes(key)).digest()[:8], "big")
+
+
+def offset(key: Key, period: float | timedelta | str) -> float:
+    """Return where in a period a key lies: seconds, >= 0 and < ``period``, to the nanosecond.
+
+    Args:
+        key: as for :func:`key_bytes`.
+        period: seconds as a number, a timedelta, or a text such as ``"8h"`` or ``"1h30m"``; >= 1 ns.
+
+    Raises:
+        TypeError: if one of them has a wrong type.
+        ValueError: if one of them is out of range.
+    """
+    seconds = seconds_of_period("period", period)
+    period_ns = round(seconds * _NS)
+    found = key_hash(key) * period_ns >> 64 if period_ns else 0
+    return min(found / _NS, math.nextafter(seconds, 0))
+
+
+def offset_ns(key: Key, period_ns: int) -> int:
+    """Return the same in nanoseconds, exactly: ``key_hash(key) * period_ns // 2**64``.
+
+    Raises:
+        TypeError: if ``period_ns`` is no integer.
+        ValueError: if it is less than 1.
+    """
+    if isinstance(period_ns, bool) or not isinstance(period_ns, int):
+        raise TypeError(f"period_ns must be an integer, got {period_ns!r}")
+    if period_ns < 1:
+        raise ValueError(f"period_ns must be >= 1, got {period_ns!r}")
+    return key_hash(key) * period_ns >> 64
+
+
+def seconds_of_period(name: str, period: Any) -> float:
+    """Return a span of time > 0 in seconds, given as a number, a timedelta or a text."""
+    if isinstance(period, str):
+        try:
+            return parse_duration(period)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if isinstance(period, timedelta):
+        seconds = period.total_seconds()
+    elif isinstance(period, (bool, bytes)) or not hasattr(type(period), "__float__"):
+        raise TypeError(f"{name} must be seconds, a timedelta or a text such as '8h', got {period!r}")
+    else:
+        seconds = float(period)
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"{name} must be > 0 seconds and finite, got {period!r}")
+    return seconds
+
+
+def _of_int(key: int) -> bytes:
+    try:
+        return key.to_bytes(_INT_BYTES, "big", signed=True)
+    except OverflowError:
+        raise ValueError(f"key must fit into 64 bits, got {key!r}: write it as a text") from None
+
+
+def _of_text(key: str) -> bytes:
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"key must be a text that UTF-8 can hold, got {key!r}: {error.reason}") from None
+
+
+def _of_uuid(key: UUID) -> bytes:
+    return key.bytes
+
+
+_CONVERT: Final[dict[type, Callable[[Any], bytes]]] = {int: _of_int, str: _of_text, bytes: bytes, UUID: _of_uuid}

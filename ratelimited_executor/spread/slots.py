@@ -1,0 +1,164 @@
+"""Cut a cycle into slots of whole seconds and whole buckets of keys.
+
+``gcd(seconds, buckets)`` slots: the most into which both can be cut evenly, so that each slot takes the same time, and
+each bucket of keys lies in one slot. A key's slot is the one that its offset falls into, whatever the number of buckets.
+
+Source: "On the virtues of slot scheduling", a talk; its hash is the last bytes of a UUID, where ours is one of the key.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor.spread.keys import key_hash, offset_ns, seconds_of_period
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ratelimited_executor.spread.keys import Key
+
+__all__ = ["BUCKET_COUNTS", "CycleSlots", "cycle_slot_of", "cycle_slots", "reciprocal"]
+
+BUCKET_COUNTS: Final = {256: 1, 65_536: 2}  # bytes of the hash that a bucket is
+_NS: Final = 1_000_000_000
+
+
+def cycle_slots(cycle: float | timedelta | str, buckets: int = 65_536) -> int:
+    """Return into how many slots a cycle is cut.
+
+    Args:
+        cycle: whole seconds, as a number, a timedelta or a text such as ``"8h"``; even, since an odd one cannot be cut.
+        buckets: 256 or 65,536: how finely databases can tell keys apart.
+
+    Raises:
+        TypeError: if one of them has a wrong type.
+        ValueError: if ``cycle`` is not a whole number of seconds that can be cut, or ``buckets`` is another number.
+
+    >>> cycle_slots("8h", 256), cycle_slots("24h"), cycle_slots(3600)
+    (128, 128, 16)
+    """
+    return CycleSlots(cycle, buckets).count
+
+
+def cycle_slot_of(key: Key, cycle: float | timedelta | str, buckets: int = 65_536) -> int:
+    """Return the slot of a cycle that a key belongs to: 0 to ``cycle_slots(cycle, buckets)`` - 1."""
+    return CycleSlots(cycle, buckets).slot_of(key)
+
+
+def reciprocal(k: int, *, of: int) -> Fraction:
+    """Return the phase of the ``k``-th of several kinds of jobs over the same keys, as a part of the cycle.
+
+    The kinds stand equidistant on the circle: no two of them work on one key's slot at the same time, as long as there are
+    no more kinds than slots. (Two phases differ by 1 / ``of`` of the cycle at least, and a slot lasts 1 / ``slots`` of it.)
+
+    Args:
+        k: 0 <= k < of.
+        of: how many kinds there are, >= 1.
+
+    Raises:
+        TypeError: if one of them is no integer.
+        ValueError: if one of them is out of range.
+
+    >>> [str(reciprocal(k, of=3)) for k in range(3)]
+    ['0', '1/3', '2/3']
+    """
+    for name, value in (("k", k), ("of", of)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an integer, got {value!r}")
+    if of < 1:
+        raise ValueError(f"of must be >= 1, got {of!r}")
+    if not 0 <= k < of:
+        raise ValueError(f"k must be >= 0 and < of={of}, got {k!r}")
+    return Fraction(k, of)
+
+
+@dataclass(frozen=True)
+class CycleSlots:
+    """The slots of a cycle, which begins anew at each multiple of it since the epoch, by the wall clock in UTC.
+
+    Args:
+        cycle: whole seconds, as a number, a timedelta or a text such as ``"8h"``.
+        buckets: 256 or 65,536: how finely databases can tell keys apart.
+        phase: by what part of the cycle it begins later, >= 0 and < 1; see :func:`reciprocal`.
+
+    Attributes:
+        seconds: of the whole cycle.
+        count: how many slots there are.
+        slot_seconds: of one slot.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if it is out of range.
+    """
+
+    cycle: float | timedelta | str = field(repr=False, compare=False)
+    buckets: int = 65_536
+    phase: Fraction = Fraction(0)
+    seconds: int = field(init=False)
+    count: int = field(init=False)
+    slot_seconds: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        exact = seconds_of_period("cycle", self.cycle)
+        if not exact.is_integer():
+            raise ValueError(f"cycle must be a whole number of seconds, got {self.cycle!r}")
+        if isinstance(self.buckets, bool) or not isinstance(self.buckets, int):
+            raise TypeError(f"buckets must be 256 or 65536, got {self.buckets!r}")
+        if self.buckets not in BUCKET_COUNTS:
+            raise ValueError(f"buckets must be 256 or 65536, got {self.buckets!r}")
+        phase: object = self.phase
+        if isinstance(phase, bool) or not isinstance(phase, (int, Fraction)):
+            raise TypeError(f"phase must be a Fraction of the cycle, such as reciprocal(1, of=3), got {self.phase!r}")
+        if not 0 <= self.phase < 1:
+            raise ValueError(f"phase must be >= 0 and < 1, a part of the cycle, got {self.phase!r}")
+        seconds = int(exact)
+        count = math.gcd(seconds, self.buckets)
+        if count == 1:
+            raise ValueError(
+                f"cycle must have a divisor in common with {self.buckets} buckets, or it is one slot, got {self.cycle!r}: "
+                f"take {seconds + 1} s"
+            )
+        for name, value in (("seconds", seconds), ("count", count), ("slot_seconds", seconds // count)):
+            object.__setattr__(self, name, value)
+
+    def slot_of(self, key: Key) -> int:
+        """Return the slot of a key."""
+        return key_hash(key) * self.count >> 64
+
+    def offset_ns(self, key: Key) -> int:
+        """Return where in the cycle a key lies, in nanoseconds from its begin, exactly: always within its slot."""
+        return offset_ns(key, self.seconds * _NS)
+
+    def buckets_of(self, slot: int) -> range:
+        """Return the buckets of a slot.
+
+        Raises:
+            TypeError: if the slot is no integer.
+            ValueError: if there is no such slot.
+        """
+        self._check(slot)
+        width = self.buckets // self.count
+        return range(slot * width, (slot + 1) * width)
+
+    def number_at(self, time: float) -> int:
+        """Return the number of the cycle that holds an instant, in epoch seconds; cycle 0 begins at the phase."""
+        return math.floor((Fraction(time) - self.phase * self.seconds) / self.seconds)
+
+    def slot_at(self, time: float) -> int:
+        """Return the slot whose turn it is at an instant, in epoch seconds."""
+        inside = Fraction(time) - self.phase * self.seconds
+        return math.floor(inside / self.slot_seconds) % self.count
+
+    def begin(self, number: int, slot: int = 0) -> Fraction:
+        """Return when a slot of a cycle begins, in epoch seconds, exactly."""
+        self._check(slot)
+        return number * self.seconds + slot * self.slot_seconds + self.phase * self.seconds
+
+    def _check(self, slot: int) -> None:
+        if isinstance(slot, bool) or not isinstance(slot, int):
+            raise TypeError(f"slot must be an integer, got {slot!r}")
+        if not 0 <= slot < self.count:
+            raise ValueError(f"slot must be >= 0 and < {self.count}, got {slot!r}")
