@@ -21,7 +21,7 @@ import click
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import testing
+from ratelimited_executor import spread, testing
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.testing import run_virtual
 
@@ -122,7 +122,15 @@ def reference_text() -> str:
     return "\n".join(page.read_text(encoding="utf-8") for page in REFERENCE)
 
 
-@pytest.mark.parametrize("name", ratelimited_executor.__all__)
+HOMES = [ratelimited_executor, spread]  # where public names live
+
+
+def public(name: str) -> Any:
+    """Find a public name."""
+    return next(getattr(home, name) for home in HOMES if name in home.__all__)
+
+
+@pytest.mark.parametrize("name", [name for home in HOMES for name in home.__all__])
 def test_public_name_is_in_the_reference(name: str) -> None:
     """Between backticks or in a stub."""
     assert re.search(rf"\b{name}\b", reference_text())
@@ -162,16 +170,16 @@ def stubs() -> dict[str, dict[str, ast.AST]]:
 STUBS = stubs()
 CLASSES = [
     name
-    for name in ratelimited_executor.__all__
-    if isinstance(getattr(ratelimited_executor, name), type)
-    and not issubclass(getattr(ratelimited_executor, name), BaseException)
+    for home in HOMES
+    for name in home.__all__
+    if isinstance(getattr(home, name), type) and not issubclass(getattr(home, name), BaseException)
 ]
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
     """Public methods, properties, fields and enum members."""
-    owner = getattr(ratelimited_executor, name)
+    owner = public(name)
     expected = public_members(owner)
     if dataclasses.is_dataclass(owner):
         expected |= {field.name for field in dataclasses.fields(owner)}
@@ -198,7 +206,7 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
 )
 def test_signature_in_a_stub_is_that_of_the_code(owner: str, name: str) -> None:
     """Names, kinds and defaults of the parameters; properties are marked as such."""
-    module = ratelimited_executor if owner == "" else getattr(ratelimited_executor, owner)
+    module = next(home for home in HOMES if name in home.__all__) if owner == "" else public(owner)
     node = STUBS[owner][name]
     actual = inspect.getattr_static(module, name)
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
