@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.batches import BatchHandle as BatchHandle
     from ratelimited_executor._runtime.batches import BatchSummary as BatchSummary
     from ratelimited_executor._runtime.batches import Outcome as Outcome
+    from ratelimited_executor._runtime.cycle import CycleHandle as CycleHandle
+    from ratelimited_executor._runtime.cycle import CycleStatistics as CycleStatistics
     from ratelimited_executor._runtime.executor import RateLimitedExecutor as RateLimitedExecutor
     from ratelimited_executor._runtime.futures import FuturesFace as FuturesFace
     from ratelimited_executor._runtime.handles import CallHandle as CallHandle
@@ -43,12 +45,15 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.policy import Paced as Paced
     from ratelimited_executor._runtime.policy import WhenFull as WhenFull
     from ratelimited_executor._runtime.policy import Window as Window
+    from ratelimited_executor._runtime.progress import MemoryProgress as MemoryProgress
+    from ratelimited_executor._runtime.progress import SQLiteProgress as SQLiteProgress
     from ratelimited_executor._runtime.quota import Quota as Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle as RepeatingHandle
     from ratelimited_executor._runtime.retrying import parse_retry_after as parse_retry_after
     from ratelimited_executor.abc import Clock as Clock
     from ratelimited_executor.abc import Fleet as Fleet
     from ratelimited_executor.abc import Peers as Peers
+    from ratelimited_executor.abc import Progress as Progress
     from ratelimited_executor.exceptions import BacklogFullError as BacklogFullError
     from ratelimited_executor.exceptions import ExecutorNotStartedError as ExecutorNotStartedError
     from ratelimited_executor.exceptions import ExecutorStoppedError as ExecutorStoppedError
@@ -71,6 +76,8 @@ __all__ = [
     "Burst",
     "CallHandle",
     "Clock",
+    "CycleHandle",
+    "CycleStatistics",
     "ExecutorManager",
     "ExecutorNotStartedError",
     "ExecutorStoppedError",
@@ -82,6 +89,7 @@ __all__ = [
     "Hold",
     "IllegalTransitionError",
     "LimitStatistics",
+    "MemoryProgress",
     "MissedTick",
     "OnError",
     "Outage",
@@ -90,6 +98,7 @@ __all__ = [
     "Pacing",
     "Peers",
     "Permit",
+    "Progress",
     "Quota",
     "Rate",
     "RateLimitedExecutor",
@@ -99,6 +108,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "RunTimeoutError",
+    "SQLiteProgress",
     "StaticPeers",
     "Statistics",
     "Strictness",
@@ -144,6 +154,10 @@ _MODULES: Final = {
         "BatchSummary",
         "Outcome",
     ),
+    "_runtime.cycle": (
+        "CycleHandle",
+        "CycleStatistics",
+    ),
     "_runtime.executor": ("RateLimitedExecutor",),
     "_runtime.futures": ("FuturesFace",),
     "_runtime.handles": (
@@ -164,6 +178,10 @@ _MODULES: Final = {
         "WhenFull",
         "Window",
     ),
+    "_runtime.progress": (
+        "MemoryProgress",
+        "SQLiteProgress",
+    ),
     "_runtime.quota": ("Quota",),
     "_runtime.repeating": ("RepeatingHandle",),
     "_runtime.retrying": ("parse_retry_after",),
@@ -171,6 +189,7 @@ _MODULES: Final = {
         "Clock",
         "Fleet",
         "Peers",
+        "Progress",
     ),
     "exceptions": (
         "BacklogFullError",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Clock", "Fleet", "Peers"]
+__all__ = ["Clock", "Fleet", "Peers", "Progress"]
 
 
 @runtime_checkable
@@ -59,4 +59,45 @@ class Fleet(Protocol):
 
     async def aclose(self) -> None:
         """Leave the group."""
+        ...
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Where it is kept how far cycles have come.
+
+    A *turn* is a slot's time in one cycle, an integer that grows by one with every slot. Times are epoch seconds. Every method
+    may be called by several nodes at once; an exception of one of them ends the cycle.
+    """
+
+    async def begin(self, name: str, shape: str, turn: int) -> int:
+        """Take up a cycle; return the first turn that concerns it: ``turn``, if it is new.
+
+        Raises:
+            ValueError: if there is a cycle of that name and another shape.
+        """
+        ...
+
+    async def open_turns(self, name: str, first: int, last: int) -> list[int]:
+        """Return the turns from ``first`` to ``last`` that are not complete, in order."""
+        ...
+
+    async def claim(self, name: str, turn: int, *, owner: str, now: float, until: float) -> bool:
+        """Make a turn one's own until a time, or prolong that; False if it is another's or complete."""
+        ...
+
+    async def done_keys(self, name: str, turn: int) -> set[bytes]:
+        """Return the keys of a turn that are through."""
+        ...
+
+    async def note(self, name: str, turn: int, keys: list[bytes]) -> None:
+        """Note that keys of a turn are through; when this returns, the end of the process does not undo it."""
+        ...
+
+    async def complete(self, name: str, turn: int, *, keep_from: int) -> None:
+        """Note that all keys of a turn are through; what is known of turns before ``keep_from`` may be forgotten."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of what is held."""
         ...

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "abc.py": ["_core", "exceptions"],
     "typing.py": ["_core", "_runtime.quota"],  # a value, which needs a calendar and so cannot lie in the core
     "peers": ["peers", "_core", "abc", "exceptions"],
-    "_runtime": ["_runtime", "_core", "abc", "exceptions", "typing", "peers.static"],
+    "_runtime": ["_runtime", "_core", "spread", "abc", "exceptions", "typing", "peers.static"],
     "spread": ["spread", "_core"],
     "testing": ["testing", "_core", "abc", "exceptions"],
     "cli": [""],

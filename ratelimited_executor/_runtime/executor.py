@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import isfunction
 
-from ratelimited_executor._runtime.faces.bulk import BulkFace
+from ratelimited_executor._runtime.faces.cycles import CycleFace
 from ratelimited_executor._runtime.faces.limiter import LimiterFace
 from ratelimited_executor._runtime.faces.loop import LoopFace
 from ratelimited_executor._runtime.faces.repeating import RepeatingFace
@@ -12,7 +12,7 @@ from ratelimited_executor._runtime.faces.repeating import RepeatingFace
 __all__ = ["RateLimitedExecutor"]
 
 
-class RateLimitedExecutor(BulkFace, RepeatingFace, LoopFace, LimiterFace):
+class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
     """Starts callables at or after their due time, never faster than its rate, the most important first.
 
     Args:

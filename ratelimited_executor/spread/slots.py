@@ -143,19 +143,29 @@ class CycleSlots:
         width = self.buckets // self.count
         return range(slot * width, (slot + 1) * width)
 
+    def turn_at(self, time: float) -> int:
+        """Return the turn that holds an instant, in epoch seconds: a number that grows by one with every slot.
+
+        A turn t is that of slot ``t % count`` in cycle ``t // count``.
+        """
+        return math.floor((Fraction(time) - self.phase * self.seconds) / self.slot_seconds)
+
     def number_at(self, time: float) -> int:
         """Return the number of the cycle that holds an instant, in epoch seconds; cycle 0 begins at the phase."""
-        return math.floor((Fraction(time) - self.phase * self.seconds) / self.seconds)
+        return self.turn_at(time) // self.count
 
     def slot_at(self, time: float) -> int:
         """Return the slot whose turn it is at an instant, in epoch seconds."""
-        inside = Fraction(time) - self.phase * self.seconds
-        return math.floor(inside / self.slot_seconds) % self.count
+        return self.turn_at(time) % self.count
 
     def begin(self, number: int, slot: int = 0) -> Fraction:
         """Return when a slot of a cycle begins, in epoch seconds, exactly."""
         self._check(slot)
         return number * self.seconds + slot * self.slot_seconds + self.phase * self.seconds
+
+    def begin_of(self, turn: int) -> Fraction:
+        """Return when a turn begins, in epoch seconds, exactly."""
+        return turn * self.slot_seconds + self.phase * self.seconds
 
     def _check(self, slot: int) -> None:
         if isinstance(slot, bool) or not isinstance(slot, int):

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import RateLike
+    from ratelimited_executor._runtime.cycle import CycleHandle
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
     from ratelimited_executor._runtime.quota import Quota
@@ -156,7 +157,7 @@ class ExecutorBase:
         self._is_paused = False
         self._engine: Engine | None = None
         self._home: Any = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
-        self._repeating: set[RepeatingHandle] = set()
+        self._repeating: set[RepeatingHandle | CycleHandle] = set()
         self._closing = Closing(name, drain_timeout=timeout, on_begin=self._begin_closing, on_closed=self._closed)
         self._owns_manager = manager is None
         self._manager = ExecutorManager() if manager is None else manager

@@ -1,0 +1,478 @@
+"""Work through a whole population once in each cycle, slot by slot, so that the queue never holds all of it.
+
+A runner takes the turns of slots one after the other: it makes each its own, loads its keys, places each key at its own
+instant in the slot, and notes which keys are through. Three turns are under way at most, so that a slow loader, slow calls or
+a long outage delay the work, and never pile it up. What was missed is caught up with, the present turn first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import socket
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor.spread.keys import key_bytes, key_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from ratelimited_executor._runtime.batches import BatchHandle
+    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor.abc import Progress
+    from ratelimited_executor.spread.keys import Key
+    from ratelimited_executor.spread.slots import CycleSlots
+
+__all__ = ["CycleHandle", "CyclePlan", "CycleStatistics"]
+
+_TURN_COUNT_MAX: Final = 3  # under way at once: the present one, the next, and one that is late
+_CHUNK_COUNT: Final = 1000  # keys placed between two turns of the loop
+_LEAD_SECONDS_MAX: Final = 30.0  # before its slot begins, a turn is loaded
+_BACKOFF_SECONDS_MAX: Final = 60.0  # between two attempts of a loader that fails
+_ENDS: Final = {TaskState.DONE: "done", TaskState.FAILED: "failed"}  # a key that has come to one of them is through
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleStatistics:
+    """What a cycle has done so far in this process, and what it is at.
+
+    Attributes:
+        name: of the cycle.
+        turn: whose turn it is, a number that grows by one with every slot.
+        slot: the same as a slot of the cycle.
+        running: the turns that are under way here.
+        behind: turns that should be through and are not, those under way elsewhere included.
+        waiting: keys that are placed and not through.
+        loaded: keys that were loaded and placed.
+        skipped: keys that were loaded and not placed: they were through before, or loaded twice.
+        done: keys whose call returned.
+        failed: keys whose call raised, in its last attempt.
+        completed: turns that are through.
+        loader_errors: how often the loader failed.
+        lost: turns that another node took over, since this one had not prolonged its claim in time.
+        skipped_turns: turns that were not through when the next one of their slot was due.
+    """
+
+    name: str
+    turn: int
+    slot: int
+    running: tuple[int, ...]
+    behind: int
+    waiting: int
+    loaded: int
+    skipped: int
+    done: int
+    failed: int
+    completed: int
+    loader_errors: int
+    lost: int
+    skipped_turns: int
+
+
+class CycleHandle:
+    """A population that is worked through in each cycle: look at it, cancel it.
+
+    ``await handle`` ends when the cycle ends, which it does only by an error or by being cancelled: it raises the error of a
+    store that has failed, and ``CancelledError`` when it was cancelled or its executor closed.
+    """
+
+    def __init__(self, engine: Engine, plan: CyclePlan, on_end: Callable[[CycleHandle], None]) -> None:
+        self.name = plan.name
+        self.slots = plan.slots
+        self._engine = engine
+        self._plan = plan
+        self._on_end = on_end
+        self._owner = f"{socket.gethostname()}/{os.getpid()}/{id(self):x}"
+        self._todo: dict[int, float] = {}  # turns that are not through, and the epoch seconds before which not to try
+        self._failures: Counter[int] = Counter()  # of the loader, by turn
+        self._running: dict[int, _Turn] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._is_stopping = False
+        self._error: Exception | None = None
+        self.counts = dict.fromkeys(_COUNTS, 0)
+        self._end: asyncio.Future[None] = engine.loop.create_future()
+        self._end.add_done_callback(
+            lambda end: end.cancelled() or end.exception()
+        )  # who does not await it need not know
+        task = engine.loop.create_task(self._run(), name=f"cycle {self.name}")
+        engine.feeders.add(task)  # closing waits until what has run is noted
+        task.add_done_callback(self._ended)
+
+    # Looking.
+
+    @property
+    def statistics(self) -> CycleStatistics:
+        """The counts of this moment."""
+        turn = self.slots.turn_at(self.wall())
+        return CycleStatistics(
+            name=self.name,
+            turn=turn,
+            slot=turn % self.slots.count,
+            running=tuple(sorted(self._running)),
+            behind=sum(each < turn for each in self._todo),
+            waiting=sum(each.open_count for each in self._running.values()),
+            **self.counts,
+        )
+
+    def done(self) -> bool:
+        """Whether the cycle has ended."""
+        return self._end.done()
+
+    def cancelled(self) -> bool:
+        """Whether the cycle was cancelled."""
+        return self._end.cancelled()
+
+    def cancel(self) -> bool:
+        """End the cycle: nothing more is loaded, keys that wait are cancelled, running ones go on and are noted.
+
+        Who takes up the cycle next goes on with the keys that are not through.
+
+        Returns:
+            False if it had ended before.
+        """
+        if self._end.done():
+            return False
+        self._end.cancel()
+        self._stop()
+        self._on_end(self)
+        return True
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.shield(self._end).__await__()
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self.cancelled() else "ended" if self._end.done() else "active"
+        return f"<CycleHandle {self.name} {state} {self.slots.count} slots of {self.slots.slot_seconds} s>"
+
+    # Taking turns.
+
+    async def _run(self) -> None:
+        """Take the turns of slots until told to stop, and wait for those under way."""
+        slots, progress = self.slots, self._plan.progress
+        present = slots.turn_at(self.wall())
+        shape = f"{slots.seconds} s in {slots.count} slots of {slots.buckets} buckets, phase {slots.phase}"
+        since = await progress.begin(self.name, shape, present)
+        if not self._plan.is_catching_up:
+            since = max(since, present)
+        oldest = max(since, present - slots.count + 1)
+        self._todo = dict.fromkeys(await progress.open_turns(self.name, oldest, present), 0.0)
+        latest = present
+        try:
+            while not self._is_stopping:
+                self._changed.clear()
+                now = self.wall()
+                last = slots.turn_at(now + self._lead)
+                for turn in range(max(latest, last - slots.count) + 1, last + 1):
+                    self._todo[turn] = 0.0
+                latest = max(latest, last)
+                self._skip(last - slots.count)
+                wake = min(float(slots.begin_of(last + 1)) - self._lead, await self._take_turns(now, last))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, wake - self.wall())):
+                        await self._changed.wait()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            for task in self._tasks:  # the drain has taken too long: what is through is noted, and nothing waited for
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _lead(self) -> float:
+        """How long before its slot begins a turn is loaded."""
+        return min(self.slots.slot_seconds / 4, _LEAD_SECONDS_MAX)
+
+    async def _take_turns(self, now: float, last: int) -> float:
+        """Begin the turns that may begin, the present ones first; return when to look again, in epoch seconds."""
+        wake = math.inf
+        present = self.slots.turn_at(now)
+        for turn in sorted(self._todo, key=lambda turn: (turn < present, turn)):
+            slot = turn % self.slots.count
+            if turn > last or any(other % self.slots.count == slot for other in self._running):
+                continue
+            if len(self._running) >= _TURN_COUNT_MAX - (turn < present):
+                break
+            if self._todo[turn] > now:
+                wake = min(wake, self._todo[turn])
+            elif await self.claim(turn):
+                begun = self._running[turn] = _Turn(self, self._plan, turn)
+                task = asyncio.create_task(self._finish(begun), name=f"cycle {self.name}, turn {turn}")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            elif await self._plan.progress.open_turns(self.name, turn, turn):
+                self._todo[turn] = now + self._plan.lease / 3  # its owner may be gone by then
+                wake = min(wake, self._todo[turn])
+            else:
+                del self._todo[turn]
+        return wake
+
+    def _skip(self, turn_before: int) -> None:
+        """Give up turns that are not through although the next one of their slot has come."""
+        for turn in [turn for turn in self._todo if turn <= turn_before and turn not in self._running]:
+            del self._todo[turn]
+            self.counts["skipped_turns"] += 1
+            self.warn(
+                "turn %d of slot %d was not through within a cycle, and is skipped", turn, turn % self.slots.count
+            )
+
+    async def _finish(self, turn: _Turn) -> None:
+        """Work through a turn, and tell the store."""
+        number = turn.number
+        try:
+            is_whole = await turn.run()
+            if is_whole:
+                await self._plan.progress.complete(self.name, number, keep_from=number - 2 * self.slots.count)
+                self.counts["completed"] += 1
+                self._todo.pop(number, None)
+                self._failures.pop(number, None)
+            else:
+                pause = min(2.0 ** self._failures[number], _BACKOFF_SECONDS_MAX)
+                self._failures[number] += 1
+                self._todo[number] = self.wall() + pause
+        except Exception as error:  # noqa: BLE001  # of the store: the cycle cannot go on without it
+            self._error = error
+            self._stop()
+        finally:
+            del self._running[number]
+            self._changed.set()
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        self._changed.set()
+        for turn in list(self._running.values()):
+            turn.stop()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = self._error
+        if error is None and not task.cancelled():
+            error = task.exception()  # type: ignore[assignment]  # it raises nothing else
+        if not self._end.done():
+            if error is None:
+                self._end.cancel()
+            else:
+                self._end.set_exception(error)
+                message = f"the cycle {self.name} cannot go on"
+                self._engine.loop.call_exception_handler({"message": message, "exception": error})
+        self._engine.feeder_done(task)
+        self._on_end(self)
+
+    # For its turns.
+
+    async def claim(self, turn: int) -> bool:
+        """Make a turn one's own, or prolong that."""
+        now = self.wall()
+        until = now + self._plan.lease
+        return await self._plan.progress.claim(self.name, turn, owner=self._owner, now=now, until=until)
+
+    def wall(self) -> float:
+        """Return epoch seconds."""
+        return self._engine.runner.clock.wall()
+
+    def warn(self, message: str, *values: object) -> None:
+        """Log a warning, unless one of the kind was logged a moment ago."""
+        self._engine.runner.warnings.warn(f"cycle {message}", f"cycle %s: {message}", self.name, *values)
+
+
+_COUNTS: Final = ("loaded", "skipped", "done", "failed", "completed", "loader_errors", "lost", "skipped_turns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclePlan:
+    """What a cycle consists of.
+
+    Attributes:
+        name: of the cycle, in logs and in the store.
+        slots: its slots.
+        load: returns the keys of a slot.
+        place: schedules keys, so many seconds from now each.
+        slot_of: tells where a key lies.
+        progress: where it is kept how far the cycle has come.
+        is_catching_up: whether turns that were missed before this process are taken.
+        window: how many keys may be placed and not through.
+        lease: seconds for which a turn is one's own.
+    """
+
+    name: str
+    slots: CycleSlots
+    load: Callable[[int], Any]
+    place: Callable[[list[Any], list[float]], BatchHandle[Any]]
+    slot_of: Callable[[Any], int]
+    progress: Progress
+    is_catching_up: bool
+    window: int
+    lease: float
+
+
+class _Turn:
+    """One turn of a slot, while it is under way."""
+
+    def __init__(self, cycle: CycleHandle, plan: CyclePlan, number: int) -> None:
+        self.number = number
+        self.slot = number % plan.slots.count
+        self._cycle = cycle
+        self._plan = plan
+        self._batches: set[BatchHandle[Any]] = set()
+        self._watchers: list[asyncio.Task[None]] = []
+        self._through: list[bytes] = []  # keys that are through and not noted
+        self._is_through = asyncio.Event()  # whether there are such
+        self._has_changed = asyncio.Event()  # whether a key has come to its end
+        self._is_whole = True
+        self._loading: asyncio.Task[None] | None = None
+
+    @property
+    def open_count(self) -> int:
+        """How many keys are placed and not through."""
+        return sum(batch.open_count for batch in self._batches)
+
+    async def run(self) -> bool:
+        """Load and place the keys, and note those that are through; return whether all of them are in the end."""
+        keeper = asyncio.create_task(self._keep())
+        noter = asyncio.create_task(self._note())
+        try:
+            self._loading = asyncio.create_task(self._load_and_place())
+            await asyncio.gather(self._loading, return_exceptions=True)
+            if self._watchers:
+                await asyncio.wait(self._watchers)
+        finally:
+            self.stop()
+            for helper in (keeper, noter):
+                helper.cancel()
+            await asyncio.gather(keeper, noter, return_exceptions=True)
+            if self._through:
+                await self._plan.progress.note(self._plan.name, self.number, self._through)
+        if not noter.cancelled() and noter.exception() is not None:
+            raise noter.exception()  # type: ignore[misc]  # it is not None
+        return self._is_whole
+
+    def stop(self) -> None:
+        """Load no more, and cancel what waits."""
+        if self._loading is not None and not self._loading.done():
+            self._is_whole = False
+            self._loading.cancel()
+        for batch in list(self._batches):
+            batch.cancel()
+
+    async def _keep(self) -> None:
+        """Prolong the claim; if another node has it, leave the rest to that."""
+        while True:
+            await asyncio.sleep(self._plan.lease / 3)
+            if not await self._cycle.claim(self.number):
+                self._cycle.counts["lost"] += 1
+                self._cycle.warn(
+                    "the claim to turn %d was lost: its keys are left to the node that has it", self.number
+                )
+                self._is_whole = False
+                self.stop()
+                return
+
+    async def _note(self) -> None:
+        """Note keys that are through: as many at a time as have come together meanwhile."""
+        while True:
+            await self._is_through.wait()
+            self._is_through.clear()
+            keys = self._through[:]
+            if keys:
+                await asyncio.shield(self._plan.progress.note(self._plan.name, self.number, keys))
+                del self._through[: len(keys)]
+
+    async def _load_and_place(self) -> None:
+        plan, cycle = self._plan, self._cycle
+        begin = float(plan.slots.begin_of(self.number))
+        if cycle.wall() > begin + plan.slots.slot_seconds:
+            begin = cycle.wall()  # it was missed: its keys are spread from now on as they would have been then
+        try:
+            seen = await plan.progress.done_keys(plan.name, self.number)
+            async for keys in self._load():
+                fresh = {}
+                for key in keys:
+                    written = _written(key)
+                    if written in seen:
+                        cycle.counts["skipped"] += 1
+                    else:
+                        seen.add(written)
+                        fresh[written] = key
+                if fresh:
+                    self._place(list(fresh.values()), list(fresh), begin)
+                while self.open_count >= plan.window:
+                    self._has_changed.clear()
+                    await self._has_changed.wait()
+        except Exception as error:  # noqa: BLE001  # the loader is user code: it is asked again later
+            self._is_whole = False
+            cycle.counts["loader_errors"] += 1
+            cycle.warn("keys(%d) raised %r; it is tried again", self.slot, error)
+
+    async def _load(self) -> AsyncIterator[list[Key]]:
+        """Load the keys of the slot, in lists of a bounded length."""
+        found = self._plan.load(self.slot)
+        if isinstance(found, Awaitable):
+            found = await found
+        if isinstance(found, AsyncIterable):
+            chunk: list[Key] = []
+            async for key in found:
+                chunk.append(self._checked(key))
+                if len(chunk) >= _CHUNK_COUNT:
+                    yield chunk
+                    chunk = []
+            yield chunk
+            return
+        if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
+            raise TypeError(f"keys must be a function of the slot that returns keys, it returned {found!r}")
+        source = iter(found)
+        while chunk := [self._checked(key) for key in islice(source, _CHUNK_COUNT)]:
+            yield chunk
+            await asyncio.sleep(0)
+
+    def _checked(self, key: Key) -> Key:
+        """Return a key of the slot.
+
+        Raises:
+            ValueError: if it lies in another one: it would run once for each slot that it is loaded for.
+        """
+        own = self._plan.slot_of(key)
+        if own != self.slot:
+            raise ValueError(
+                f"keys({self.slot}) returned {key!r}, which lies in slot {own}: load the keys of one slot, see "
+                "slot_predicate, or tell with slot_of= where they lie"
+            )
+        return key
+
+    def _place(self, keys: list[Key], written: list[bytes], begin: float) -> None:
+        """Place keys at their instants in the slot; what is late is due now."""
+        slots, ahead = self._plan.slots, begin - self._cycle.wall()
+        width = slots.slot_seconds / 2**64
+        delays = [max(0.0, ahead + key_hash(key) * slots.count % 2**64 * width) for key in keys]
+        batch = self._plan.place(keys, delays)
+        self._cycle.counts["loaded"] += len(keys)
+        self._batches.add(batch)
+        self._watchers.append(asyncio.create_task(self._watch(batch, written)))
+
+    async def _watch(self, batch: BatchHandle[Any], written: list[bytes]) -> None:
+        """Take note of what becomes of keys."""
+        cycle = self._cycle
+        try:
+            async for index, outcome in batch:
+                self._has_changed.set()
+                end = _ENDS.get(outcome.state)
+                if end is None:
+                    self._is_whole = False
+                    continue
+                cycle.counts[end] += 1
+                if outcome.error is not None:
+                    cycle.warn("a key failed: %r", outcome.error)
+                self._through.append(written[index])
+                self._is_through.set()
+        finally:
+            self._batches.discard(batch)
+
+
+def _written(key: Key) -> bytes:
+    """Return what a key is kept as: its bytes, after a letter for its kind."""
+    return type(key).__name__[0].encode() + key_bytes(key)

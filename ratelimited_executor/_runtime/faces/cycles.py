@@ -1,0 +1,131 @@
+"""The cycle face: a whole population, once in each cycle."""
+
+from __future__ import annotations
+
+import contextvars
+from fractions import Fraction
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, name_or_none, seconds_of
+from ratelimited_executor._runtime.cycle import CycleHandle, CyclePlan
+from ratelimited_executor._runtime.faces.bulk import BulkFace
+from ratelimited_executor._runtime.faces.tasks import INHERITED, make_options
+from ratelimited_executor._runtime.retrying import check_retry
+from ratelimited_executor.abc import Progress
+from ratelimited_executor.spread.slots import CycleSlots
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterable
+    from datetime import timedelta
+
+    from ratelimited_executor._runtime.batches import BatchHandle
+    from ratelimited_executor.typing import CostLike
+
+__all__ = ["CycleFace"]
+
+K = TypeVar("K")
+_AT_ONCE: Final = Fraction(0)
+
+
+class CycleFace(BulkFace):
+    """``every``."""
+
+    __slots__ = ()
+
+    def every(
+        self,
+        *,
+        cycle: float | timedelta | str,
+        keys: Callable[[int], Iterable[K] | AsyncIterable[K] | Awaitable[Iterable[K] | AsyncIterable[K]]],
+        fn: Callable[[K], object],
+        phase: Fraction = _AT_ONCE,
+        buckets: int = 65_536,
+        slot_of: Callable[[K], int] | None = None,
+        progress: Progress | str | PathLike[str] = "progress.sqlite3",
+        catch_up: bool = True,
+        window: int = 100_000,
+        lease: float | timedelta = 60.0,
+        priority: float = 0,
+        key: Hashable | Callable[[K], Hashable] = None,
+        cost: CostLike | Callable[[K], CostLike] = 1,
+        retry: Any = INHERITED,
+        name: str | None = None,
+    ) -> CycleHandle:
+        """Run ``fn(key)`` for every key of a population once in each cycle, spread evenly and always in the same places.
+
+        The cycle is cut into slots, see :mod:`ratelimited_executor.spread`. When a slot's turn comes, its keys are loaded,
+        and each is due at its own instant in the slot; what was missed is caught up with. It goes on until it is cancelled
+        or the executor closes; then keys that have run are noted, so that the next process goes on with the others.
+
+        Args:
+            cycle: a whole and even number of seconds, a timedelta or a text such as ``"8h"``.
+            keys: returns the keys of a slot, which it is called with: an iterable, async or not, or an awaitable of one. It
+                is asked up to 30 s before the slot begins, and again after a pause if it raises.
+            fn: a plain function or one that returns a coroutine.
+            phase: by what part of the cycle all is later; see :func:`~ratelimited_executor.spread.reciprocal`.
+            buckets: 256 or 65,536, as for :func:`~ratelimited_executor.spread.cycle_slots`.
+            slot_of: tells the slot of a key, if it is not the one that its hash has; see
+                :func:`~ratelimited_executor.spread.balance`.
+            progress: where it is kept what is through: the path of a file for SQLite, or an object. Nodes with the same
+                store and ``name`` share the work: each turn is one node's.
+            catch_up: whether turns that were missed before now, at most a cycle of them, are taken.
+            window: how many keys may be placed and not through, for a slot that is huge.
+            lease: seconds for which a turn is a node's own; it is prolonged while the node lives, > 0.
+            priority: as for ``schedule_many``, and so are ``key``, ``cost`` and ``retry``.
+            name: what the cycle is called, in logs and in the store; the function's name if None.
+
+        Raises:
+            TypeError: if an argument has a wrong type.
+            ValueError: if it is out of range.
+        """
+        self._admit(0)
+        callable_of("keys", keys)
+        callable_of("fn", fn)
+        slots = CycleSlots(cycle, buckets, phase)
+        own = name_or_none("name", name) or name_of(fn)
+        if isinstance(progress, (str, PathLike)):
+            from ratelimited_executor._runtime.progress import SQLiteProgress  # noqa: PLC0415  # most never need it
+
+            progress = SQLiteProgress(progress)
+        if isinstance(progress, type) or not isinstance(progress, Progress):
+            raise TypeError(
+                f"progress must be the path of a file, or an object such as MemoryProgress(), got {progress!r}"
+            )
+        context = contextvars.copy_context()
+
+        def place(found: list[Any], delays: list[float]) -> BatchHandle[Any]:
+            return self.schedule_many(
+                fn,
+                found,
+                delays=delays,
+                priority=priority,
+                results=True,
+                name=own,
+                context=context,
+                key=key,
+                cost=cost,
+                retry=retry,
+            )
+
+        make_options(priority=priority, name=own)  # bad arguments raise here, not at the first slot
+        if retry is not INHERITED:
+            check_retry("retry", retry)
+        handle = CycleHandle(
+            self._started(),
+            CyclePlan(
+                name=own,
+                slots=slots,
+                load=keys,
+                place=place,
+                slot_of=slots.slot_of if slot_of is None else callable_of("slot_of", slot_of),
+                progress=progress,
+                is_catching_up=bool(catch_up),
+                window=count_of("window", window, least=1),
+                lease=seconds_of("lease", lease),
+            ),
+            self._repeating.discard,
+        )
+        self._repeating.add(handle)
+        return handle
