@@ -131,10 +131,9 @@ class Flow:
         finish: the finish tag of the last one that started, or the start tag of the next if that is larger.
         first: what waits in the first calendar: None, an item, or a deque of items.
         second: the same of the second.
-        tag: its start tag in a plain queue; it stands in one of them at most.
     """
 
-    __slots__ = ("finish", "first", "key", "second", "tag")
+    __slots__ = ("finish", "first", "key", "second")
 
     weight: float = 1.0
 
@@ -143,7 +142,6 @@ class Flow:
         self.finish = 0.0
         self.first: Any = None
         self.second: Any = None
-        self.tag = 0.0
 
 
 class _WeightedFlow(Flow):
@@ -164,7 +162,7 @@ class Level:
         latest: the largest finish tag.
         flows: by key.
         heaps: of each calendar, the flows of which tasks wait, as (start tag, number, flow).
-        fresh: the same of flows that have come in order of their start tags.
+        fresh: the same of flows that have come in order of their start tags, which are their finish tags.
         is_active: whether a calendar looks here.
         ghosts: a heap of (finish tag, number, flow): idle, not forgotten.
         waiting_count: how many entries there are, the one being taken from included.
@@ -193,8 +191,8 @@ class Level:
             if heap and heap[0][0] < least:
                 least = heap[0][0]
         for fresh in self.fresh:
-            if fresh and fresh[0].tag < least:
-                least = fresh[0].tag
+            if fresh and fresh[0].finish < least:
+                least = fresh[0].finish
         return least
 
 

@@ -138,12 +138,12 @@ class ReadyFair:
 
     def _enter(self, minus_priority: float, level: Level, flow: Flow, cost: int, *, credit: float = 0.0) -> None:
         """Let a flow wait of which nothing has waited in this calendar, with some virtual time that it has lost."""
-        tag = min(level.now, level.least_tag() + cost / flow.weight) - credit
-        tag = max(tag, flow.finish)
+        tag = min(level.now, level.least_tag() + cost / flow.weight)
+        tag = max(tag - credit if credit else tag, flow.finish)  # for most keys this is one float, which they share
         fresh = level.fresh[self._index]
         is_elsewhere = flow.first is not None if self._index else flow.second is not None
-        if not is_elsewhere and (not fresh or fresh[-1].tag <= tag):
-            flow.finish = flow.tag = tag
+        if not is_elsewhere and (not fresh or fresh[-1].finish <= tag):
+            flow.finish = tag
             fresh.append(flow)
         else:
             heapq.heappush(level.heaps[self._index], (tag, next(self._clock.numbers), flow))
@@ -170,11 +170,11 @@ class ReadyFair:
                 continue
             heap, fresh = level.heaps[index], level.fresh[index]
             while heap or fresh:
-                is_fresh = bool(fresh) and (not heap or fresh[0].tag <= heap[0][0])
+                is_fresh = bool(fresh) and (not heap or fresh[0].finish <= heap[0][0])
                 if is_fresh:
                     flow = fresh[0]
-                    tag = flow.tag
-                    if tag < flow.finish:  # as below
+                    tag = flow.finish
+                    if len(fresh) > 1 and fresh[1].finish < tag:  # as below
                         heapq.heappush(heap, (flow.finish, next(self._clock.numbers), fresh.popleft()))
                         continue
                 else:
@@ -229,7 +229,7 @@ class ReadyFair:
         level = self._clock.levels[minus_priority]
         if self._is_fresh:  # it stays where it is until it is known what comes next of it
             flow = level.fresh[self._index][0]
-            tag = flow.tag
+            tag = flow.finish
         else:
             tag, _, flow = level.heaps[self._index][0]
         item: Any = self._head
