@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
@@ -393,6 +394,11 @@ def limit_of_key(policy: Policy, rate: Rate, now_ns: int, *, spacing: Fraction =
         return WindowLimit(rate, margin_ns=round(policy.margin * NS))
     if isinstance(policy, Burst):
         return TokenBucketLimit(rate, depth=policy.permits, now_ns=now_ns)
+    return _paced_of_key(policy, rate, spacing).unused()
+
+
+@lru_cache(maxsize=256)  # keys share a handful of rates, and come and go by the thousand
+def _paced_of_key(policy: Paced, rate: Rate, spacing: Fraction) -> PacedLimit:
     own = spacing if not rate.per_second else 2 * min(spacing, 1 / rate.per_second)
     return PacedLimit(rate, slack_ns=round(slack_of(policy) * NS) + math.ceil(own * NS))
 
