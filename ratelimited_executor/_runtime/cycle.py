@@ -84,8 +84,6 @@ class CycleHandle:
     """
 
     def __init__(self, engine: Engine, plan: CyclePlan, on_end: Callable[[CycleHandle], None]) -> None:
-        self.name = plan.name
-        self.slots = plan.slots
         self._engine = engine
         self._plan = plan
         self._on_end = on_end
@@ -97,7 +95,7 @@ class CycleHandle:
         self._changed = asyncio.Event()
         self._is_stopping = False
         self._error: Exception | None = None
-        self.counts = dict.fromkeys(_COUNTS, 0)
+        self._counts = dict.fromkeys(_COUNTS, 0)
         self._end: asyncio.Future[None] = engine.loop.create_future()
         self._end.add_done_callback(
             lambda end: end.cancelled() or end.exception()
@@ -109,9 +107,19 @@ class CycleHandle:
     # Looking.
 
     @property
+    def name(self) -> str:
+        """What the cycle is called."""
+        return self._plan.name
+
+    @property
+    def slots(self) -> CycleSlots:
+        """Its slots."""
+        return self._plan.slots
+
+    @property
     def statistics(self) -> CycleStatistics:
         """The counts of this moment."""
-        turn = self.slots.turn_at(self.wall())
+        turn = self.slots.turn_at(self._wall())
         return CycleStatistics(
             name=self.name,
             turn=turn,
@@ -119,7 +127,7 @@ class CycleHandle:
             running=tuple(sorted(self._running)),
             behind=sum(each < turn for each in self._todo),
             waiting=sum(each.open_count for each in self._running.values()),
-            **self.counts,
+            **self._counts,
         )
 
     def done(self) -> bool:
@@ -157,7 +165,7 @@ class CycleHandle:
     async def _run(self) -> None:
         """Take the turns of slots until told to stop, and wait for those under way."""
         slots, progress = self.slots, self._plan.progress
-        present = slots.turn_at(self.wall())
+        present = slots.turn_at(self._wall())
         shape = f"{slots.seconds} s in {slots.count} slots of {slots.buckets} buckets, phase {slots.phase}"
         since = await progress.begin(self.name, shape, present)
         if not self._plan.is_catching_up:
@@ -168,7 +176,7 @@ class CycleHandle:
         try:
             while not self._is_stopping:
                 self._changed.clear()
-                now = self.wall()
+                now = self._wall()
                 last = slots.turn_at(now + self._lead)
                 for turn in range(max(latest, last - slots.count) + 1, last + 1):
                     self._todo[turn] = 0.0
@@ -176,7 +184,7 @@ class CycleHandle:
                 self._skip(last - slots.count)
                 wake = min(float(slots.begin_of(last + 1)) - self._lead, await self._take_turns(now, last))
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, wake - self.wall())):
+                    async with asyncio.timeout(max(0.0, wake - self._wall())):
                         await self._changed.wait()
             if self._tasks:
                 await asyncio.wait(self._tasks)
@@ -202,7 +210,7 @@ class CycleHandle:
                 break
             if self._todo[turn] > now:
                 wake = min(wake, self._todo[turn])
-            elif await self.claim(turn):
+            elif await self._claim(turn):
                 begun = self._running[turn] = _Turn(self, self._plan, turn)
                 task = asyncio.create_task(self._finish(begun), name=f"cycle {self.name}, turn {turn}")
                 self._tasks.add(task)
@@ -218,8 +226,8 @@ class CycleHandle:
         """Give up turns that are not through although the next one of their slot has come."""
         for turn in [turn for turn in self._todo if turn <= turn_before and turn not in self._running]:
             del self._todo[turn]
-            self.counts["skipped_turns"] += 1
-            self.warn(
+            self._counts["skipped_turns"] += 1
+            self._warn(
                 "turn %d of slot %d was not through within a cycle, and is skipped", turn, turn % self.slots.count
             )
 
@@ -230,13 +238,13 @@ class CycleHandle:
             is_whole = await turn.run()
             if is_whole:
                 await self._plan.progress.complete(self.name, number, keep_from=number - 2 * self.slots.count)
-                self.counts["completed"] += 1
+                self._counts["completed"] += 1
                 self._todo.pop(number, None)
                 self._failures.pop(number, None)
             else:
                 pause = min(2.0 ** self._failures[number], _BACKOFF_SECONDS_MAX)
                 self._failures[number] += 1
-                self._todo[number] = self.wall() + pause
+                self._todo[number] = self._wall() + pause
         except Exception as error:  # noqa: BLE001  # of the store: the cycle cannot go on without it
             self._error = error
             self._stop()
@@ -266,17 +274,17 @@ class CycleHandle:
 
     # For its turns.
 
-    async def claim(self, turn: int) -> bool:
+    async def _claim(self, turn: int) -> bool:
         """Make a turn one's own, or prolong that."""
-        now = self.wall()
+        now = self._wall()
         until = now + self._plan.lease
         return await self._plan.progress.claim(self.name, turn, owner=self._owner, now=now, until=until)
 
-    def wall(self) -> float:
+    def _wall(self) -> float:
         """Return epoch seconds."""
         return self._engine.runner.clock.wall()
 
-    def warn(self, message: str, *values: object) -> None:
+    def _warn(self, message: str, *values: object) -> None:
         """Log a warning, unless one of the kind was logged a moment ago."""
         self._engine.runner.warnings.warn(f"cycle {message}", f"cycle %s: {message}", self.name, *values)
 
@@ -364,9 +372,9 @@ class _Turn:
         """Prolong the claim; if another node has it, leave the rest to that."""
         while True:
             await asyncio.sleep(self._plan.lease / 3)
-            if not await self._cycle.claim(self.number):
-                self._cycle.counts["lost"] += 1
-                self._cycle.warn(
+            if not await self._cycle._claim(self.number):
+                self._cycle._counts["lost"] += 1
+                self._cycle._warn(
                     "the claim to turn %d was lost: its keys are left to the node that has it", self.number
                 )
                 self._is_whole = False
@@ -386,8 +394,8 @@ class _Turn:
     async def _load_and_place(self) -> None:
         plan, cycle = self._plan, self._cycle
         begin = float(plan.slots.begin_of(self.number))
-        if cycle.wall() > begin + plan.slots.slot_seconds:
-            begin = cycle.wall()  # it was missed: its keys are spread from now on as they would have been then
+        if cycle._wall() > begin + plan.slots.slot_seconds:
+            begin = cycle._wall()  # it was missed: its keys are spread from now on as they would have been then
         try:
             seen = await plan.progress.done_keys(plan.name, self.number)
             async for keys in self._load():
@@ -395,7 +403,7 @@ class _Turn:
                 for key in keys:
                     written = _written(key)
                     if written in seen:
-                        cycle.counts["skipped"] += 1
+                        cycle._counts["skipped"] += 1
                     else:
                         seen.add(written)
                         fresh[written] = key
@@ -406,8 +414,8 @@ class _Turn:
                     await self._has_changed.wait()
         except Exception as error:  # noqa: BLE001  # the loader is user code: it is asked again later
             self._is_whole = False
-            cycle.counts["loader_errors"] += 1
-            cycle.warn("keys(%d) raised %r; it is tried again", self.slot, error)
+            cycle._counts["loader_errors"] += 1
+            cycle._warn("keys(%d) raised %r; it is tried again", self.slot, error)
 
     async def _load(self) -> AsyncIterator[list[Key]]:
         """Load the keys of the slot, in lists of a bounded length."""
@@ -446,11 +454,11 @@ class _Turn:
 
     def _place(self, keys: list[Key], written: list[bytes], begin: float) -> None:
         """Place keys at their instants in the slot; what is late is due now."""
-        slots, ahead = self._plan.slots, begin - self._cycle.wall()
+        slots, ahead = self._plan.slots, begin - self._cycle._wall()
         width = slots.slot_seconds / 2**64
         delays = [max(0.0, ahead + key_hash(key) * slots.count % 2**64 * width) for key in keys]
         batch = self._plan.place(keys, delays)
-        self._cycle.counts["loaded"] += len(keys)
+        self._cycle._counts["loaded"] += len(keys)
         self._batches.add(batch)
         self._watchers.append(asyncio.create_task(self._watch(batch, written)))
 
@@ -464,9 +472,9 @@ class _Turn:
                 if end is None:
                     self._is_whole = False
                     continue
-                cycle.counts[end] += 1
+                cycle._counts[end] += 1
                 if outcome.error is not None:
-                    cycle.warn("a key failed: %r", outcome.error)
+                    cycle._warn("a key failed: %r", outcome.error)
                 self._through.append(written[index])
                 self._is_through.set()
         finally:
