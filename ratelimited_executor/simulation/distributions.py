@@ -1,0 +1,275 @@
+"""Distributions of durations: constant, exponential, log-normal from mean and p90, from percentiles, from a sample.
+
+All values are seconds >= 0. What no distribution of a kind can have is refused, with its limit.
+
+Log-normal. With z = 1.2816 the 90th percentile of the standard normal distribution, mean and p90 are ``exp(mu + sigma^2/2)``
+and ``exp(mu + z sigma)``, so that ``ln(p90 / mean) = z sigma - sigma^2 / 2``: a quadratic in sigma, whose smaller root,
+``z - sqrt(z^2 - 2 ln(p90 / mean))``, is the less skewed of the two. It exists for p90 / mean up to ``exp(z^2 / 2)`` = 2.273.
+Any distribution of values >= 0 has a p90 of 10 times its mean at most: a tenth of the values are p90 or more (Markov).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from itertools import pairwise
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Constant", "Distribution", "Exponential", "LogNormal", "Percentiles", "Sample"]
+
+_Z90: Final = NormalDist().inv_cdf(0.9)
+_LOG_NORMAL_RATIO_MAX: Final = math.exp(_Z90**2 / 2)
+_MARKOV_RATIO_MAX: Final = 10.0
+
+
+class Distribution(Protocol):
+    """Where durations are drawn from."""
+
+    @property
+    def mean(self) -> float:
+        """The mean, in seconds."""
+        ...
+
+    def quantile(self, part: float) -> float:
+        """Return the value, in seconds, that so much of the values lie below: 0 <= part < 1."""
+        ...
+
+    def draw(self, chance: random.Random) -> float:
+        """Draw a value, in seconds."""
+        ...
+
+
+class Constant:
+    """The same value always.
+
+    Args:
+        seconds: >= 0 and finite.
+    """
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = _number("seconds", seconds)
+
+    @property
+    def mean(self) -> float:
+        """The value."""
+        return self._seconds
+
+    def quantile(self, part: float) -> float:
+        """Return the value."""
+        _check_part(part)
+        return self._seconds
+
+    def draw(self, chance: random.Random) -> float:  # noqa: ARG002  # the shape of a distribution
+        """Return the value."""
+        return self._seconds
+
+    def __repr__(self) -> str:
+        return f"Constant({self._seconds:g})"
+
+
+class Exponential:
+    """The gaps between events that know nothing of each other.
+
+    Args:
+        mean: seconds, > 0 and finite.
+    """
+
+    __slots__ = ("_mean",)
+
+    def __init__(self, mean: float) -> None:
+        self._mean = _positive("mean", mean)
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return self._mean
+
+    def quantile(self, part: float) -> float:
+        """Return ``-mean ln(1 - part)``."""
+        _check_part(part)
+        return -self._mean * math.log1p(-part)
+
+    def draw(self, chance: random.Random) -> float:
+        """Draw a value."""
+        return -self._mean * math.log1p(-chance.random())
+
+    def __repr__(self) -> str:
+        return f"Exponential({self._mean:g})"
+
+
+class LogNormal:
+    """Values whose logarithm is normal: most are short, a few are long.
+
+    Args:
+        mean: seconds, > 0.
+        p90: what nine in ten of the values are below, in seconds: more than the mean, 2.273 times it at most.
+
+    Raises:
+        TypeError: if one of them is no number.
+        ValueError: if no log-normal distribution has such a mean and p90; :class:`Percentiles` can have more.
+
+    >>> round(LogNormal(mean=4, p90=8).quantile(0.5), 3)
+    2.961
+    """
+
+    __slots__ = ("_mean", "_mu", "_p90", "_sigma")
+
+    def __init__(self, *, mean: float, p90: float) -> None:
+        self._mean, self._p90 = _positive("mean", mean), _positive("p90", p90)
+        ratio = self._p90 / self._mean
+        offer = "give Percentiles({0: ..., 50: ..., 90: ..., 100: ...}) in its place"
+        if ratio > _MARKOV_RATIO_MAX:
+            raise ValueError(
+                f"p90 must be at most 10 times the mean, {10 * self._mean:g}, which is the limit of every distribution of "
+                f"values >= 0, since a tenth of them are p90 or more, got {p90!r}: check the two; {offer}"
+            )
+        if ratio > _LOG_NORMAL_RATIO_MAX:
+            raise ValueError(
+                f"p90 must be at most {_LOG_NORMAL_RATIO_MAX:.3f} times the mean, {_LOG_NORMAL_RATIO_MAX * self._mean:g}, "
+                f"which is the limit of a log-normal distribution, got {p90!r}: {offer}"
+            )
+        if ratio <= 1:
+            raise ValueError(f"p90 must be more than the mean, {mean!r}, got {p90!r}: {offer}, or a Constant")
+        self._sigma = _Z90 - math.sqrt(max(0.0, _Z90**2 - 2 * math.log(ratio)))
+        self._mu = math.log(self._mean) - self._sigma**2 / 2
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return self._mean
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the logarithm."""
+        return self._sigma
+
+    def quantile(self, part: float) -> float:
+        """Return ``exp(mu + sigma z)``, z the same quantile of the standard normal distribution; 0 for 0."""
+        _check_part(part)
+        return math.exp(self._mu + self._sigma * NormalDist().inv_cdf(part)) if part else 0.0
+
+    def draw(self, chance: random.Random) -> float:
+        """Draw a value."""
+        return chance.lognormvariate(self._mu, self._sigma)
+
+    def __repr__(self) -> str:
+        return f"LogNormal(mean={self._mean:g}, p90={self._p90:g})"
+
+
+class Percentiles:
+    """Values of which percentiles are known, as from a monitoring system; in between they lie on straight lines.
+
+    Args:
+        values: seconds by percent: from 0, the least, to 100, the greatest; rising.
+
+    Raises:
+        TypeError: if it is no mapping of numbers.
+        ValueError: if 0 or 100 is missing, a percent or value is out of range, or the values fall.
+
+    >>> times = Percentiles({0: 0.1, 50: 1, 90: 12, 99: 120, 100: 600})
+    >>> times.quantile(0.9), round(times.mean, 3)
+    (12.0, 12.415)
+    """
+
+    __slots__ = ("_parts", "_seconds")
+
+    def __init__(self, values: Mapping[float, float]) -> None:
+        if not hasattr(values, "items"):
+            raise TypeError(f"values must be a mapping from percent to seconds, got {values!r}")
+        points = sorted(
+            (_number("values: a percent", part), _number("values", seconds)) for part, seconds in values.items()
+        )
+        if not points or points[0][0] != 0 or points[-1][0] != 100:
+            raise ValueError(f"values must go from 0 percent, the least, to 100, the greatest, got {dict(points)!r}")
+        if any(later[1] < earlier[1] for earlier, later in pairwise(points)):
+            raise ValueError(f"values must not fall with the percent, got {dict(points)!r}")
+        self._parts = [part / 100 for part, _ in points]
+        self._seconds = [seconds for _, seconds in points]
+
+    @property
+    def mean(self) -> float:
+        """The mean of what lies on the lines."""
+        pieces = zip(pairwise(self._parts), pairwise(self._seconds), strict=True)
+        return math.fsum((end - begin) * (low + high) / 2 for (begin, end), (low, high) in pieces)
+
+    def quantile(self, part: float) -> float:
+        """Return the value on the line."""
+        _check_part(part)
+        return self._at(part)
+
+    def draw(self, chance: random.Random) -> float:
+        """Draw a value."""
+        return self._at(chance.random())
+
+    def _at(self, part: float) -> float:
+        parts, seconds = self._parts, self._seconds
+        index = bisect_right(parts, part) - 1
+        begin, low = parts[index], seconds[index]
+        return low + (part - begin) / (parts[index + 1] - begin) * (seconds[index + 1] - low)
+
+    def __repr__(self) -> str:
+        return f"Percentiles({{{', '.join(f'{100 * part:g}: {value:g}' for part, value in zip(self._parts, self._seconds, strict=True))}}})"
+
+
+class Sample:
+    """Values that were measured: each is drawn as often as any other.
+
+    Args:
+        values: seconds, >= 0; one at least.
+
+    Raises:
+        TypeError: if one of them is no number.
+        ValueError: if one of them is out of range, or there is none.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Iterable[float]) -> None:
+        self._values = sorted(_number("values", value) for value in values)
+        if not self._values:
+            raise ValueError("values must hold one value at least, got none")
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values."""
+        return math.fsum(self._values) / len(self._values)
+
+    def quantile(self, part: float) -> float:
+        """Return the value that so much of the others come before."""
+        _check_part(part)
+        return self._values[int(part * len(self._values))]
+
+    def draw(self, chance: random.Random) -> float:
+        """Draw one of the values."""
+        return self._values[int(chance.random() * len(self._values))]
+
+    def __repr__(self) -> str:
+        return f"<Sample of {len(self._values)} values, mean {self.mean:g} s>"
+
+
+def _number(name: str, value: Any) -> float:
+    """Return a finite number >= 0."""
+    if isinstance(value, (bool, str, bytes)) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be >= 0 and finite, got {value!r}")
+    return float(value)
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if number == 0:
+        raise ValueError(f"{name} must be > 0, got {value!r}")
+    return number
+
+
+def _check_part(part: float) -> None:
+    if not 0 <= part < 1:
+        raise ValueError(f"part must be >= 0 and < 1, got {part!r}")

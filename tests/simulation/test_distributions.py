@@ -1,0 +1,132 @@
+"""Each distribution has the mean and the quantiles that it was made from, and what it cannot have is refused."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Percentiles, Sample
+
+EVERY = [
+    Constant(3),
+    Exponential(2),
+    LogNormal(mean=4, p90=8),
+    LogNormal(mean=4, p90=4.01),
+    LogNormal(mean=4, p90=9.09),
+    Percentiles({0: 0, 50: 1, 90: 5, 99: 30, 100: 60}),
+    Percentiles({0: 2, 100: 2}),
+    Sample([1, 2, 3, 10]),
+]
+LIMIT = math.exp(1.2815515655446004**2 / 2)
+
+
+@pytest.mark.parametrize("distribution", EVERY, ids=repr)
+def test_what_is_drawn_has_the_mean_and_the_quantiles(distribution):
+    """As far as 200,000 draws can tell; the same seed draws the same."""
+    chance = random.Random(1)
+    drawn = sorted(distribution.draw(chance) for _ in range(200_000))
+    assert all(0 <= value < math.inf for value in drawn)
+    deviation = math.sqrt(sum((value - distribution.mean) ** 2 for value in drawn) / len(drawn))
+    assert sum(drawn) / len(drawn) == pytest.approx(distribution.mean, abs=5 * deviation / len(drawn) ** 0.5 + 1e-9)
+    for part in (0.1, 0.5, 0.9, 0.99):
+        below = sum(value < distribution.quantile(part) * (1 - 1e-12) for value in drawn) / len(drawn)
+        at_most = sum(value <= distribution.quantile(part) * (1 + 1e-12) for value in drawn) / len(drawn)
+        assert below - 0.005 <= part + 0.25 * isinstance(distribution, Sample)
+        assert part <= at_most + 0.005
+    chance = random.Random(1)
+    assert drawn == sorted(distribution.draw(chance) for _ in range(200_000))
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.000001, LIMIT * 0.999999))
+def test_log_normal_has_the_mean_and_p90_that_it_was_made_from(mean, ratio):
+    """Over the whole range of ratios that there are."""
+    found = LogNormal(mean=mean, p90=mean * ratio)
+    assert mean * ratio == pytest.approx(found.quantile(0.9), rel=1e-6)
+    mu = math.log(found.quantile(0.5))
+    assert mean == pytest.approx(math.exp(mu + found.sigma**2 / 2), rel=1e-6)
+    assert 0 < found.sigma <= 1.2816  # the smaller root
+
+
+def test_example_of_the_talk_is_refused_with_its_limit():
+    """Mean 4 and p90 120: no distribution of values >= 0 has them."""
+    with pytest.raises(ValueError, match=r"at most 10 times the mean, 40, .* every distribution .* Percentiles"):
+        LogNormal(mean=4, p90=120)
+
+
+def test_limit_of_the_log_normal_is_named():
+    """What another distribution could have."""
+    with pytest.raises(ValueError, match=r"at most 2\.273 times the mean, 9\.09\d*, .* log-normal .* Percentiles"):
+        LogNormal(mean=4, p90=30)
+    assert LogNormal(mean=4, p90=4 * LIMIT * (1 - 1e-12)).sigma == pytest.approx(1.2816, abs=1e-4)
+
+
+@pytest.mark.parametrize("p90", [4, 3.9, 0.1])
+def test_p90_of_the_mean_or_less_is_refused(p90):
+    """Its mean would come from a few values: percentiles can say so."""
+    with pytest.raises(ValueError, match="p90 must be more than the mean"):
+        LogNormal(mean=4, p90=p90)
+
+
+def test_percentiles_keep_to_their_points():
+    """And to the lines between them."""
+    times = Percentiles({0: 0, 50: 1, 90: 5, 100: 10})
+    assert [0, 0.5, 1, 5] == [times.quantile(part) for part in (0, 0.25, 0.5, 0.9)]
+    assert times.quantile(0.95) == pytest.approx(7.5)
+    assert times.mean == pytest.approx(0.5 * 0.5 + 0.4 * 3 + 0.1 * 7.5)
+    assert "Percentiles({0: 0, 50: 1, 90: 5, 100: 10})" == repr(times)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "from 0 percent"),
+        ({50: 1}, "from 0 percent"),
+        ({0: 1, 99: 2}, "to 100"),
+        ({0: 1, 50: 0.5, 100: 2}, "must not fall"),
+        ({0: 1, 101: 2}, "to 100"),
+        ({-1: 1, 100: 2}, "percent must be >= 0"),
+        ({0: math.nan, 100: 2}, "must be >= 0 and finite"),
+        ({0: 1, 100: math.inf}, "must be >= 0 and finite"),
+    ],
+)
+def test_percentiles_that_cannot_be_are_refused(values, words):
+    """With the reason."""
+    with pytest.raises(ValueError, match=words):
+        Percentiles(values)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: Constant(value),
+        lambda value: Exponential(value),
+        lambda value: LogNormal(mean=value, p90=2),
+        lambda value: LogNormal(mean=1, p90=value),
+        lambda value: Sample([value]),
+    ],
+)
+def test_values_out_of_range_are_refused(make):
+    """By name."""
+    for value in (-1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="must be >= 0 and finite"):
+            make(value)
+    for value in (None, "1", True, b"1"):
+        with pytest.raises(TypeError, match="must be a number"):
+            make(value)
+
+
+def test_what_is_empty_or_zero_is_refused():
+    """A sample of nothing, a mean of nothing, percentiles that are none, a quantile beyond."""
+    with pytest.raises(ValueError, match="one value at least"):
+        Sample([])
+    for make in (lambda: Exponential(0), lambda: LogNormal(mean=0, p90=1)):
+        with pytest.raises(ValueError, match="mean must be > 0"):
+            make()
+    with pytest.raises(TypeError, match="a mapping from percent"):
+        Percentiles([1, 2])
+    for distribution in EVERY:
+        for part in (-0.1, 1, math.nan):
+            with pytest.raises(ValueError, match="part must be"):
+                distribution.quantile(part)
