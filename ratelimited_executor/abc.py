@@ -91,7 +91,7 @@ class Progress(Protocol):
         ...
 
     async def note(self, name: str, turn: int, keys: list[bytes]) -> None:
-        """Note that keys of a turn are through; when this returns, the end of the process does not undo it."""
+        """Note that keys of a turn are through, perhaps again; when this returns, the end of the process does not undo it."""
         ...
 
     async def complete(self, name: str, turn: int, *, keep_from: int) -> None:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.paced import PacedLimit
+from ratelimited_executor._core.limits.trial import TrialClock, trial_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -149,7 +150,7 @@ class KeyGate:
         if state is None:
             return self.now_ns
         begin_ns = max(self.now_ns, state.penalty_ns)
-        return begin_ns if state.limit is None else state.limit.when_count(count, begin_ns)
+        return begin_ns if state.limit is None else self._asked_at(state.limit, begin_ns).when_count(count, begin_ns)
 
     def park(self, key: Hashable, cost: int, resume: Callable[[], None]) -> None:
         """Call ``resume`` once when a task of a key may start again."""
@@ -280,7 +281,13 @@ class KeyGate:
     def _when(self, state: _Key, cost: int) -> int | None:
         """Tell when rate and penalty admit a task; None if they never do."""
         begin_ns = max(self.now_ns, state.penalty_ns)
-        return begin_ns if state.limit is None else state.limit.when(state.cost(cost), begin_ns)
+        if state.limit is None:
+            return begin_ns
+        return self._asked_at(state.limit, begin_ns).when(state.cost(cost), begin_ns)
+
+    def _asked_at(self, limit: Limit, time_ns: int) -> Limit:
+        """Return a limit, or a copy of it if it is to be asked about a time to come."""
+        return limit if time_ns <= self.now_ns else trial_of(limit, TrialClock(self.now_ns))
 
     def _resume(self, key: Hashable, state: _Key) -> None:
         state.resume_ns = None

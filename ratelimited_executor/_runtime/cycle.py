@@ -163,6 +163,13 @@ class CycleHandle:
     # Taking turns.
 
     async def _run(self) -> None:
+        try:
+            await self._take_all_turns()
+        finally:
+            if self._plan.owns_progress:
+                await self._plan.progress.aclose()
+
+    async def _take_all_turns(self) -> None:
         """Take the turns of slots until told to stop, and wait for those under way."""
         slots, progress = self.slots, self._plan.progress
         present = slots.turn_at(self._wall())
@@ -303,6 +310,7 @@ class CyclePlan:
         place: schedules keys, so many seconds from now each.
         slot_of: tells where a key lies.
         progress: where it is kept how far the cycle has come.
+        owns_progress: whether nobody else has that.
         is_catching_up: whether turns that were missed before this process are taken.
         window: how many keys may be placed and not through.
         lease: seconds for which a turn is one's own.
@@ -314,6 +322,7 @@ class CyclePlan:
     place: Callable[[list[Any], list[float]], BatchHandle[Any]]
     slot_of: Callable[[Any], int]
     progress: Progress
+    owns_progress: bool
     is_catching_up: bool
     window: int
     lease: float
@@ -388,7 +397,7 @@ class _Turn:
             self._is_through.clear()
             keys = self._through[:]
             if keys:
-                await asyncio.shield(self._plan.progress.note(self._plan.name, self.number, keys))
+                await self._plan.progress.note(self._plan.name, self.number, keys)  # again, if this is cancelled
                 del self._through[: len(keys)]
 
     async def _load_and_place(self) -> None:

@@ -6,13 +6,12 @@ until when; whether it is complete; and, while it is not, which keys are through
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import anyio
-import anyio.to_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -108,7 +107,7 @@ class SQLiteProgress:
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = Path(path)
         self._connection: sqlite3.Connection | None = None
-        self._lock = anyio.Lock()  # one connection has one transaction at a time
+        self._thread: ThreadPoolExecutor | None = None  # one, so that one transaction comes after the other
 
     async def begin(self, name: str, shape: str, turn: int) -> int:
         """As in :class:`~ratelimited_executor.Progress`."""
@@ -181,10 +180,11 @@ class SQLiteProgress:
 
     async def aclose(self) -> None:
         """As in :class:`~ratelimited_executor.Progress`."""
-        async with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                await anyio.to_thread.run_sync(connection.close)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            closing = asyncio.get_running_loop().run_in_executor(thread, self._close)
+            thread.shutdown(wait=False)
+            await closing
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in one transaction, in a worker thread."""
@@ -196,11 +196,17 @@ class SQLiteProgress:
                 connection.execute("begin immediate")
                 return work(connection)
 
-        async with self._lock:
-            return await anyio.to_thread.run_sync(transaction)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="progress")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             connection.execute("pragma journal_mode = wal")
             connection.execute("pragma synchronous = normal")

@@ -238,6 +238,12 @@ def test_window_without_a_margin_holds_with_both_its_ends():
     assert (6, played.times[0]) == worst_window(played.times, 2, costs=played.costs)
 
 
+@example(
+    depth=8,
+    rate=1,
+    interval=0.05,
+    history=[("submit", 1, 5), ("penalize", 0.05, 1), ("submit", 1, 4), ("rate", 3.5, 1), ("rate", 1, 1)],
+)
 @example(depth=8, rate=1, interval=1.0, history=HEAVY_THEN_LIGHT)
 @given(
     depth=st.sampled_from([8, 10, 40]),

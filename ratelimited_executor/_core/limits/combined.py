@@ -14,7 +14,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.limits.quota import QuotaLimit
-from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.limits.trial import TrialClock, trial_of
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.records import PERMITS
 
@@ -45,25 +45,6 @@ class Bound:
         self.resource = resource
         self.text = text
         self.kind = kind
-
-
-class _TrialClock:
-    """A time that somebody moves."""
-
-    def __init__(self, now_ns: int) -> None:
-        self.now_ns = now_ns
-
-    def now(self) -> int:
-        return self.now_ns
-
-
-def _trial_of(limit: Limit, clock: _TrialClock) -> Limit:
-    """Return a copy of a limit, to be tried at times to come."""
-    if isinstance(limit, QuotaLimit):
-        return limit.trial(clock.now)
-    if isinstance(limit, WindowLimit):
-        return limit.trial()
-    return copy(limit)
 
 
 class CombinedPermits:
@@ -177,7 +158,8 @@ class CombinedPermits:
         if self._is_paused or begin_ns >= end_ns:
             return 0
         count = UNLIMITED if self.grid is None else self.grid.count_until(begin_ns, end_ns)
-        return max(0, min(count, *(limit.count_until(begin_ns, end_ns) for limit in self._main), UNLIMITED))
+        limits = self._asked_at(PERMITS, begin_ns, now_ns)
+        return max(0, min(count, *(limit.count_until(begin_ns, end_ns) for limit in limits), UNLIMITED))
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
@@ -188,6 +170,16 @@ class CombinedPermits:
     def limits_of(self, resource: str) -> list[Limit] | None:
         """Return the limits of a resource; None if there is none of that name."""
         return self._main if resource == PERMITS else self._resources.get(resource)
+
+    def _asked_at(self, resource: str, time_ns: int, now_ns: int) -> Sequence[Limit]:
+        """Return the limits of a resource, or copies of them if they are to be asked about a time to come."""
+        limits = self.limits_of(resource) or ()
+        if time_ns <= now_ns:
+            return limits
+        clock = TrialClock(now_ns)
+        copies = [trial_of(limit, clock) for limit in limits]
+        clock.now_ns = time_ns
+        return copies
 
     def admits(self, needs: Mapping[str, int], now_ns: int) -> bool:
         """Whether a start that needs so much of each resource is admitted now; the grid admits any cost."""
@@ -213,7 +205,7 @@ class CombinedPermits:
             times.append(self.grid.next_time(begin_ns))  # type: ignore[arg-type]  # None is looked for below
         costs = {PERMITS: 1} if needs is None else {PERMITS: 1, **needs}
         for resource, cost in costs.items():
-            times += [limit.when(cost, begin_ns) for limit in self.limits_of(resource) or ()]  # type: ignore[misc]  # as above
+            times += [limit.when(cost, begin_ns) for limit in self._asked_at(resource, begin_ns, now_ns)]  # type: ignore[misc]  # as above
         return None if None in times else max(times)
 
     def when_after(self, ahead: Mapping[str, int], needs: Mapping[str, int], now_ns: int) -> int | None:
@@ -226,7 +218,8 @@ class CombinedPermits:
             times.append(self.grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))  # type: ignore[arg-type]  # None is looked for below
         for resource in {**needs, **ahead}:  # also what this one does not need, for which those ahead may wait
             before, cost = ahead.get(resource, 0), needs.get(resource, 0)
-            times += [limit.when_after(before, cost, begin_ns) for limit in self.limits_of(resource) or ()]  # type: ignore[misc]  # as above
+            limits = self._asked_at(resource, begin_ns, now_ns)
+            times += [limit.when_after(before, cost, begin_ns) for limit in limits]  # type: ignore[misc]  # as above
         return None if None in times else max(times)
 
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
@@ -240,10 +233,10 @@ class CombinedPermits:
             for each in ahead:
                 before.update(each)
             return self.when_after(before, needs, now_ns)
-        clock = _TrialClock(now_ns)
+        clock = TrialClock(now_ns)
         trial = CombinedPermits(
             copy(self.grid),
-            [Bound(_trial_of(each.limit, clock), resource=each.resource, text="", kind="") for each in self.bounds],
+            [Bound(trial_of(each.limit, clock), resource=each.resource, text="", kind="") for each in self.bounds],
             rate=self.rate,
             time_ns=clock.now,
         )

@@ -68,7 +68,7 @@ class CycleFace(BulkFace):
             buckets: 256 or 65,536, as for :func:`~ratelimited_executor.spread.cycle_slots`.
             slot_of: tells the slot of a key, if it is not the one that its hash has; see
                 :func:`~ratelimited_executor.spread.balance`.
-            progress: where it is kept what is through: the path of a file for SQLite, or an object. Nodes with the same
+            progress: where it is kept what is through: the path of a file for SQLite, or an object, which is yours to close. Nodes with the same
                 store and ``name`` share the work: each turn is one node's.
             catch_up: whether turns that were missed before now, at most a cycle of them, are taken.
             window: how many keys may be placed and not through, for a slot that is huge.
@@ -85,6 +85,7 @@ class CycleFace(BulkFace):
         callable_of("fn", fn)
         slots = CycleSlots(cycle, buckets, phase)
         own = name_or_none("name", name) or name_of(fn)
+        owns_progress = isinstance(progress, (str, PathLike))
         if isinstance(progress, (str, PathLike)):
             from ratelimited_executor._runtime.progress import SQLiteProgress  # noqa: PLC0415  # most never need it
 
@@ -121,6 +122,7 @@ class CycleFace(BulkFace):
                 place=place,
                 slot_of=slots.slot_of if slot_of is None else callable_of("slot_of", slot_of),
                 progress=progress,
+                owns_progress=owns_progress,
                 is_catching_up=bool(catch_up),
                 window=count_of("window", window, least=1),
                 lease=seconds_of("lease", lease),
