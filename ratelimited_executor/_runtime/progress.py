@@ -184,7 +184,7 @@ class SQLiteProgress:
         if thread is not None:
             closing = asyncio.get_running_loop().run_in_executor(thread, self._close)
             thread.shutdown(wait=False)
-            await closing
+            await asyncio.shield(closing)  # to be cancelled here must not leave the file open
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in one transaction, in a worker thread."""
