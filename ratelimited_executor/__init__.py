@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.exceptions import TaskExpiredError as TaskExpiredError
     from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
     from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
+    from ratelimited_executor.peers.redis.progress import RedisProgress as RedisProgress
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "RateLimitedExecutor",
     "RateLimitedExecutorError",
     "RedisPeers",
+    "RedisProgress",
     "RepeatingHandle",
     "Retry",
     "RetryLater",
@@ -204,6 +206,7 @@ _MODULES: Final = {
         "WrongLoopError",
     ),
     "peers.redis.peers": ("RedisPeers",),
+    "peers.redis.progress": ("RedisProgress",),
     "peers.static": ("StaticPeers",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

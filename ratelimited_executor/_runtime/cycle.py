@@ -188,7 +188,7 @@ class CycleHandle:
                 for turn in range(max(latest, last - slots.count) + 1, last + 1):
                     self._todo[turn] = 0.0
                 latest = max(latest, last)
-                self._skip(last - slots.count)
+                await self._skip(last - slots.count)
                 wake = min(float(slots.begin_of(last + 1)) - self._lead, await self._take_turns(now, last))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0.0, wake - self._wall())):
@@ -229,10 +229,16 @@ class CycleHandle:
                 del self._todo[turn]
         return wake
 
-    def _skip(self, turn_before: int) -> None:
-        """Give up turns that are not through although the next one of their slot has come."""
-        for turn in [turn for turn in self._todo if turn <= turn_before and turn not in self._running]:
+    async def _skip(self, last: int) -> None:
+        """Give up turns that are not through although the next one of their slot has come: those up to ``last``."""
+        late = [turn for turn in self._todo if turn <= last and turn not in self._running]
+        if not late:
+            return
+        is_open = set(await self._plan.progress.open_turns(self.name, min(late), max(late)))
+        for turn in late:
             del self._todo[turn]
+            if turn not in is_open:
+                continue  # another node has been at it
             self._counts["skipped_turns"] += 1
             self._warn(
                 "turn %d of slot %d was not through within a cycle, and is skipped", turn, turn % self.slots.count
@@ -340,6 +346,7 @@ class _Turn:
         self._watchers: list[asyncio.Task[None]] = []
         self._through: list[bytes] = []  # keys that are through and not noted
         self._is_through = asyncio.Event()  # whether there are such
+        self._is_over = asyncio.Event()  # whether no more keys will be through
         self._has_changed = asyncio.Event()  # whether a key has come to its end
         self._is_whole = True
         self._loading: asyncio.Task[None] | None = None
@@ -360,13 +367,9 @@ class _Turn:
                 await asyncio.wait(self._watchers)
         finally:
             self.stop()
-            for helper in (keeper, noter):
-                helper.cancel()
-            await asyncio.gather(keeper, noter, return_exceptions=True)
-            if self._through:
-                await self._plan.progress.note(self._plan.name, self.number, self._through)
-        if not noter.cancelled() and noter.exception() is not None:
-            raise noter.exception()  # type: ignore[misc]  # it is not None
+            self._is_over.set()  # and not cancelled: in the midst of a message a client may lose that
+            self._is_through.set()
+            await asyncio.gather(keeper, noter)
         return self._is_whole
 
     def stop(self) -> None:
@@ -379,8 +382,11 @@ class _Turn:
 
     async def _keep(self) -> None:
         """Prolong the claim; if another node has it, leave the rest to that."""
-        while True:
-            await asyncio.sleep(self._plan.lease / 3)
+        while not self._is_over.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._plan.lease / 3):
+                    await self._is_over.wait()
+                return
             if not await self._cycle._claim(self.number):
                 self._cycle._counts["lost"] += 1
                 self._cycle._warn(
@@ -392,13 +398,14 @@ class _Turn:
 
     async def _note(self) -> None:
         """Note keys that are through: as many at a time as have come together meanwhile."""
-        while True:
+        while self._through or not self._is_over.is_set():
             await self._is_through.wait()
-            self._is_through.clear()
             keys = self._through[:]
             if keys:
                 await self._plan.progress.note(self._plan.name, self.number, keys)  # again, if this is cancelled
                 del self._through[: len(keys)]
+            if not self._through and not self._is_over.is_set():
+                self._is_through.clear()
 
     async def _load_and_place(self) -> None:
         plan, cycle = self._plan, self._cycle

@@ -171,7 +171,13 @@ class SQLiteProgress:
         """As in :class:`~ratelimited_executor.Progress`."""
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.execute("update turns set is_complete = 1 where name = ? and turn = ?", (name, turn))
+            connection.execute(
+                """
+                insert into turns (name, turn, until, is_complete) values (?, ?, 0, 1)
+                on conflict do update set is_complete = 1
+                """,
+                (name, turn),
+            )
             connection.execute("delete from keys_done where name = ? and turn = ?", (name, turn))
             for table in ("turns", "keys_done"):
                 connection.execute(f"delete from {table} where name = ? and turn < ?", (name, keep_from))  # noqa: S608  # our own names

@@ -1,5 +1,6 @@
-"""Peers that share rates through Redis, Valkey, a Redis Cluster or a Sentinel group."""
+"""Peers that share rates, and cycles, through Redis, Valkey, a Redis Cluster or a Sentinel group."""
 
 from ratelimited_executor.peers.redis.peers import RedisPeers
+from ratelimited_executor.peers.redis.progress import RedisProgress
 
-__all__ = ["RedisPeers"]
+__all__ = ["RedisPeers", "RedisProgress"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.peers.redis.client import client_of
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
 
 if TYPE_CHECKING:
@@ -97,28 +97,10 @@ class RedisTransport:
     """
 
     def __init__(self, redis: Any, group: str, prefix: str = _PREFIX) -> None:
-        try:
-            import redis.asyncio as library  # noqa: PLC0415  # the extra `redis`
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "RedisPeers needs the package redis: pip install 'ratelimited-executor[redis]'", name=error.name
-            ) from error
         self._group, self._prefix = group, prefix
-        self._owns_client = isinstance(redis, str)
-        if isinstance(redis, str):
-            # No retries of the client's own: a call is repeated in time or not at all.
-            # Nor timeouts: every call has ours, and a second one around each message costs as much as the message.
-            try:
-                redis = library.Redis.from_url(redis, retry=None, socket_timeout=None)
-            except ValueError as error:
-                raise ValueError(f"redis must be a URL such as 'redis://localhost:6379': {error}") from error
-        elif not callable(getattr(redis, "evalsha", None)) or not inspect.iscoroutinefunction(
-            getattr(type(redis), "execute_command", None)
-        ):
-            raise TypeError(
-                f"redis must be a URL or an asyncio client of redis-py (redis.asyncio.Redis), got a {type(redis).__module__}.{type(redis).__name__}"
-            )
-        self._client: Any = redis
+        # No retries of the client's own: a call is repeated in time or not at all.
+        # Nor timeouts: every call has ours, and a second one around each message costs as much as the message.
+        self._client, self._owns_client = client_of(redis, user="RedisPeers", retry=None, socket_timeout=None)
         self._is_cluster = hasattr(redis, "get_nodes")
         self._sha: str | None = None
 
