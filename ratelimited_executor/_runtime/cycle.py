@@ -237,6 +237,7 @@ class CycleHandle:
         is_open = set(await self._plan.progress.open_turns(self.name, min(late), max(late)))
         for turn in late:
             del self._todo[turn]
+            self._failures.pop(turn, None)
             if turn not in is_open:
                 continue  # another node has been at it
             self._counts["skipped_turns"] += 1

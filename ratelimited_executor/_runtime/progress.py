@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ratelimited_executor._core.cycles import check_shape
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from os import PathLike
@@ -57,7 +59,7 @@ class MemoryProgress:
     async def begin(self, name: str, shape: str, turn: int) -> int:
         """As in :class:`~ratelimited_executor.Progress`."""
         known, since = self._cycles.setdefault(name, (shape, turn))
-        _check_shape(name, known, shape)
+        check_shape(name, known, shape)
         return since
 
     async def open_turns(self, name: str, first: int, last: int) -> list[int]:
@@ -120,7 +122,7 @@ class SQLiteProgress:
             return found
 
         known, since = await self._run(work)
-        _check_shape(name, known, shape)
+        check_shape(name, known, shape)
         return since
 
     async def open_turns(self, name: str, first: int, last: int) -> list[int]:
@@ -221,10 +223,3 @@ class SQLiteProgress:
             connection.close()
             raise
         return connection
-
-
-def _check_shape(name: str, known: str, shape: str) -> None:
-    if known != shape:
-        raise ValueError(
-            f"name must be another one, or the progress of {name!r} must be deleted: it was kept for {known}, not {shape}"
-        )

@@ -161,7 +161,7 @@ class CycleSlots:
     def begin(self, number: int, slot: int = 0) -> Fraction:
         """Return when a slot of a cycle begins, in epoch seconds, exactly."""
         self._check(slot)
-        return number * self.seconds + slot * self.slot_seconds + self.phase * self.seconds
+        return self.begin_of(number * self.count + slot)
 
     def begin_of(self, turn: int) -> Fraction:
         """Return when a turn begins, in epoch seconds, exactly."""

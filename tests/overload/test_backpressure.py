@@ -15,24 +15,10 @@ from ratelimited_executor import (
     WhenFull,
 )
 
+from .helpers import now, seen, turns
+
 DROPPING = [WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST]
 OTHERS = [WhenFull.RAISE, WhenFull.WAIT]
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def seen(handle) -> None:
-    """Look at how a task ended, so that nobody is told that nobody did."""
-    if not handle.cancelled():
-        handle.exception()
-
-
-async def turns(count=3) -> None:
-    """Give the loop some turns."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 # Refused.

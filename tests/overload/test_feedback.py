@@ -22,46 +22,9 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual
 
+from .helpers import Flaky, now, seen
+
 WAYS = ["sync", "async", "async later", "thread", "partial timeout"]
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def seen(handle) -> None:
-    """Look at how a task ended, so that nobody is told that nobody did."""
-    if not handle.cancelled():
-        handle.exception()
-
-
-class Flaky:
-    """Fails for a number of calls, and notes when each started."""
-
-    def __init__(self, failures, error=RetryLater) -> None:
-        self.failures = failures
-        self.error = error
-        self.starts: list[float] = []
-
-    def __call__(self, *_):
-        self.starts.append(now())
-        if len(self.starts) <= self.failures:
-            raise self.error() if isinstance(self.error, type) else self.error
-        return "done"
-
-    async def later(self, *_):
-        """Fail on the second step."""
-        self.starts.append(now())
-        number = len(self.starts)
-        await asyncio.sleep(0.5)
-        if number <= self.failures:
-            raise self.error() if isinstance(self.error, type) else self.error
-        return "done"
-
-    @property
-    def pauses(self) -> list[float]:
-        """The seconds between the starts."""
-        return [late - early for early, late in zip(self.starts, self.starts[1:], strict=False)]
 
 
 def submit(executor, flaky, way, **options):

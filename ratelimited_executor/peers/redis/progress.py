@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.cycles import check_shape
 from ratelimited_executor.peers.redis.client import client_of
 
 if TYPE_CHECKING:
@@ -71,11 +72,7 @@ class RedisProgress:
         await self._of(self._client.hsetnx(key, "since", turn))
         await self._of(self._client.hsetnx(key, "shape", shape))
         since, known = await self._of(self._client.hmget(key, ["since", "shape"]))
-        if _text(known) != shape:
-            raise ValueError(
-                f"name must be another one, or the progress of {name!r} must be deleted: "
-                f"it was kept for {_text(known)}, not {shape}"
-            )
+        check_shape(name, _text(known), shape)
         return int(since)
 
     async def open_turns(self, name: str, first: int, last: int) -> list[int]:
