@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "peers": ["peers", "_core", "abc", "exceptions"],
     "_runtime": ["_runtime", "_core", "spread", "abc", "exceptions", "typing", "peers.static"],
     "spread": ["spread", "_core"],
-    "simulation": ["simulation", "_core"],
+    "simulation": ["simulation", "_runtime", "_core", "spread", "abc", "exceptions", "peers.static", "testing.clock"],
     "testing": ["testing", "_core", "abc", "exceptions"],
     "cli": [""],
     "__init__.py": [""],

@@ -90,7 +90,9 @@ class BatchSource:
 
     def is_waiting(self, position: int) -> bool:
         """Whether a task still waits."""
-        return not self.revoked and not self.has_started(position)
+        if self.revoked:
+            return False
+        return position >= self.started_count if self._started is None else not self._started[position]
 
     def start(self, position: int) -> None:
         """Note that a task starts or expires."""
@@ -167,10 +169,11 @@ class BatchSource:
 class RisingOrder:
     """Positions of a batch: what :class:`~.due_order.DueOrder` is for a bucket, without any work."""
 
-    __slots__ = ("_next", "_source", "_stop")
+    __slots__ = ("_dues", "_next", "_source", "_stop")
 
     def __init__(self, source: BatchSource, start: int, stop: int) -> None:
         self._source = source
+        self._dues = source.dues
         self._next = start
         self._stop = stop
 
@@ -180,7 +183,9 @@ class RisingOrder:
 
     def head(self) -> float:
         """Return the earliest due time that is left; infinity if none is."""
-        return math.inf if self._next >= self._stop or self._source.revoked else self._source.due_of(self._next)
+        if self._next >= self._stop or self._source.revoked:
+            return math.inf
+        return self._source.due_of(self._next) if self._dues is None else self._dues[self._next]
 
     @property
     def left_count(self) -> int:
@@ -190,6 +195,14 @@ class RisingOrder:
     def count_until(self, when: float) -> int:
         """Count the tasks left that are due at or before a time."""
         return 0 if self._source.revoked else self._source.count_until(when, self._next, self._stop) - self._next
+
+    def take_lone(self, now: float) -> int | None:
+        """Remove and return the first index, if it is due at ``now`` and the next one is not."""
+        first = self._next
+        if first + 1 < self._stop and self._source.due_of(first + 1) <= now:
+            return None
+        self._next = first + 1
+        return first
 
     def take(self, now: float, limit: int) -> Sequence[int]:
         """Remove and return the indexes due at or before ``now``, ``limit`` of them at most."""

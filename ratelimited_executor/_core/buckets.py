@@ -120,6 +120,13 @@ class Bucket:
         self._empty(position)
         self.gone += 1
 
+    def take_record(self, position: int) -> Record:
+        """Remove and return a record that waits at ``position``, because it is due."""
+        record: Record = self.calls[position]
+        self.calls[position] = None
+        self.gone += 1
+        return record
+
     def note_started(self, count: int) -> None:
         """Note that so many tasks have started whose places are empty already."""
         self.gone += count

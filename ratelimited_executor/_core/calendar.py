@@ -36,6 +36,7 @@ CallPlace: TypeAlias = "tuple[Bucket, int]"
 PLAIN_RANK: Final = (0, TaskClass.OTHER)  # of tasks without a record
 _IMMEDIATE_RANK: Final = (0, TaskClass.IMMEDIATE)
 _LEAD_COUNT_MIN: Final = 16384  # a bucket with more tasks is put in order before its time comes
+_LOOK_COUNT_MAX: Final = 16  # due times looked at to tell the first, before they are put in order
 _LEAD_SECONDS_PER_TASK: Final = 1e-6  # a generous estimate of what ordering a task takes
 _RECORD_COUNT_MAX: Final = 256  # of those with records made ready at a stretch: about a millisecond
 _RESET_COUNT: Final = 1024  # an idle bucket with more places is freed
@@ -45,6 +46,7 @@ class _Order(Protocol):
     def prepare(self) -> bool: ...
     def head(self) -> float: ...
     def take(self, now: float, limit: int) -> Sequence[int]: ...
+    def take_lone(self, now: float) -> int | None: ...
     @property
     def left_count(self) -> int: ...
     def count_until(self, when: float) -> int: ...
@@ -67,22 +69,26 @@ class Calendar:
         timeline: conversions and the width of a bucket.
         now: loop time.
         chores: where work that may wait is put, as iterators whose steps take about a millisecond.
+        is_punctual: whether nothing starts but at its due time, so that nobody needs to know of an interval before that.
     """
 
     __slots__ = (
-        "_ahead", "_batches", "_chores", "_current", "_current_group", "_groups", "_next_number", "_next_start", "_numbers",
-        "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "number", "on_cancelled", "opened_count", "per_second", "ready",
+        "_ahead", "_batches", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start",
+        "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "groups", "number", "numbers", "on_cancelled", "opened_count", "per_second", "ready",
         "take_count_max",
     )  # fmt: skip
 
-    def __init__(self, timeline: Timeline, now: float, chores: deque[Iterator[None]]) -> None:
+    def __init__(
+        self, timeline: Timeline, now: float, chores: deque[Iterator[None]], *, is_punctual: bool = False
+    ) -> None:
         self._timeline = timeline
+        self._is_punctual = is_punctual
         self._chores = chores
         self.future: dict[int, Bucket] = {}
         self._parcels: dict[int, dict[BatchSource, None]] = {}  # batches by when the next of their tasks is taken up
-        self._numbers: list[int] = []  # a heap of the keys of both
+        self.numbers: list[int] = []  # a heap of the keys of both
         self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
-        self._groups: deque[list[_Stream]] = deque()  # open intervals that are not read to the end, oldest first
+        self.groups: deque[list[_Stream]] = deque()  # open intervals that are not read to the end, oldest first
         self._opened: list[Bucket] = []  # open buckets in which tasks may wait
         self._batches: dict[BatchSource, None] = {}  # batches in which tasks may wait, in order of arrival
         self._current: _Stream | None = None  # the bucket that a task joins in the running interval
@@ -110,7 +116,7 @@ class Calendar:
             assert number > self.number, (number, self.number)
             bucket = self.future[number] = Bucket(self)
             if number not in self._parcels:
-                heapq.heappush(self._numbers, number)
+                heapq.heappush(self.numbers, number)
         return bucket
 
     def add_call(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
@@ -169,7 +175,7 @@ class Calendar:
         self._batches[source] = None
         number = self._timeline.number_at(source.first)
         if number <= self.number:
-            self._open_batch(source, self.number, self._running_group())
+            self._open_batch(source, self.number, self.end, self._running_group())
         else:
             self._add_parcel(number, source)
 
@@ -177,37 +183,60 @@ class Calendar:
 
     def next_number(self) -> int | None:
         """Return the number of the next interval that holds anything."""
-        return self._numbers[0] if self._numbers else None
+        return self.numbers[0] if self.numbers else None
 
-    def open_until(self, number: int) -> None:
-        """Begin every interval up to ``number``, which is the running one."""
+    def open_until(self, number: int, end: float) -> None:
+        """Begin every interval up to ``number``, which is the running one, and ends at loop time ``end``."""
         assert number > self.number, (number, self.number)
         self._current = self._current_group = None
-        self._prune()
+        if self._opened:
+            self._prune()
         self.number = number
-        self.end = self._timeline.start_of(number + 1)
-        while self._numbers and self._numbers[0] <= number:
-            self._open(heapq.heappop(self._numbers))
+        self.end = end
+        while self.numbers and self.numbers[0] <= number:
+            self._open(heapq.heappop(self.numbers))
 
     def opening_time(self) -> float:
-        """Return the loop time at which the next interval that holds anything begins; infinity if none does.
+        """Return the loop time at which the next interval that holds anything wants to be begun; infinity if none does.
 
-        If its bucket is large, that is earlier by the time it takes to put it in order: see :meth:`prepare_ahead`.
+        If its bucket is large, that is before its start, by the time it takes to put it in order: see
+        :meth:`prepare_ahead`. If nothing starts but at its due time and there is little, it is the first of these.
         """
+        if not self.numbers:
+            return math.inf
         start = self.next_start()
         if start == math.inf:
             return start
-        number = self._numbers[0]
+        number = self.numbers[0]
         bucket = self.future.get(number)
-        if bucket is None or len(bucket.calls) < _LEAD_COUNT_MIN or number in self._ahead:
+        if bucket is None:
+            due = math.inf
+        else:
+            length = len(bucket.calls)
+            if length > _LOOK_COUNT_MAX or not self._is_punctual:
+                if length < _LEAD_COUNT_MIN or number in self._ahead:
+                    return start
+                return start - length * _LEAD_SECONDS_PER_TASK
+            due = min(bucket.dues)  # of one that was cancelled, perhaps: that is a wake-up for nothing
+        if not self._is_punctual:
             return start
-        return start - len(bucket.calls) * _LEAD_SECONDS_PER_TASK
+        for source in self._parcels.get(number, ()):
+            due = min(due, source.due_of(source.opened_count))
+        return max(start, due)
+
+    @property
+    def is_large_ahead(self) -> bool:
+        """Whether the next bucket wants to be prepared before its time comes."""
+        if not self.numbers:
+            return False
+        bucket = self.future.get(self.numbers[0])
+        return bucket is not None and len(bucket.calls) >= _LEAD_COUNT_MIN
 
     def prepare_ahead(self) -> None:
         """Begin to put the next bucket in order, as a chore; does nothing if it is small, or that has begun."""
-        if self.opening_time() == self.next_start():
+        if self.opening_time() >= self.next_start():
             return
-        number = self._numbers[0]
+        number = self.numbers[0]
         bucket = self.future[number]
         bucket.frozen = True
         order = DueOrder(bucket.dues, self._timeline.start_of(number), self._timeline.start_of(number + 1))
@@ -221,33 +250,70 @@ class Calendar:
             now: loop time.
             steps: how much work may be done; one step is about a millisecond.
         """
-        while self._groups and steps > 0:
-            group = self._groups[0]
-            steps = self._pull_stream(group[0], now, steps) if len(group) == 1 else self._pull_group(group, now, steps)
-            if steps > 0:  # what has been read to the end is read no more
-                group[:] = [s for s in group if s is self._current or s.order.head() < math.inf]
+        groups = self.groups
+        while groups and steps > 0:
+            group = groups[0]
+            if len(group) == 1:
+                stream = group[0]
+                steps = self._pull_stream(stream, now, steps)
+                if steps > 0 and stream is not self._current and stream.order.head() == math.inf:
+                    group.clear()  # what has been read to the end is read no more
+            else:
+                steps = self._pull_group(group, now, steps)
+                if steps > 0:
+                    group[:] = [s for s in group if s is self._current or s.order.head() < math.inf]
             if group or group is self._current_group:
                 break
-            self._groups.popleft()
+            groups.popleft()
         return max(steps, 0)
+
+    def take_lone(self, now: float) -> tuple[Source | None, Any] | None:
+        """Take the task that is due now, past what is ready, where nothing is ready and nothing else due.
+
+        Returns:
+            (source, position) or (None, record); None if there is no such task, or that is not known at once.
+        """
+        groups = self.groups
+        if len(groups) > 1 and all(stream.order.head() == math.inf for stream in groups[0]):
+            groups.popleft()
+        ready = self.ready
+        if len(groups) != 1 or not isinstance(ready, ReadyQueues) or ready.active:
+            return None
+        found: _Stream | None = None
+        for stream in groups[0]:
+            if stream.order.head() <= now:
+                if found is not None:
+                    return None
+                found = stream
+        position = None if found is None else found.order.take_lone(now)
+        if found is None or position is None:
+            return None
+        source = found.source
+        if not source.is_waiting(position):
+            return None
+        if isinstance(source, Bucket) and source.args[position] is RECORD:
+            return None, source.take_record(position)
+        return source, position
 
     def next_due(self) -> float:
         """Return the earliest due time in the open intervals; infinity if there is none."""
         due = math.inf
-        for group in self._groups:
+        for group in self.groups:
             for stream in group:
-                due = min(due, stream.order.head())
+                head = stream.order.head()
+                if head < due:  # noqa: PLR1730  # this is the path of every wake-up
+                    due = head
         return due
 
     def next_start(self) -> float:
         """Return the loop time at which the next interval that holds anything begins; infinity if none does."""
-        while self._numbers:
-            number = self._numbers[0]
-            if not self._is_void(number):
+        while self.numbers:
+            number = self.numbers[0]
+            if self._parcels.get(number) or not self._is_void(number):
                 if number != self._next_number:
                     self._next_number, self._next_start = number, self._timeline.start_of(number)
                 return self._next_start
-            heapq.heappop(self._numbers)
+            heapq.heappop(self.numbers)
             self.future.pop(number, None)
             self._parcels.pop(number, None)
         return math.inf
@@ -260,16 +326,16 @@ class Calendar:
 
     def rest(self) -> None:
         """Free what an idle calendar need not hold."""
-        if self.opened_count == 0 and any(len(bucket.calls) > _RESET_COUNT for bucket in self._opened):
+        if self._opened and any(len(bucket.calls) > _RESET_COUNT for bucket in self._opened):
             self._current = self._current_group = None
-            self._groups.clear()
+            self.groups.clear()
             self._prune()
 
     # Looking.
 
     def waiting_until(self, number: int) -> int:
         """Count the tasks that wait in intervals up to ``number``."""
-        if not self._numbers or self._numbers[0] > number:
+        if not self.numbers or self.numbers[0] > number:
             return self.opened_count
         later = sum(self.future[n].live for n in range(self.number + 1, number + 1) if n in self.future)
         batches = sum(
@@ -286,10 +352,10 @@ class Calendar:
             when: loop time.
             is_spread: whether those of a later bucket start evenly over it, and not at their due times.
         """
-        streams = [stream for group in self._groups for stream in group]
+        streams = [stream for group in self.groups for stream in group]
         ready = self.opened_count - sum(stream.order.left_count for stream in streams)
         count = max(0, ready) + sum(stream.order.count_until(when) for stream in streams)
-        if not self._numbers or self._numbers[0] > self._timeline.number_at(when):
+        if not self.numbers or self.numbers[0] > self._timeline.number_at(when):
             return count
         for number in range(self.number + 1, self._timeline.number_at(when) + 1):
             start, end = self._timeline.start_of(number), self._timeline.start_of(number + 1)
@@ -352,9 +418,9 @@ class Calendar:
             bucket.discard()
         self.future.clear()
         self._parcels.clear()
-        self._numbers.clear()
+        self.numbers.clear()
         self._ahead.clear()
-        self._groups.clear()
+        self.groups.clear()
         self._opened.clear()
         self._batches.clear()
         self.ready.clear()
@@ -383,17 +449,17 @@ class Calendar:
     def _open(self, number: int) -> None:
         """Begin an interval: put its bucket in due order, and take up the batches that have tasks in it."""
         group: list[_Stream] = []
-        self._groups.append(group)
+        self.groups.append(group)
         if number == self.number:
             self._current_group = group
-        start, end = self._timeline.start_of(number), self._timeline.start_of(number + 1)
+        end = self.end if number == self.number else self._timeline.start_of(number + 1)
         bucket = self.future.pop(number, None)
         if bucket is not None:
             if number in self._ahead:
                 order, count = self._ahead.pop(number)
                 order.extend(range(count, len(bucket.calls)))
             else:
-                order = DueOrder(bucket.dues, start, end)
+                order = DueOrder(bucket.dues, self._timeline.start_of(number), end)
             bucket.opened = True
             self._opened.append(bucket)
             self.opened_count += bucket.live
@@ -401,12 +467,12 @@ class Calendar:
             if number == self.number:
                 self._current = group[0]
         for source in self._parcels.pop(number, ()):
-            self._open_batch(source, number, group)
+            self._open_batch(source, number, end, group)
 
-    def _open_batch(self, source: BatchSource, number: int, group: list[_Stream]) -> None:
+    def _open_batch(self, source: BatchSource, number: int, end: float, group: list[_Stream]) -> None:
         """Take up the tasks of a batch that are due in an interval, and keep a place for the next of the others."""
         source.parcel = None
-        start, stop = source.opened_count, source.count_before(self._timeline.start_of(number + 1))
+        start, stop = source.opened_count, source.count_before(end)
         if stop > start:
             group.append(_Stream(source, RisingOrder(source, start, stop)))
             source.opened_count = stop
@@ -419,7 +485,7 @@ class Calendar:
         if parcels is None:
             parcels = self._parcels[number] = {}
             if number not in self.future:
-                heapq.heappush(self._numbers, number)
+                heapq.heappush(self.numbers, number)
         parcels[source] = None
         source.parcel = number
 
@@ -442,7 +508,7 @@ class Calendar:
     def _running_group(self) -> list[_Stream]:
         if self._current_group is None:
             self._current_group = []
-            self._groups.append(self._current_group)
+            self.groups.append(self._current_group)
         return self._current_group
 
     def _prune(self) -> None:

@@ -137,6 +137,20 @@ class DueOrder:
             self._open, self._cursor = [], 0
         return taken
 
+    def take_lone(self, now: float) -> int | None:
+        """Remove and return the first position, if it is due at ``now`` and the next one is not; None if not, or unknown."""
+        cursor, positions = self._cursor, self._open
+        if cursor >= len(positions) or self._dues[positions[cursor]] > now:
+            return None
+        if cursor + 1 < len(positions):
+            if self._dues[positions[cursor + 1]] <= now:
+                return None
+        elif self._slots is not None:
+            return None
+        self._cursor = cursor + 1
+        self.left_count -= 1
+        return positions[cursor]
+
     def count_until(self, when: float) -> int:
         """Count the positions left that are due at or before a time; an estimate where they are not in order yet."""
         if self._slots is None:

@@ -163,6 +163,7 @@ class Level:
         flows: by key.
         heaps: of each calendar, the flows of which tasks wait, as (start tag, number, flow).
         fresh: the same of flows that have come in order of their start tags, which are their finish tags.
+        moved: flows whose finish tag has changed while they may lie among the fresh ones.
         is_active: whether a calendar looks here.
         ghosts: a heap of (finish tag, number, flow): idle, not forgotten.
         waiting_count: how many entries there are, the one being taken from included.
@@ -170,7 +171,7 @@ class Level:
     """
 
     __slots__ = (
-        "flows", "fresh", "ghosts", "heaps", "is_active", "latest", "now", "waiting_count", "weight_sum"
+        "flows", "fresh", "ghosts", "heaps", "is_active", "latest", "moved", "now", "waiting_count", "weight_sum"
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -179,13 +180,24 @@ class Level:
         self.flows: dict[Hashable, Flow] = {}
         self.heaps: tuple[list[tuple[float, int, Flow]], ...] = ([], [])
         self.fresh: tuple[deque[Flow], ...] = (deque(), deque())
+        self.moved: set[Flow] = set()
         self.is_active = [False, False]
         self.ghosts: list[tuple[float, int, Flow]] = []
         self.waiting_count = 0
         self.weight_sum = 0.0
 
-    def least_tag(self) -> float:
+    def settle_fresh(self, index: int, numbers: Iterator[int]) -> None:
+        """Take out of the fresh flows what is not in its place any more, as far as that stands before others."""
+        fresh = self.fresh[index]
+        while fresh and fresh[0] in self.moved:
+            flow = fresh.popleft()
+            heapq.heappush(self.heaps[index], (flow.finish, next(numbers), flow))
+
+    def least_tag(self, numbers: Iterator[int]) -> float:
         """Return the smallest start tag of all that wait, as far as is known; infinity if nothing does."""
+        if self.moved:
+            for index in (0, 1):
+                self.settle_fresh(index, numbers)
         least = math.inf
         for heap in self.heaps:
             if heap and heap[0][0] < least:
@@ -297,6 +309,8 @@ class FairClock:
         level.latest = max(level.latest, found.finish)
         if found.first is None is found.second:
             heapq.heappush(level.ghosts, (found.finish, next(self.numbers), found))
+        else:
+            level.moved.add(found)
 
     def _less_refund(self, flow: Flow, cost: int) -> int:
         refund = self.refunds.pop(flow, 0)
@@ -310,6 +324,7 @@ class FairClock:
         level.weight_sum -= flow.weight
         if flow.first is not None or flow.second is not None:
             return
+        level.moved.discard(flow)
         if self.refunds:
             flow.finish -= self.refunds.pop(flow, 0) / flow.weight
         if flow.finish <= level.now:

@@ -114,7 +114,7 @@ class TaskQueue:
         self.pacing = pacing
         self.early = early
         self.chores = Chores()
-        self.on_time = Calendar(self.ticks, now, self.chores)
+        self.on_time = Calendar(self.ticks, now, self.chores, is_punctual=True)
         self.spread = Calendar(self.ticks, now, self.chores)
         self.expiry = ExpiryIndex(timeline)
         self.wall = WallWheel(timeline.interval_ns / NS, self.chores)
@@ -143,8 +143,8 @@ class TaskQueue:
         self._note_single()
         if order is not default_order or gate is not None:
             self.set_order(order)
-        self._begin_interval(now, late_count=0)
         self.end = self.spread.end
+        self._begin_interval(now, late_count=0)
 
     # Adding. The asyncio face adds to the columns of ``on_time`` itself.
 
@@ -226,15 +226,17 @@ class TaskQueue:
         """
         number = self.ticks.number_at(now)
         late_count = 0 if self._dense else self.spread.opened_count
-        self.on_time.open_until(number)
-        self.spread.open_until(number)
-        self.end = self.spread.end
+        self.end = self.ticks.start_of(number + 1)
+        self.on_time.open_until(number, self.end)
+        self.spread.open_until(number, self.end)
         if now >= self.interval_end:
             self._begin_interval(now, late_count)
             if self.wall.is_pending:
                 self._read_wall(now, wall)
-        self._later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
-        self._later_on_time_count = self.on_time.waiting_until(self.last_tick) - self.on_time.opened_count
+        self._later_count = self._later_on_time_count = 0
+        if self.last_tick > number:
+            self._later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
+            self._later_on_time_count = self.on_time.waiting_until(self.last_tick) - self.on_time.opened_count
 
     def pull(self, now: float) -> bool:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
@@ -247,8 +249,11 @@ class TaskQueue:
             self.rekey()
         elif self._is_interim and _is_empty(self.on_time.ready) and _is_empty(self.spread.ready):
             self.set_order(default_order)
-        steps = self.on_time.pull(now, _PULL_STEPS)
-        steps = self.spread.pull(self.interval_end if self.early else now, steps)
+        steps = _PULL_STEPS
+        if self.on_time.groups:
+            steps = self.on_time.pull(now, steps)
+        if self.spread.groups:
+            steps = self.spread.pull(self.interval_end if self.early else now, steps)
         # The permits of a window or a bucket do not lapse: they can wait until all that is due has its place in the order.
         self._is_sorting = self._is_bursty and (steps <= 0 or bool(self._rekeying))
         if self._opening_at <= now:
@@ -266,6 +271,27 @@ class TaskQueue:
         if self.costs is not None:
             self._next_permit_at = -math.inf  # what has come may need less than what was first
         return steps > 0 and not self.chores and not self._rekeying
+
+    def take_lone(self, now: float) -> tuple[Any, Any] | None:
+        """Take what starts now, if nothing else is due or ready, and there is nothing else to do: nearly always, where little is.
+
+        It comes to the same as :meth:`pull` and :meth:`choose`, for a fraction of what these cost.
+
+        Returns:
+            (source, position) or (None, record) of a task of :attr:`on_time`; None if more than that is to be looked at.
+        """
+        if self._is_single or self._rekeying or self.chores or self.order is not default_order:
+            return None
+        if self.spread.opened_count or self.spread.groups or self.is_halted or self._is_interim:
+            return None
+        if self._opening_at <= now and self._note_opening() <= now:
+            return None
+        if not self.is_unlimited:
+            self._permit_count = 0
+            if now < self._next_permit_at or not self._count_permits(now):
+                return None
+        self._pulled_at = now
+        return self.on_time.take_lone(now)
 
     def choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first ready task starts now; None if none does.
@@ -374,15 +400,21 @@ class TaskQueue:
         """
         wake = math.inf
         self.is_forgetting = False
-        sweep = self.expiry.next_sweep() if self.expiry.is_used else None
-        if sweep is not None:
-            wake = self.timeline.start_of(sweep)
+        if self.expiry.is_used:
+            sweep = self.expiry.next_sweep()
+            if sweep is not None:
+                wake = self.timeline.start_of(sweep)
         if self.wall.is_pending:
             wake = min(wake, self.interval_end)
         if not may_start or self.grid.rate.is_zero:
             return wake
-        self._opening_at = min(self.on_time.opening_time(), self.spread.opening_time())
-        wake = min(wake, self._opening_at, self._next_instant(now))
+        instant = self._next_instant(now)
+        if instant >= self.end or self.on_time.is_large_ahead or self.spread.numbers:
+            wake = min(wake, self._note_opening())
+        else:
+            self._opening_at = self.end  # or later: it is looked at then
+        if instant < wake:  # noqa: PLR1730  # this is the path of every wake-up
+            wake = instant
         if self.gate is None:
             return wake
         opens_ns = self.gate.next_time()  # after a look at what is first, which may have to wait for its key
@@ -552,16 +584,26 @@ class TaskQueue:
 
     # Helpers.
 
+    def _note_opening(self) -> float:
+        """Note, and return, the loop time at which a calendar wants to open, or to prepare, its next bucket."""
+        self._opening_at = self.on_time.opening_time()
+        if self.spread.numbers:
+            self._opening_at = min(self._opening_at, self.spread.opening_time())
+        return self._opening_at
+
     def _begin_interval(self, now: float, late_count: int) -> None:
-        number = self.timeline.number_at(now)
-        self.interval_end = self.timeline.start_of(number + 1)
+        if self.ticks is self.timeline:
+            number, start, self.interval_end = self.on_time.number, self.ticks.start_of(self.on_time.number), self.end
+        else:
+            number = self.timeline.number_at(now)
+            start, self.interval_end = self.timeline.start_of(number), self.timeline.start_of(number + 1)
         if self._is_by_wall_clock:
             self.note_permits()
         if self.gate is not None and self.gate.is_remembering:
             self.gate.now_ns = self.timeline.to_ns(now)
             self.chores.append(self.gate.sweep_steps())
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
-        self.plan.begin(self.timeline.start_of(number), self.interval_end, late_count=late_count)
+        self.plan.begin(start, self.interval_end, late_count=late_count)
 
     def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:
         """Return the calendar that a record belongs to, and note its deadline."""
@@ -617,9 +659,10 @@ class TaskQueue:
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""
-        on_time_ready = self.on_time.ready.head() is not None
-        spread_ready = self.spread.ready.head() is not None
-        if self.is_unlimited and not spread_ready and not self.spread.opened_count:
+        is_any = self._is_single  # an order of several keys may have to let go of those that have nothing
+        on_time_ready = (self.on_time.opened_count > 0 or is_any) and self.on_time.ready.head() is not None
+        spread_ready = (self.spread.opened_count > 0 or is_any) and self.spread.ready.head() is not None
+        if self.is_unlimited and not self.spread.opened_count:
             return now if on_time_ready else self.on_time.next_due()
         instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
         planned = now if self.pacing is Pacing.ON_TIME else self.plan.next_at
@@ -648,4 +691,4 @@ def _ticks_of(timeline: Timeline) -> Timeline:
     """Cut intervals longer than a second into equal buckets of at most a second, if whole nanoseconds allow it."""
     least = -(-timeline.interval_ns // _TICK_NS_MAX)
     parts = next((n for n in range(least, 8 * least + 1) if timeline.interval_ns % n == 0), 1)
-    return timeline.with_interval(timeline.interval_ns // parts)
+    return timeline if parts == 1 else timeline.with_interval(timeline.interval_ns // parts)

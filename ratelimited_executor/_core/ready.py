@@ -271,12 +271,12 @@ class ReadyQueues:
         calendar: told to the places of records.
     """
 
-    __slots__ = ("_active", "_calendar", "_queues")
+    __slots__ = ("_calendar", "_queues", "active")
 
     def __init__(self, calendar: Any) -> None:
         self._calendar = calendar
         self._queues: dict[Rank, deque[Run | RecordRun]] = {}
-        self._active: list[Rank] = []  # a heap of the keys of _queues
+        self.active: list[Rank] = []  # a heap of the keys of _queues
 
     def push_record(self, record: Record) -> None:
         """Take in a record whose due time has come: O(1)."""
@@ -306,8 +306,8 @@ class ReadyQueues:
 
     def head(self) -> tuple[Rank, float] | None:
         """Return rank and due time of the first task that waits; None if none does."""
-        while self._active:
-            rank = self._active[0]
+        while self.active:
+            rank = self.active[0]
             queue = self._queues[rank]
             while queue:
                 due = queue[0].head_due()
@@ -315,20 +315,20 @@ class ReadyQueues:
                     return rank, due
                 queue.popleft()
             del self._queues[rank]
-            heapq.heappop(self._active)
+            heapq.heappop(self.active)
         return None
 
     def head_rank(self) -> Rank:
         """Return the rank of the first task; only right after :meth:`head` found one."""
-        return self._active[0]
+        return self.active[0]
 
     def peek(self) -> tuple[Source | None, Any]:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
-        return self._queues[self._active[0]][0].peek()
+        return self._queues[self.active[0]][0].peek()
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
-        return self._queues[self._active[0]][0]
+        return self._queues[self.active[0]][0]
 
     def served(self) -> None:
         """Do nothing: the order does not depend on what has started."""
@@ -341,17 +341,17 @@ class ReadyQueues:
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, the most important first."""
-        for run in [run for rank in sorted(self._active) for run in self._queues[rank]]:
+        for run in [run for rank in sorted(self.active) for run in self._queues[rank]]:
             yield from run.walk()
 
     def clear(self) -> None:
         """Forget everything."""
         self._queues.clear()
-        self._active.clear()
+        self.active.clear()
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk what waits as (rank, source, position) or (rank, None, record)."""
-        for rank in self._active:
+        for rank in self.active:
             waiting = chain.from_iterable(run.walk() for run in self._queues[rank])
             for index, (source, item) in enumerate(waiting):
                 due = item._due if source is None else source.due_of(item)
@@ -361,7 +361,7 @@ class ReadyQueues:
         queue = self._queues.get(rank)
         if queue is None:
             queue = self._queues[rank] = deque()
-            heapq.heappush(self._active, rank)
+            heapq.heappush(self.active, rank)
         return queue
 
 

@@ -138,7 +138,7 @@ class ReadyFair:
 
     def _enter(self, minus_priority: float, level: Level, flow: Flow, cost: int, *, credit: float = 0.0) -> None:
         """Let a flow wait of which nothing has waited in this calendar, with some virtual time that it has lost."""
-        tag = min(level.now, level.least_tag() + cost / flow.weight)
+        tag = min(level.now, level.least_tag(self._clock.numbers) + cost / flow.weight)
         tag = max(tag - credit if credit else tag, flow.finish)  # for most keys this is one float, which they share
         fresh = level.fresh[self._index]
         is_elsewhere = flow.first is not None if self._index else flow.second is not None
@@ -170,13 +170,12 @@ class ReadyFair:
                 continue
             heap, fresh = level.heaps[index], level.fresh[index]
             while heap or fresh:
+                if level.moved:
+                    level.settle_fresh(index, self._clock.numbers)
                 is_fresh = bool(fresh) and (not heap or fresh[0].finish <= heap[0][0])
                 if is_fresh:
                     flow = fresh[0]
                     tag = flow.finish
-                    if len(fresh) > 1 and fresh[1].finish < tag:  # as below
-                        heapq.heappush(heap, (flow.finish, next(self._clock.numbers), fresh.popleft()))
-                        continue
                 else:
                     tag, _, flow = heap[0]
                     if tag < flow.finish:  # the other calendar has served it meanwhile
@@ -250,9 +249,12 @@ class ReadyFair:
 
     def served(self) -> None:
         """Note that the task that was taken starts: a key is charged for what starts, and not for what has expired."""
-        if self._taken is not None:
+        flow = self._taken
+        if flow is not None:
             _, level, tag, cost = self._taken_at
-            self._clock.serve(level, self._taken, tag, cost)
+            self._clock.serve(level, flow, tag, cost)
+            if (flow.first if self._index else flow.second) is not None:
+                level.moved.add(flow)
 
     def release(self) -> None:
         """Forget the limits of keys: everything is to be moved to another order."""
@@ -270,7 +272,8 @@ class ReadyFair:
         self._taken = None
         heap = level.heaps[self._index]
         waits = (flow.second if self._index else flow.first) is not None
-        if not self._is_fresh:
+        fresh = level.fresh[self._index]
+        if not self._is_fresh or not fresh or fresh[0] is not flow:
             if heap[0][2] is not flow:  # a function of the user has put something before it
                 heap.remove(next(entry for entry in heap if entry[2] is flow))
                 heapq.heapify(heap)
@@ -281,7 +284,7 @@ class ReadyFair:
             else:
                 heapq.heappop(heap)
         else:
-            level.fresh[self._index].popleft()
+            fresh.popleft()
             if waits:
                 heapq.heappush(heap, (flow.finish, next(self._clock.numbers), flow))
         if not waits:

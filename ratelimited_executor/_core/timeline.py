@@ -61,9 +61,11 @@ class Timeline:
 
     def to_loop(self, time_ns: int) -> float:
         """Turn timeline nanoseconds into the first loop time that :meth:`to_ns` does not put before it."""
-        time_ns = min(time_ns, _FAR_NS)
-        loop_time = (time_ns - self.offset_ns) / NS
-        while self.to_ns(loop_time) < time_ns:
+        if time_ns > _FAR_NS:  # noqa: PLR1730  # this is the path of every wake-up
+            time_ns = _FAR_NS
+        offset_ns = self.offset_ns
+        loop_time = (time_ns - offset_ns) / NS
+        while math.floor(loop_time * NS) + offset_ns < time_ns:
             loop_time = math.nextafter(loop_time, math.inf)
         return loop_time
 
@@ -73,7 +75,9 @@ class Timeline:
 
     def number_at(self, loop_time: float) -> int:
         """Return the number of the interval that holds an instant; what lies beyond all use shares one far interval."""
-        return self.to_ns(min(loop_time, FAR_SECONDS)) // self.interval_ns
+        if loop_time > FAR_SECONDS:  # noqa: PLR1730  # as above
+            loop_time = FAR_SECONDS
+        return (math.floor(loop_time * NS) + self.offset_ns) // self.interval_ns
 
     def start_of(self, number: int) -> float:
         """Return the loop time at which an interval begins."""

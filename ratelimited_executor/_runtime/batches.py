@@ -42,7 +42,7 @@ _LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
 
 
 _ERROR_STATES: Final = (TaskState.FAILED, TaskState.EXPIRED, TaskState.DROPPED)
-_INERT_TYPES: Final = frozenset((list, tuple, range, array))
+INERT_TYPES: Final = frozenset((list, tuple, range, array))  # of items, whose look-up runs no code of the user
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +215,7 @@ class BatchHandle(Generic[T]):
             if is_watched:
                 waiting = source.waiting_positions()
                 while positions := list(islice(waiting, step_count)):
+                    self._counts[TaskState.CANCELLED] += len(positions)
                     for position in positions:
                         self._note(source.indexes[position], TaskState.CANCELLED, None)
                     yield len(positions)
@@ -255,7 +256,7 @@ class BatchHandle(Generic[T]):
         Items whose type may run code of the user are asked for in the call, so that they see the variables of its task.
         """
         items = self._parts[source]
-        if type(items) in _INERT_TYPES:
+        if type(items) in INERT_TYPES:
             return self.call, items
         return partial(call_with_item, self.call, items), range(self._drawn_count)
 
@@ -277,22 +278,23 @@ class BatchHandle(Generic[T]):
         """Note the end of one task."""
         if self.attempts:
             self.attempts.pop(index, None)
-        self._note(index, state, outcome)
-        if state is TaskState.FAILED and self._counts[state] == 1 and not self._is_watched():
+        self._counts[state] += 1
+        if self._listeners or self._outcomes is not None:
+            self._note(index, state, outcome)
+        elif state is TaskState.FAILED and self._counts[state] == 1:
             message = f"exception in {self.name}[{index}], the first of its batch to fail"
             self._engine.loop.call_exception_handler({"message": message, "exception": outcome})
-        self._wake()
+        if self._changed:
+            self._wake()
 
     def _note(self, index: int, state: TaskState, outcome: Any) -> None:
-        self._counts[state] += 1
-        if self._is_watched():
-            is_value = state is TaskState.DONE
-            error = outcome if state in _ERROR_STATES else None
-            record: Outcome[T] = Outcome(state, outcome if is_value else None, error)
-            if self._outcomes is not None:
-                self._outcomes[index] = record
-            for queue in self._listeners:
-                queue.append((index, record))
+        is_value = state is TaskState.DONE
+        error = outcome if state in _ERROR_STATES else None
+        record: Outcome[T] = Outcome(state, outcome if is_value else None, error)
+        if self._outcomes is not None:
+            self._outcomes[index] = record
+        for queue in self._listeners:
+            queue.append((index, record))
 
     def _is_watched(self) -> bool:
         return bool(self._listeners) or self._outcomes is not None

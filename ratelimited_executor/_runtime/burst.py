@@ -14,7 +14,6 @@ runs: :meth:`Burst.detach` settles and lets go of the positions, which others ma
 
 from __future__ import annotations
 
-from contextvars import Context
 from itertools import islice
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
@@ -205,7 +204,7 @@ class Burst:
         else:
             self.is_inside = False
             if type(result) is CoroutineType and not scratch:
-                engine.coroutines.start(record, result, Context() if context is scratch else context, origin)
+                engine.coroutines.start(record, result, context, origin)
             elif scratch or (result is not None and is_awaitable(result)):
                 engine.end_returned(record, call, result, context, None, origin)
             else:
@@ -275,7 +274,7 @@ class Burst:
             else:
                 self._coroutine_count += 1
             self.is_inside = False
-            engine.coroutines.start(owner, result, Context() if context is scratch else context)
+            engine.coroutines.start(owner, result, context)
         elif scratch or is_awaitable(result):
             self._leave_call()
             engine.end_returned(owner, call, result, context, None)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from contextvars import Context
 
     from ratelimited_executor._runtime.engine import Engine
 
@@ -51,9 +51,11 @@ class Coroutines:
         Args:
             owner: its record, (batch, index), or None.
             coroutine: what to run.
-            context: what to run it in, itself and not a copy.
+            context: what to run it in, itself and not a copy; the engine gets another scratch if it is that.
             origin: the variables that the task was scheduled with, should it be tried again.
         """
+        if context is self._engine.scratch:
+            self._engine.scratch = Context()
         number = self._number = self._number + 1
         watch: Any = self._watch(number, owner, coroutine, origin)
         watch.send(None)
@@ -114,7 +116,7 @@ class Coroutines:
             engine.end_done(owner, result)
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
-            if engine.max_concurrency is not None:
+            if engine.is_full:
                 engine.wake()
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.buckets import Bucket, name_of
@@ -23,8 +22,9 @@ from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._core.timeline import NS
-from ratelimited_executor._runtime.batches import call_with_item
+from ratelimited_executor._runtime.batches import INERT_TYPES, call_with_item
 from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, is_awaitable
+from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.expiring import end_expired_item, expire_overdue, is_expired
 from ratelimited_executor._runtime.launch import await_it, run_in_thread, run_timeout_error, with_timeout
@@ -55,7 +55,6 @@ __all__ = ["HOLD", "Engine"]
 
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
-_CUT_COUNT: Final = 2048  # tasks cancelled at a stretch when the executor closes: one to three milliseconds
 
 
 class Engine:
@@ -106,6 +105,9 @@ class Engine:
         self.thread_limiter = thread_limiter
         self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive)
         self.is_gated = False  # whether keys have limits, so that the end of a task may let another start
+        self.is_full = (
+            False  # whether the last run ended for lack of a place, so that the end of a task may let another start
+        )
         self.is_watching = adaptive is not None  # whether somebody looks whenever all has started that may
         permits: Any = None if self.member is None else self.member.permits
         if not plan.is_plain:
@@ -125,7 +127,7 @@ class Engine:
         )
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
-        self.coroutines = Coroutines(self)
+        self.coroutines: Coroutines = getattr(self.loop, "make_coroutines", Coroutines)(self)
         self.running = self.coroutines.running
         self.holding: dict[TaskHandle[Any], asyncio.Task[Any] | None] = {}  # permits that somebody holds, and who
         self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
@@ -136,7 +138,8 @@ class Engine:
         )
         self.on_progress: Callable[[], None] | None = None  # told whenever a task has ended, while somebody drains
         self.burst = Burst(self)
-        self._last_context: weakref.ref[contextvars.Context] | None = None
+        contexts = SharedContexts()
+        self.capture, self.share = contexts.capture, contexts.share
         self.scratch = contextvars.Context()
         if key_limits.is_gated:
             self.overload.set_key_limits(key_limits)
@@ -171,7 +174,7 @@ class Engine:
         self.burst.is_changed = True
         self.queue.add_record(record)
         self.wake_for(record._due)
-        self._progress()
+        self.progress()
 
     def add_item_again(self, source: BatchSource, items: Any) -> None:
         """Take back a task of a batch that had started, as a source of its own."""
@@ -179,7 +182,7 @@ class Engine:
         source.owner._take_back(source, items)
         self.queue.add_batch(source, joined=source.first < self.queue.interval_end)
         self.wake_for(source.first)
-        self._progress()
+        self.progress()
 
     def time_ns(self) -> int:
         """Return the time on the timeline in nanoseconds."""
@@ -200,7 +203,7 @@ class Engine:
     def wake_for(self, due: float) -> None:
         """Ask the runner to look at the queue no later than the interval of ``due`` demands."""
         if due >= self.queue.end:
-            due = min(self.queue.on_time.next_start(), self.queue.spread.next_start(), due)
+            due = min(self.queue.on_time.opening_time(), self.queue.spread.next_start(), due)
         if due < self.armed:
             self.runner.arm(self, due)
 
@@ -209,31 +212,10 @@ class Engine:
         self.burst.is_changed = True
         self.runner.arm(self, -math.inf)
 
-    def capture(self) -> contextvars.Context | None:
-        """Return the context variables of the caller; None if none is set."""
-        context = contextvars.copy_context()
-        return self.share(context) if context else None
-
-    def share(self, context: contextvars.Context) -> contextvars.Context:
-        """Return the context of the call before in place of a copy of the caller's, if it holds the same.
-
-        That is if every value is the same object: ``==`` would call user code, and take the equal values of two requests
-        for one. The values are read where they are fastest to read, from the variables themselves.
-        """
-        last = None if self._last_context is None else self._last_context()
-        if last is not None and len(last) == len(context):
-            for variable, value in last.items():
-                if variable.get(self) is not value:
-                    break
-            else:
-                return last
-        self._last_context = weakref.ref(context)
-        return context
-
     def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
         """Note that all items of a lazy batch have been drawn."""
         self.feeders.discard(feeder)
-        self._progress()
+        self.progress()
 
     # Cancelling.
 
@@ -255,22 +237,8 @@ class Engine:
         count: int = source.calendar.revoke(source) if source.calendar is not None else 0
         self.ended_counts[TaskState.CANCELLED] += count
         self.overload.left(source.key, is_costly=source.needs is not None)
-        self._progress()
+        self.progress()
         return count
-
-    def cut(self) -> Iterator[int]:
-        """Start nothing more, and cancel all that waits: in steps of a millisecond or two, each of which tells its count."""
-        self.halt()
-        owners: set[BatchHandle[Any]] = {source.owner for source in self.queue.batches()}
-        for owner in owners:
-            yield from owner._cancel_steps(_CUT_COUNT)
-        record: Any
-        for plain_count, records in self.queue.cut(_CUT_COUNT):
-            for record in records:
-                self.cancel_waiting(record, None)
-            self.ended_counts[TaskState.CANCELLED] += plain_count
-            self._progress()
-            yield plain_count + len(records)
 
     # Running.
 
@@ -279,20 +247,21 @@ class Engine:
         queue = self.queue
         if queue.is_halted:
             return math.inf
+        self.is_full = False
         now = begin = self.now()
         start_count = 0
+        if (self.max_concurrency is None or self.may_start()) and (lone := queue.take_lone(now)) is not None:
+            self.burst.is_changed = False
+            now = self._start(queue.on_time, *lone, now)
+            if not self.burst.is_changed and now < stop:
+                return self._rest(now, begin, 1)
+            start_count = 1
         while True:
             self.burst.is_changed = False
             is_done = queue.pull(now)
             if queue.expiry.is_used:
                 expire_overdue(self, now)
-            while self.max_concurrency is None or self.may_start():
-                calendar = queue.choose(now)
-                if calendar is None:
-                    if queue.beyond is None:
-                        break
-                    self.overload.drop_beyond()
-                    continue
+            while (calendar := self._choose(now)) is not None:
                 run = calendar.ready.pop()
                 count_max = queue.burst_count(calendar) if self.max_concurrency is None else 1
                 if count_max > 1:
@@ -314,6 +283,17 @@ class Engine:
             if now >= stop or start_count >= _START_COUNT_MAX:
                 return now
 
+    def _choose(self, now: float) -> Calendar | None:
+        """Return the calendar whose first task starts now; None if none does, or no place is free."""
+        while True:
+            if self.max_concurrency is not None and not self.may_start():
+                self.is_full = True
+                return None
+            calendar = self.queue.choose(now)
+            if calendar is not None or self.queue.beyond is None:
+                return calendar
+            self.overload.drop_beyond()
+
     def _rest(self, now: float, begin: float, start_count: int) -> float:
         """Return when to be run again: all that may start has started."""
         queue = self.queue
@@ -322,14 +302,14 @@ class Engine:
             self.overload.rest(now)
         if self.member is not None:
             self.member.look(now)
-        wake = queue.next_wake(now, may_start=self.may_start())
+        wake = queue.next_wake(now, may_start=not self.is_full)
         # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
         earliest = self.runner.earliest
         if queue.is_unlimited:
             is_crowded = start_count >= _CROWD_COUNT
             earliest = max(earliest, begin + self.runner.precision_unlimited(is_crowded=is_crowded))
         if wake == math.inf or queue.is_forgetting:
-            self._progress()  # who waits for the end may see that nothing goes on
+            self.progress()  # who waits for the end may see that nothing goes on
         return max(wake, earliest)
 
     @property
@@ -356,13 +336,15 @@ class Engine:
             now = self.burst.run_items(calendar, run, now, stop, count_max)
         else:
             return self._start_next(calendar, run, now)
-        self._progress()
+        self.progress()
         return now if now < self.queue.end else self.now()
 
     def _start_next(self, calendar: Calendar, run: Run | RecordRun, now: float) -> float:
         """Start the task that the queue chose, and return the time afterwards."""
-        item: Any = run.take()
-        source = run.source
+        return self._start(calendar, run.source, run.take(), now)
+
+    def _start(self, calendar: Calendar, source: Any, item: Any, now: float) -> float:
+        """Start a task that was taken from its place, and return the time afterwards."""
         calendar.opened_count -= 1
         if source is None:
             name_source: Any = item._call
@@ -374,7 +356,7 @@ class Engine:
             name_source = source.calls[item]
             self._start_call(source, item)
         else:
-            batch: BatchSource = source  # type: ignore[assignment]  # there are no other sources
+            batch: BatchSource = source  # there are no other sources
             if not self._start_item(calendar, batch, item, now):
                 return now
             name_source = batch.owner.call
@@ -436,10 +418,12 @@ class Engine:
         handle: BatchHandle[Any] = batch.owner
         due = batch.due_of(position)
         batch.start(position)
-        items = handle._take_items(batch)
+        items = handle._parts[batch]
+        index = batch.indexes[position]
         key = None if self.queue.gate is None else batch.key  # whose end the gate is told, if it was told of the start
-        owner = (handle, batch.indexes[position], key, batch, items)
-        if not batch.live:
+        owner = (handle, index, key, batch, items)
+        if batch.started_count == batch.count:  # it was the last
+            handle._forget(batch)
             calendar.finish(batch)
         if now > due + batch.deadline_after:
             end_expired_item(self, batch, position)
@@ -448,7 +432,11 @@ class Engine:
         if batch.key is not None or batch.needs is not None:
             self.overload.item_started(batch.key, batch.needs, batch.cost_of(position))
         self.started_count += 1
-        self._launch(owner, call_with_item, (handle.call, items, owner[1]), handle.context, own=handle.own_context)
+        context, own = handle.context, handle.own_context
+        if type(items) in INERT_TYPES:
+            self._launch(owner, handle.call, (items[index],), context, own=own)
+        else:
+            self._launch(owner, call_with_item, (handle.call, items, index), context, own=own)
         return True
 
     def _launch(
@@ -511,8 +499,6 @@ class Engine:
             coroutine = result if asyncio.iscoroutine(result) else await_it(result)
             if run_timeout is not None:
                 coroutine = with_timeout(coroutine, run_timeout, name_of(call))
-            if context is self.scratch:
-                self.scratch = contextvars.Context()
             self.coroutines.start(owner, coroutine, context, origin)
             owner = None  # as in _launch
         elif run_timeout is not None:
@@ -526,7 +512,7 @@ class Engine:
         """End a permit that somebody held."""
         self.holding.pop(record, None)
         self.end(record, state, outcome)
-        if self.max_concurrency is not None:
+        if self.is_full:
             self.wake()
 
     def end_done(self, owner: Any, result: Any) -> None:
@@ -555,7 +541,7 @@ class Engine:
             owner[0]._item_ended(owner[1], state, outcome)
         else:
             owner._end(state, outcome)
-        self._progress()
+        self.progress()
 
     # Settings.
 
@@ -579,7 +565,7 @@ class Engine:
             return
         self.max_concurrency = count
         self.wake()
-        self._progress()
+        self.progress()
 
     def halt(self) -> None:
         """Start nothing more, for good; also if a task asks for it in the middle of others."""
@@ -610,7 +596,7 @@ class Engine:
             rate = _SHARED
         self.queue.set_rate(rate, self.monotonic())
         self.wake()
-        self._progress()
+        self.progress()
 
     # Counting.
 
@@ -644,7 +630,8 @@ class Engine:
         message = "%s: %s held the event loop for %.0f ms (or the process did not get the CPU)"
         self.runner.warnings.warn("hold", message, self.name, name_of(call), seconds * 1e3)
 
-    def _progress(self) -> None:
+    def progress(self) -> None:
+        """Tell who waits for the end, or for room, that something has changed."""
         if self.on_progress is not None:
             self.on_progress()
         if self.is_watching and self.overload.room is not None:

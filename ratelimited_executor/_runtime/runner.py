@@ -124,6 +124,9 @@ class Runner:
             if engine.armed == when:
                 due.append(engine)
                 engine.armed = -math.inf  # what it arms until it has run is in the answer that it returns
+        if len(due) == 1:  # nearly always
+            self._run_alone(due[0], stop)
+            return
         run_count = 0
         try:
             for engine in due:
@@ -141,6 +144,14 @@ class Runner:
             for engine in due[run_count:]:
                 engine.armed = math.inf
                 self.arm(engine, -math.inf)
+
+    def _run_alone(self, engine: Engine, stop: float) -> None:
+        wake = -math.inf  # as above
+        try:
+            wake = engine.run(stop)
+        finally:
+            engine.armed = math.inf
+            self.arm(engine, wake)
 
     def _next(self) -> float:
         """Return when the next engine wants to be run; infinity if none does."""
@@ -160,5 +171,5 @@ class Runner:
         if now < when < self.earliest:
             when = self.earliest
         self._timer_at = when
-        self._call_at = max(when, now)
+        self._call_at = when if when > now else now  # noqa: FURB136  # this is the path of every wake-up
         self._waker.set(when, now)

@@ -23,24 +23,32 @@ def make(width: float = 1.0) -> tuple[Calendar, Timeline]:
     return Calendar(timeline, START, deque()), timeline
 
 
+def begin(calendar: Calendar, timeline: Timeline, now: float) -> None:
+    number = timeline.number_at(now)
+    calendar.open_until(number, timeline.start_of(number + 1))
+
+
+def start(calendar: Calendar, source, item) -> str:
+    """Start a task that was taken, as the engine does: its name."""
+    calendar.opened_count -= 1
+    if source is None:
+        return repr(item)
+    if isinstance(source, Bucket):
+        name = source.calls[item]
+        source.clear(item)
+        return name
+    source.start(item)
+    if not source.live:
+        calendar.finish(source)
+    return f"{source.name}/{item}"
+
+
 def take_all(calendar: Calendar) -> list:
     """Take everything that is ready, as the engine does: names of tasks."""
     taken = []
     while calendar.ready.head() is not None:
         run = calendar.ready.pop()
-        item = run.take()
-        source = run.source
-        calendar.opened_count -= 1
-        if source is None:
-            taken.append(repr(item))
-        elif isinstance(source, Bucket):
-            taken.append(source.calls[item])
-            source.clear(item)
-        else:
-            source.start(item)
-            if not source.live:
-                calendar.finish(source)
-            taken.append(f"{source.name}/{item}")
+        taken.append(start(calendar, run.source, run.take()))
     return taken
 
 
@@ -56,6 +64,7 @@ def take_all(calendar: Calendar) -> list:
             st.tuples(st.just("scattered"), DELAYS),
             st.tuples(st.just("cancel"), st.integers(0, 1000)),
             st.tuples(st.just("pull"), st.floats(0, 3)),
+            st.tuples(st.just("lone"), st.floats(0, 1)),
             st.tuples(st.just("ahead"), st.just(0)),
             st.tuples(st.just("chore"), st.just(0)),
         ),
@@ -77,7 +86,7 @@ def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
 
         def advance() -> None:
             if now >= calendar.end:
-                calendar.open_until(timeline.number_at(now))
+                begin(calendar, timeline, now)
 
         for step, (action, value) in enumerate(steps):
             name = f"t{step}"
@@ -119,9 +128,17 @@ def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
                     cancels[name]()
                     del model[name]
             elif action == "ahead":
-                if calendar._numbers and calendar._numbers[0] in calendar.future:
-                    if calendar._numbers[0] not in calendar._ahead:
+                if calendar.numbers and calendar.numbers[0] in calendar.future:
+                    if calendar.numbers[0] not in calendar._ahead:
                         calendar.prepare_ahead()
+            elif action == "lone":
+                now += value
+                advance()
+                found = calendar.take_lone(now)
+                if found is not None:
+                    name = start(calendar, *found)
+                    assert [name] == [other for other, at in model.items() if at <= now], step
+                    del model[name]
             elif action == "chore":
                 if calendar._chores and next(calendar._chores[0], calendar) is calendar:
                     calendar._chores.popleft()
@@ -159,7 +176,7 @@ def test_tasks_of_one_interval_come_in_due_order_whatever_they_lie_in(record_cla
     calendar.add_record(record_class("record", due=101.2))
     calendar.add_batch(BatchSource(3, first=101.1, gap=0.3, rank=PLAIN_RANK, name="batch", owner=None))
     calendar.add_call(101.3, "call2", (), None)
-    calendar.open_until(timeline.number_at(101.0))
+    begin(calendar, timeline, 101.0)
     assert 101.1 == calendar.next_due()
     calendar.pull(101.9, 100.0)
     assert ["batch/0", "record", "call2", "batch/1", "call", "batch/2"] == take_all(calendar)
@@ -183,7 +200,7 @@ def test_revoked_batch_is_gone_from_everywhere():
     assert 9 == calendar.live_count()
     assert 9 == calendar.revoke(source)
     assert 0 == calendar.live_count() == calendar.opened_count == source.live
-    calendar.open_until(timeline.number_at(110.0))
+    begin(calendar, timeline, 110.0)
     calendar.pull(110.0, 10.0)
     assert [] == take_all(calendar)
 
@@ -193,7 +210,7 @@ def test_skipped_intervals_are_opened_in_their_order():
     calendar, timeline = make()
     for delay in (5.5, 1.5, 3.5, 0.5):
         calendar.add_call(START + delay, f"{delay}", (), None)
-    calendar.open_until(timeline.number_at(120.0))
+    begin(calendar, timeline, 120.0)
     while calendar.pull(120.0, 10.0) == 0:
         pass
     assert ["0.5", "1.5", "3.5", "5.5"] == take_all(calendar)

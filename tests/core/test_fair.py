@@ -4,7 +4,7 @@ import itertools
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core import fair as fair_module
@@ -166,6 +166,22 @@ class Shares:
 
 
 @given(WEIGHTS, OPS, st.booleans())
+@example(  # what one calendar has served stood before a key that has not had anything, in the other
+    {"a": 0.25, "b": 0.25, "c": 0.25, "d": 0.25},
+    [
+        ("record", "b", 1, 1), ("record", "c", 1, 0), ("record", "c", 1, 0), ("record", "c", 1, 1), ("record", "a", 1, 1),
+        ("record", "b", 3, 0),
+    ],
+    False,
+)  # fmt: skip
+@example(  # the same, with two such keys before it
+    {"a": 1.0, "b": 0.25, "c": 0.25, "d": 0.25},
+    [
+        ("record", "c", 1, 1), ("record", "b", 1, 1), ("record", "c", 1, 0), ("record", "c", 1, 0), ("record", "a", 1, 1),
+        ("expired", None, None, None), ("record", "b", 1, 0),
+    ],
+    False,
+)  # fmt: skip
 @settings(max_examples=500, deadline=None)
 def test_shares_are_right_within_one_task_of_each(calendar_class, make, weights, ops, is_even):
     """While two keys have tasks that wait, they differ by one task of each at most; each key's tasks start in order."""

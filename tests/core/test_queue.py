@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ratelimited_executor._core.buckets import Bucket
 from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
@@ -16,6 +18,8 @@ class World:
 
     def __init__(self, record_class, *, rate=math.inf, pacing=Pacing.SPREAD, interval=1.0, early=False) -> None:
         self.record_class = record_class
+        self.takes_lone = True  # as the engine does
+        self.lone_count = 0
         self.now = 0.0
         self.log: list[str] = []
         self.queue = TaskQueue(
@@ -51,23 +55,15 @@ class World:
         for _ in range(10_000):
             if self.now >= queue.end:
                 queue.enter(self.now, self.now + 36000.0)
+            lone = queue.take_lone(self.now) if self.takes_lone else None
+            if lone is not None:
+                self.lone_count += 1
+                self._start(queue.on_time, *lone)
             while not queue.pull(self.now):
                 pass
             while (calendar := queue.choose(self.now)) is not None:
                 run = calendar.ready.pop()
-                item = run.take()
-                calendar.opened_count -= 1
-                if run.source is None:
-                    queue.expiry.discard(item)
-                due = item._due if run.source is None else run.source.due_of(item)
-                queue.spend(calendar, due, self.now)
-                if isinstance(run.source, Bucket):
-                    name = run.source.calls[item]
-                    run.source.clear(item)
-                else:
-                    name = repr(item)
-                assert due <= self.now or queue.early
-                self.log.append(f"{name}{self.now:.3f}")
+                self._start(calendar, run.source, run.take())
             wake = queue.next_wake(self.now, may_start=True)
             assert wake > self.now, "it asks to be asked again at once, and starts nothing"
             if wake > until:
@@ -75,6 +71,20 @@ class World:
                 return
             self.now = wake
         raise AssertionError("the queue does not come to rest")
+
+    def _start(self, calendar, source, item):
+        calendar.opened_count -= 1
+        if source is None:
+            self.queue.expiry.discard(item)
+        due = item._due if source is None else source.due_of(item)
+        self.queue.spend(calendar, due, self.now)
+        if isinstance(source, Bucket):
+            name = source.calls[item]
+            source.clear(item)
+        else:
+            name = repr(item)
+        assert due <= self.now or self.queue.early
+        self.log.append(f"{name}{self.now:.3f}")
 
     def text(self):
         return " ".join(self.log)
@@ -103,6 +113,37 @@ def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected)
     world.run(20.0)
     assert expected == world.text()
     assert len(tasks) - len(world.log) == world.queue.live_count() == sum(1 for _ in world.queue.walk())
+
+
+@given(
+    rate=st.sampled_from([math.inf, 10, 2, "1/3s"]),
+    pacing=st.sampled_from(Pacing),
+    interval=st.sampled_from([0.5, 1.0, 60.0]),
+    tasks=st.lists(st.tuples(st.floats(0, 5), st.sampled_from([None, 0.0, 0.5, 1.0, 1.5, 30.0])), max_size=25),
+)
+@settings(deadline=None)
+def test_short_cut_for_what_is_alone_changes_nothing(record_class, rate, pacing, interval, tasks):
+    """With and without it the same tasks start at the same times."""
+    logs = []
+    for takes_lone in (True, False):
+        world = World(record_class, rate=rate, pacing=pacing, interval=interval)
+        world.takes_lone = takes_lone
+        for index, (pause, delay) in enumerate(tasks):
+            world.add(f"t{index}@", None if delay is None else world.now + delay)
+            world.run(world.now + pause)
+        world.run(world.now + 300)
+        assert len(tasks) == len(world.log)
+        logs.append(world.log)
+    assert logs[0] == logs[1]
+
+
+def test_what_is_alone_takes_the_short_cut(record_class):
+    """Tasks that are due apart from each other each start without a look at the order."""
+    world = World(record_class, rate=10, pacing=Pacing.ON_TIME)
+    for index in range(20):
+        world.add(f"t{index}@", 0.7 + index * 0.9)
+    world.run(30.0)
+    assert (20, 20) == (len(world.log), world.lone_count)
 
 
 @pytest.mark.parametrize("interval", [0.01, 0.5, 1.0, 2.5, 60.0, 3600.0])

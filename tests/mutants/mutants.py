@@ -49,9 +49,9 @@ MUTANTS = (
     ),
     Mutant(
         "F8: what is cut short is forgotten, and not ended",
-        "_runtime/engine.py",
-        "self.cancel_waiting(record, None)",
-        "self.queue.cancel(record)",
+        "_runtime/closing.py",
+        "engine.cancel_waiting(record, None)",
+        "engine.queue.cancel(record)",
         (_flaw("stopping", "cutting_short_does_not_leave_a_future_pending"),),
     ),
     Mutant(
@@ -162,8 +162,8 @@ MUTANTS = (
     Mutant(
         "F11: an interval that was stalled over is never opened",
         "_core/calendar.py",
-        "while self._numbers and self._numbers[0] <= number:\n            self._open(",
-        "while self._numbers and self._numbers[0] <= number:\n            (self._open if self._numbers[0] == number else int)(",
+        "while self.numbers and self.numbers[0] <= number:\n            self._open(",
+        "while self.numbers and self.numbers[0] <= number:\n            (self._open if self.numbers[0] == number else int)(",
         (_flaw("losing", "task_that_arrives_after_a_stall_is_not_lost"),),
     ),
     # Cancelling.
@@ -307,8 +307,8 @@ MUTANTS = (
     Mutant(
         "F29: ranks are kept in order of arrival",
         "_core/ready.py",
-        "            heapq.heappush(self._active, rank)\n",
-        "            self._active.append(rank)\n",
+        "            heapq.heappush(self.active, rank)\n",
+        "            self.active.append(rank)\n",
         (
             _law("priorities_are_kept_in_the_overflow"),
             _flaw("repeating", "repeating_task_does_not_wait_for_ever_behind_others"),
@@ -380,7 +380,7 @@ MUTANTS = (
     ),
     Mutant(
         "equal values of two requests are taken for one",
-        "_runtime/engine.py",
+        "_runtime/contexts.py",
         "variable.get(self) is not value",
         "variable.get(self) != value",
         (_law("equal_values_of_two_contexts_are_not_shared"),),

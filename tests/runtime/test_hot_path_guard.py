@@ -101,7 +101,7 @@ def _add_handles(executor: RateLimitedExecutor) -> None:
 
 @pytest.mark.parametrize(
     ("add", "python_max", "c_max"),
-    [(_add_calls, 2.9, 5.6), (_add_items, 2.4, 2.4), (_add_handles, 7.4, 7.9)],
+    [(_add_calls, 2.9, 5.8), (_add_items, 2.4, 2.4), (_add_handles, 7.4, 7.9)],
     ids=["call_later", "schedule_many", "schedule"],
 )
 async def test_starting_calls_little(executor, add, python_max, c_max):

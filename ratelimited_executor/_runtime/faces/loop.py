@@ -65,6 +65,8 @@ class LoopFace(ExecutorBase):
                 bucket.args.append(args)
                 calls.append(callback)
                 engine.accepted_count += 1
+                if when < engine.armed:  # what is there is due later
+                    engine.wake_for(when)
                 return CallHandle(bucket, bucket.shift + len(calls) - 1, when)
         return _place(engine, engine.monotonic() + number_of("delay", delay), callback, args, context)
 
