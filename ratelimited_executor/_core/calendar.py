@@ -276,8 +276,7 @@ class Calendar:
         groups = self.groups
         if len(groups) > 1 and all(stream.order.head() == math.inf for stream in groups[0]):
             groups.popleft()
-        ready = self.ready
-        if len(groups) != 1 or not isinstance(ready, ReadyQueues) or ready.active:
+        if len(groups) != 1 or self.ready.active:
             return None
         found: _Stream | None = None
         for stream in groups[0]:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pacing", "TaskQueue"]
 
-_TICK_NS_MAX: Final = NS  # width of a bucket at most
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
 _REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two milliseconds
 
@@ -78,6 +77,7 @@ class TaskQueue:
         report_order_error: is told when the order raises.
         permits: what admits starts, in place of this peer's part of the numbered permits of ``rate``.
         gate: the limits of keys; None if there are none.
+        bucket_ns_max: the width of a bucket at most.
     """
 
     def __init__(
@@ -95,9 +95,10 @@ class TaskQueue:
         report_order_error: Callable[[BaseException], None],
         permits: Permits | None = None,
         gate: KeyGate | None = None,
+        bucket_ns_max: int = NS,
     ) -> None:
         self.timeline = timeline
-        self.ticks = _ticks_of(timeline)
+        self.ticks = _ticks_of(timeline, bucket_ns_max)
         self.grid: Permits = permits or PermitGrid(
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
@@ -125,6 +126,9 @@ class TaskQueue:
         self._is_by_wall_clock = False  # whether a step of the wall clock may let something start
         self._is_single = False  # whether each start is a decision of its own
         self._fair_clock: FairClock | None = None  # under an order of that kind
+        self.on_start: Callable[[float], None] | None = (
+            None  # told by how many seconds each start is later than it was due
+        )
         self.is_halted = False  # whether nothing becomes ready any more: what waits is to be cut
         self._later_count = 0  # tasks to be spread in later buckets of the running interval
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
@@ -302,8 +306,9 @@ class TaskQueue:
             return None
         gate = self.gate
         if gate is None:
-            first = self.on_time.ready.head()
-            second = self.spread.ready.head()
+            ready, spread_ready = self.on_time.ready, self.spread.ready
+            first = ready.head() if ready.active else None
+            second = spread_ready.head() if spread_ready.active else None
         else:
             gate.now_ns = self.timeline.to_ns(now)
             met_count = -1
@@ -350,7 +355,7 @@ class TaskQueue:
         Args:
             calendar: what :meth:`choose` has just returned.
         """
-        if self._is_single:
+        if self._is_single or self.on_start is not None:
             return 1
         count = UNLIMITED
         if not self.is_unlimited:
@@ -376,6 +381,8 @@ class TaskQueue:
 
     def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
         """Take the permits of starts from ``calendar``; the tasks are counted as started already."""
+        if self.on_start is not None:
+            self.on_start(now - due)
         if self._fair_clock is not None:
             calendar.ready.served()
         if self._permit_count:
@@ -659,9 +666,10 @@ class TaskQueue:
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""
-        is_any = self._is_single  # an order of several keys may have to let go of those that have nothing
-        on_time_ready = (self.on_time.opened_count > 0 or is_any) and self.on_time.ready.head() is not None
-        spread_ready = (self.spread.opened_count > 0 or is_any) and self.spread.ready.head() is not None
+        ready = self.on_time.ready
+        on_time_ready = bool(ready.active) and ready.head() is not None
+        ready = self.spread.ready
+        spread_ready = bool(ready.active) and ready.head() is not None
         if self.is_unlimited and not self.spread.opened_count:
             return now if on_time_ready else self.on_time.next_due()
         instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
@@ -687,8 +695,8 @@ def _is_empty(ready: Ready) -> bool:
     return next(ready.walk(), None) is None
 
 
-def _ticks_of(timeline: Timeline) -> Timeline:
-    """Cut intervals longer than a second into equal buckets of at most a second, if whole nanoseconds allow it."""
-    least = -(-timeline.interval_ns // _TICK_NS_MAX)
+def _ticks_of(timeline: Timeline, width_ns_max: int) -> Timeline:
+    """Cut longer intervals into equal buckets of a width at most, if whole nanoseconds allow it."""
+    least = -(-timeline.interval_ns // width_ns_max)
     parts = next((n for n in range(least, 8 * least + 1) if timeline.interval_ns % n == 0), 1)
     return timeline if parts == 1 else timeline.with_interval(timeline.interval_ns // parts)

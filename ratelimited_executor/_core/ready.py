@@ -207,6 +207,11 @@ class RecordRun:
 class Ready(Protocol):
     """What both forms can do."""
 
+    @property
+    def active(self) -> object:
+        """Falsy if nothing is ready, and nothing is to be let go of: then nobody needs to ask."""
+        ...
+
     def push_record(self, record: Record) -> None:
         """Take in a record whose due time has come."""
         ...
@@ -407,6 +412,7 @@ class ReadyHeap:
         arrivals: numbers the tasks as they come; heaps of one order share it.
     """
 
+    active: Final = True
     __slots__ = (
         "_arrivals", "_heap", "_held", "_is_busy", "_order", "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar",
         "successor",

@@ -34,6 +34,7 @@ class ReadyFair:
         index: 0 or 1: which of the two calendars this is.
     """
 
+    active: Final = True
     __slots__ = (
         "_active", "_clock", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
         "_taken_at", "calendar", "count", "successor",

@@ -51,6 +51,7 @@ class ReadyKeyed:
         make: makes an empty ready queue.
     """
 
+    active: Final = True
     __slots__ = ("_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken")
 
     def __init__(self, gate: KeyGate, make: Callable[[], Ready]) -> None:

@@ -122,6 +122,7 @@ class BatchHandle(Generic[T]):
         self._counts = dict.fromkeys(FINAL_STATES, 0)
         self._outcomes: dict[int, Outcome[T]] | None = {} if keep_results else None
         self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
+        self.on_end: Callable[[int, TaskState, Any], None] | None = None  # told of each task that ends, as it does
         self._changed: set[asyncio.Future[None]] = set()
         self._error: BaseException | None = None  # that the iteration of the items raised
         self.feeder: asyncio.Task[None] | None = None
@@ -279,7 +280,9 @@ class BatchHandle(Generic[T]):
         if self.attempts:
             self.attempts.pop(index, None)
         self._counts[state] += 1
-        if self._listeners or self._outcomes is not None:
+        if self.on_end is not None:
+            self.on_end(index, state, outcome)
+        elif self._listeners or self._outcomes is not None:
             self._note(index, state, outcome)
         elif state is TaskState.FAILED and self._counts[state] == 1:
             message = f"exception in {self.name}[{index}], the first of its batch to fail"
@@ -288,6 +291,9 @@ class BatchHandle(Generic[T]):
             self._wake()
 
     def _note(self, index: int, state: TaskState, outcome: Any) -> None:
+        if self.on_end is not None:
+            self.on_end(index, state, outcome)
+            return
         is_value = state is TaskState.DONE
         error = outcome if state in _ERROR_STATES else None
         record: Outcome[T] = Outcome(state, outcome if is_value else None, error)
@@ -297,7 +303,7 @@ class BatchHandle(Generic[T]):
             queue.append((index, record))
 
     def _is_watched(self) -> bool:
-        return bool(self._listeners) or self._outcomes is not None
+        return self.on_end is not None or bool(self._listeners) or self._outcomes is not None
 
     def _wait_for_change(self) -> asyncio.Future[None]:
         """Return a future that is done at the next change that a waiter must see."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextvars import Context
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.records import Record
@@ -32,8 +33,11 @@ class Coroutines:
 
     Attributes:
         running: the task of each, by a number of its own.
+        kinds: types of coroutines that are known without a question.
         is_starting: whether one is in its first step at this moment, which is known as running, but not by its task.
     """
+
+    kinds: frozenset[type] = frozenset({CoroutineType})
 
     __slots__ = ("_engine", "_number", "is_starting", "running")
 

@@ -315,7 +315,7 @@ class CyclePlan:
         slots: its slots.
         load: returns the keys of a slot.
         place: schedules keys, so many seconds from now each.
-        slot_of: tells where a key lies.
+        slot_of: tells where a key lies; None if its hash does.
         progress: where it is kept how far the cycle has come.
         owns_progress: whether nobody else has that.
         is_catching_up: whether turns that were missed before this process are taken.
@@ -327,7 +327,7 @@ class CyclePlan:
     slots: CycleSlots
     load: Callable[[int], Any]
     place: Callable[[list[Any], list[float]], BatchHandle[Any]]
-    slot_of: Callable[[Any], int]
+    slot_of: Callable[[Any], int] | None
     progress: Progress
     owns_progress: bool
     is_catching_up: bool
@@ -343,19 +343,15 @@ class _Turn:
         self.slot = number % plan.slots.count
         self._cycle = cycle
         self._plan = plan
-        self._batches: set[BatchHandle[Any]] = set()
-        self._watchers: list[asyncio.Task[None]] = []
+        self.open_count = 0  # keys that are placed and not through
+        self._batches: list[BatchHandle[Any]] = []
+        self._note_now = getattr(plan.progress, "note_now", None)  # of a store that need not be waited for
         self._through: list[bytes] = []  # keys that are through and not noted
         self._is_through = asyncio.Event()  # whether there are such
         self._is_over = asyncio.Event()  # whether no more keys will be through
         self._has_changed = asyncio.Event()  # whether a key has come to its end
         self._is_whole = True
         self._loading: asyncio.Task[None] | None = None
-
-    @property
-    def open_count(self) -> int:
-        """How many keys are placed and not through."""
-        return sum(batch.open_count for batch in self._batches)
 
     async def run(self) -> bool:
         """Load and place the keys, and note those that are through; return whether all of them are in the end."""
@@ -364,8 +360,9 @@ class _Turn:
         try:
             self._loading = asyncio.create_task(self._load_and_place())
             await asyncio.gather(self._loading, return_exceptions=True)
-            if self._watchers:
-                await asyncio.wait(self._watchers)
+            while self.open_count:
+                self._has_changed.clear()
+                await self._has_changed.wait()
         finally:
             self.stop()
             self._is_over.set()  # and not cancelled: in the midst of a message a client may lose that
@@ -378,7 +375,7 @@ class _Turn:
         if self._loading is not None and not self._loading.done():
             self._is_whole = False
             self._loading.cancel()
-        for batch in list(self._batches):
+        for batch in self._batches:
             batch.cancel()
 
     async def _keep(self) -> None:
@@ -417,15 +414,15 @@ class _Turn:
             seen = await plan.progress.done_keys(plan.name, self.number)
             async for keys in self._load():
                 fresh = {}
-                for key in keys:
+                for key, place in keys:
                     written = _written(key)
                     if written in seen:
                         cycle._counts["skipped"] += 1
                     else:
                         seen.add(written)
-                        fresh[written] = key
+                        fresh[written] = key, place
                 if fresh:
-                    self._place(list(fresh.values()), list(fresh), begin)
+                    self._place(fresh, begin)
                 while self.open_count >= plan.window:
                     self._has_changed.clear()
                     await self._has_changed.wait()
@@ -434,13 +431,13 @@ class _Turn:
             cycle._counts["loader_errors"] += 1
             cycle._warn("keys(%d) raised %r; it is tried again", self.slot, error)
 
-    async def _load(self) -> AsyncIterator[list[Key]]:
-        """Load the keys of the slot, in lists of a bounded length."""
+    async def _load(self) -> AsyncIterator[list[tuple[Key, int]]]:
+        """Load the keys of the slot and their hashes, in lists of a bounded length."""
         found = self._plan.load(self.slot)
         if isinstance(found, Awaitable):
             found = await found
         if isinstance(found, AsyncIterable):
-            chunk: list[Key] = []
+            chunk: list[tuple[Key, int]] = []
             async for key in found:
                 chunk.append(self._checked(key))
                 if len(chunk) >= _CHUNK_COUNT:
@@ -455,47 +452,51 @@ class _Turn:
             yield chunk
             await asyncio.sleep(0)
 
-    def _checked(self, key: Key) -> Key:
-        """Return a key of the slot.
+    def _checked(self, key: Key) -> tuple[Key, int]:
+        """Return a key of the slot, and its hash.
 
         Raises:
             ValueError: if it lies in another one: it would run once for each slot that it is loaded for.
         """
-        own = self._plan.slot_of(key)
+        place, slot_of = key_hash(key), self._plan.slot_of
+        own = place * self._plan.slots.count >> 64 if slot_of is None else slot_of(key)
         if own != self.slot:
             raise ValueError(
                 f"keys({self.slot}) returned {key!r}, which lies in slot {own}: load the keys of one slot, see "
                 "slot_predicate, or tell with slot_of= where they lie"
             )
-        return key
+        return key, place
 
-    def _place(self, keys: list[Key], written: list[bytes], begin: float) -> None:
+    def _place(self, fresh: dict[bytes, tuple[Key, int]], begin: float) -> None:
         """Place keys at their instants in the slot; what is late is due now."""
         slots, ahead = self._plan.slots, begin - self._cycle._wall()
         width = slots.slot_seconds / 2**64
-        delays = [max(0.0, ahead + key_hash(key) * slots.count % 2**64 * width) for key in keys]
+        keys, written = [key for key, _ in fresh.values()], list(fresh)
+        delays = [max(0.0, ahead + place * slots.count % 2**64 * width) for _, place in fresh.values()]
         batch = self._plan.place(keys, delays)
-        self._cycle._counts["loaded"] += len(keys)
-        self._batches.add(batch)
-        self._watchers.append(asyncio.create_task(self._watch(batch, written)))
-
-    async def _watch(self, batch: BatchHandle[Any], written: list[bytes]) -> None:
-        """Take note of what becomes of keys."""
         cycle = self._cycle
-        try:
-            async for index, outcome in batch:
+        cycle._counts["loaded"] += len(keys)
+        self.open_count += len(keys)
+
+        def ended(index: int, state: TaskState, outcome: Any) -> None:
+            self.open_count -= 1
+            if not self.open_count or self.open_count == self._plan.window - 1:
                 self._has_changed.set()
-                end = _ENDS.get(outcome.state)
-                if end is None:
-                    self._is_whole = False
-                    continue
-                cycle._counts[end] += 1
-                if outcome.error is not None:
-                    cycle._warn("a key failed: %r", outcome.error)
+            end = _ENDS.get(state)
+            if end is None:
+                self._is_whole = False
+                return
+            cycle._counts[end] += 1
+            if state is TaskState.FAILED:
+                cycle._warn("a key failed: %r", outcome)
+            if self._note_now is not None:
+                self._note_now(self._plan.name, self.number, (written[index],))
+            else:
                 self._through.append(written[index])
                 self._is_through.set()
-        finally:
-            self._batches.discard(batch)
+
+        batch.on_end = ended
+        self._batches.append(batch)
 
 
 def _written(key: Key) -> bytes:

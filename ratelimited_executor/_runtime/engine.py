@@ -124,6 +124,7 @@ class Engine:
             rank=rank,
             report_order_error=self.report_order_error,
             permits=permits,
+            bucket_ns_max=runner.bucket_ns_max,
         )
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
@@ -495,8 +496,9 @@ class Engine:
         origin: contextvars.Context | None = None,
     ) -> None:
         """End a call that returned; if it returned a coroutine, run that as a task."""
-        if result is not None and is_awaitable(result):
-            coroutine = result if asyncio.iscoroutine(result) else await_it(result)
+        if type(result) in self.coroutines.kinds or (result is not None and is_awaitable(result)):
+            is_coroutine = type(result) in self.coroutines.kinds or asyncio.iscoroutine(result)
+            coroutine = result if is_coroutine else await_it(result)
             if run_timeout is not None:
                 coroutine = with_timeout(coroutine, run_timeout, name_of(call))
             self.coroutines.start(owner, coroutine, context, origin)

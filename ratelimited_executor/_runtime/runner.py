@@ -45,6 +45,7 @@ class Runner:
 
     Attributes:
         earliest: loop time before which no timer wakes the loop again.
+        bucket_ns_max: the width of a bucket at most; a loop may have another than a second.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class Runner:
         self.loop = loop
         self.clock = clock
         self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
+        self.bucket_ns_max: int = getattr(loop, "bucket_ns_max", NS)
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
         self._heap: list[tuple[float, int, Engine]] = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # of entries of the heap: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
-        self._waker: Waker = waker_for(loop, self._on_timer, self.context)
+        make_waker = getattr(loop, "make_waker", None)  # of a loop that calls run_due() itself
+        self._waker: Waker = waker_for(loop, self._on_timer, self.context) if make_waker is None else make_waker(self)
         is_virtual = getattr(loop, "clock", None) is not None  # there a wake-up costs nothing that anybody waits for
         self._precision = precision if precision is not None else 0.0 if is_virtual else _PRECISION_SECONDS
         self._is_adaptive = precision is None and not is_virtual
@@ -99,6 +102,22 @@ class Runner:
         """Free what the system lent; every engine has closed."""
         self._waker.close()
         self._waker = LoopTimer(self.loop, self._on_timer, self.context)
+
+    def run_due(self, now: float) -> float:
+        """Run what is due, and return when to be called next: for a loop that is asked and not woken.
+
+        Args:
+            now: loop time; nobody was late.
+        """
+        self.earliest = now
+        self._timer_at = math.inf
+        self._is_running = True
+        try:
+            self._run(now)
+        finally:
+            self._is_running = False
+        self._timer_at = when = self._next()
+        return when
 
     def _on_timer(self) -> None:
         now = self.clock.monotonic()

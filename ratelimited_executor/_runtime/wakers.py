@@ -146,12 +146,7 @@ class TimerDescriptor:
 
 
 def waker_for(loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> Waker:
-    """Return the most precise waker that the loop and the system have; a loop may have one of its own."""
-    make = getattr(loop, "make_waker", None)
-    if make is not None:
-        own: Waker | None = make(callback)
-        if own is not None:
-            return own
+    """Return the most precise waker that the loop and the system have."""
     if getattr(loop, "clock", None) is None:
         with contextlib.suppress(OSError, NotImplementedError):
             return TimerDescriptor(loop, callback, context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -169,6 +170,96 @@ def peers(**options: Any) -> None:
 
     with _errors_as_usage():
         status = show_peers(PeersOptions(**options))
+    sys.exit(status)
+
+
+def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    """Print the strategies, and end."""
+    if is_wanted and not context.resilient_parsing:
+        from ratelimited_executor.cli.scenarios import strategies_text  # noqa: PLC0415  # nothing else needs the simulator
+
+        click.echo(strategies_text())
+        context.exit()
+
+
+@cli.command()
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_strategies,
+    help="List the strategies, and end.",
+)
+@click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
+@click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Days to simulate; those of the scenario if not given."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
+@click.option("--step", type=_Duration(), default="1m", show_default=True, help="Over which values are summed up.")
+@click.option("--samples", is_flag=True, help="Keep every single value: several times the size and the time.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenarios.")
+@click.option("--compare", "is_comparison", is_flag=True, help="Say which of several scenarios is best by what.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="DIR",
+    help="Where databases, report and plots go; simulation-SCENARIO if not given.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Write over what is there.")
+@click.option("--resume", is_flag=True, help="Go on with a run that was interrupted, or with more --days.")
+@click.option("--report/--no-report", default=True, help="Write report.html and plots (extra simulate).")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress; the summary stays.")
+def simulate(**options: Any) -> None:
+    """Preview what a policy does: weeks of jobs in seconds, on the executor that production runs.
+
+    SCENARIO is a strategy, a TOML file, or a class such as my_module:MyScenario or load.py:MyScenario; the word strategies is
+    all of those that come with it, to be compared.
+
+    Exit status: 0 simulated; 2 bad usage; 130 interrupted, and to be gone on with by --resume.
+    """
+    from ratelimited_executor.cli.simulate_command import SimulateOptions, run_simulations  # noqa: PLC0415  # as above
+
+    with _errors_as_usage():
+        status = run_simulations(SimulateOptions(**options))
+    sys.exit(status)
+
+
+@cli.command()
+@click.argument("scenario", required=False)
+@click.option("--calls", type=click.IntRange(min=1), help="How many are to be made, all due at the start.")
+@click.option(
+    "--rate", type=_Rate(), default="inf", show_default="no limit", help="Starts allowed, of all nodes together."
+)
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that share the rate."
+)
+@click.option("--concurrency", type=click.IntRange(min=1), help="Calls under way at a time, on each node.")
+@click.option("--mean", type=click.FloatRange(min=0, min_open=True), help="Seconds that a call takes, in the mean.")
+@click.option("--p90", type=click.FloatRange(min=0, min_open=True), help="What nine in ten take at most; with --mean.")
+@click.option("--durations", metavar="FILE", help="How long calls took: an access log that tells it.")
+@click.option(
+    "--failures", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="The part of them that fails."
+)
+@click.option(
+    "--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="How often a call is tried at most."
+)
+@click.option("--start", default="00:00", show_default=True, metavar="HH:MM", help="When it begins.")
+@click.option("--by", metavar="HH:MM", help="By when all is to be through, on the same or the next day.")
+@click.option("--within", type=_Duration(), help="The same as a time from the start: 6h.")
+@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Runs; the more, the surer.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the first run.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenario.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+def forecast(**options: Any) -> None:
+    """Tell whether work will be through in time, and how sure that is: by several runs with different seeds.
+
+    Say what the work is with --calls and its like, or name a SCENARIO as for simulate.
+
+    Exit status: 0 more likely than not in time; 1 more likely late; 2 bad usage; 130 interrupted.
+    """
+    from ratelimited_executor.cli.forecast_command import ForecastOptions, run_forecast  # noqa: PLC0415  # as above
+
+    with _errors_as_usage():
+        status = run_forecast(ForecastOptions(**options))
     sys.exit(status)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from ratelimited_executor.cli.histogram import DurationHistogram
+from ratelimited_executor._core.histogram import DurationHistogram
 
 __all__ = ["Ledger"]
 

@@ -1,7 +1,14 @@
-"""Preview what a policy does, before it is deployed: how long jobs take."""
+"""Preview what a policy does, before it is deployed: weeks of jobs in seconds, on the executor that production runs.
+
+A *scenario* sets up executors, jobs that last for as long as a distribution says, and arrivals; :func:`simulate` lets virtual
+time pass, and writes what it measures into a SQLite file, of which :func:`write_report` makes a page of tables and plots.
+"""
 
 from __future__ import annotations
 
+from ratelimited_executor.simulation.arrivals import Arrivals, Daily, Poisson, Recorded, Regular
+from ratelimited_executor.simulation.calls import Calls
+from ratelimited_executor.simulation.comparison import CRITERIA, Comparison, Criterion, compare
 from ratelimited_executor.simulation.distributions import (
     Constant,
     Distribution,
@@ -10,5 +17,59 @@ from ratelimited_executor.simulation.distributions import (
     Percentiles,
     Sample,
 )
+from ratelimited_executor.simulation.forecasts import Forecast, forecast
+from ratelimited_executor.simulation.jobs import Job, JobFailedError
+from ratelimited_executor.simulation.lasting import Lasting
+from ratelimited_executor.simulation.population import Member, Population
+from ratelimited_executor.simulation.recordings import Recording, read_access_log, read_csv, read_recording
+from ratelimited_executor.simulation.report import write_report
+from ratelimited_executor.simulation.runs import RunProgress, RunResult, simulate
+from ratelimited_executor.simulation.scenario import Scenario
+from ratelimited_executor.simulation.simulation import Fleet, Simulation
+from ratelimited_executor.simulation.strategies import STRATEGIES
+from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
+from ratelimited_executor.simulation.toml import TomlScenario, load_toml
 
-__all__ = ["Constant", "Distribution", "Exponential", "LogNormal", "Percentiles", "Sample"]
+__all__ = [
+    "CRITERIA",
+    "STRATEGIES",
+    "Arrivals",
+    "Calls",
+    "Comparison",
+    "Constant",
+    "Criterion",
+    "Daily",
+    "Distribution",
+    "ExecutorSummary",
+    "Exponential",
+    "Fleet",
+    "Forecast",
+    "Job",
+    "JobFailedError",
+    "Lasting",
+    "LogNormal",
+    "Member",
+    "Percentiles",
+    "Poisson",
+    "Population",
+    "PopulationSummary",
+    "Quantiles",
+    "Recorded",
+    "Recording",
+    "Regular",
+    "RunProgress",
+    "RunResult",
+    "Sample",
+    "Scenario",
+    "Simulation",
+    "Summary",
+    "TomlScenario",
+    "compare",
+    "forecast",
+    "load_toml",
+    "read_access_log",
+    "read_csv",
+    "read_recording",
+    "simulate",
+    "write_report",
+]

@@ -157,7 +157,7 @@ class LogNormal:
 
     def draw(self, chance: random.Random) -> float:
         """Draw a value."""
-        return chance.lognormvariate(self._mu, self._sigma)
+        return math.exp(chance.gauss(self._mu, self._sigma))
 
     def __repr__(self) -> str:
         return f"LogNormal(mean={self._mean:g}, p90={self._p90:g})"

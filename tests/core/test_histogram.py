@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ratelimited_executor.cli.histogram import DurationHistogram
+from ratelimited_executor._core.histogram import DurationHistogram
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
@@ -21,6 +24,24 @@ def test_quantiles_are_within_two_percent(scale: float) -> None:
         exact = values[int(share * 10_000) - 1]
         assert exact * 0.999999 <= histogram.quantile(share) <= exact * 1.021, share
     assert (values[-1], 10_000) == (histogram.max, histogram.total)
+
+
+@given(st.lists(st.floats(0, 1e9)))
+def test_many_are_counted_as_one_by_one(values: list[float]) -> None:
+    """Sorted values make the same histogram, but for those that lie on a bound; every one lies in its bucket."""
+    single, many = DurationHistogram(), DurationHistogram()
+    for value in values:
+        single.add(value)
+    many.add_sorted(sorted(values))
+    many.add_sorted([])
+    assert (single.total, single.max) == (many.total, many.max)
+    assert len(values) == sum(count for *_, count in many.buckets())
+    for share in (0.01, 0.5, 1.0):
+        assert single.quantile(share) == pytest.approx(many.quantile(share), rel=0.0201)
+    for low, high, count in many.buckets():
+        assert count == sum(low < max(value, 5e-7) * 1.000001 and value * 0.999999 <= high for value in values) or any(
+            math.isclose(value, bound, rel_tol=1e-5) for value in values for bound in (low, high)
+        )
 
 
 def test_an_empty_histogram_is_all_zero() -> None:

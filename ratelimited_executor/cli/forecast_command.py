@@ -1,0 +1,175 @@
+"""``forecast`` from its options to its exit status: many runs with different seeds, and how sure their answer is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.scenarios import load_scenario
+from ratelimited_executor.simulation import Constant, LogNormal, Sample, forecast, read_recording
+from ratelimited_executor.simulation.calls import Calls
+
+if TYPE_CHECKING:
+    from ratelimited_executor import Rate
+    from ratelimited_executor.simulation import Distribution, Forecast, RunResult, Scenario
+
+__all__ = ["ForecastOptions", "run_forecast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastOptions:
+    """The command line of ``forecast``, each option valid by itself."""
+
+    scenario: str | None = None
+    calls: int | None = None
+    rate: Rate | float | str = math.inf
+    nodes: int = 1
+    concurrency: int | None = None
+    mean: float | None = None
+    p90: float | None = None
+    durations: str | None = None
+    failures: float = 0.0
+    attempts: int = 1
+    start: str = "00:00"
+    by: str | None = None
+    within: float | None = None
+    seeds: int = 20
+    seed: int = 0
+    settings: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+def run_forecast(options: ForecastOptions, *, console: Console | None = None) -> ExitStatus:
+    """Tell when all is through.
+
+    Args:
+        options: the command line.
+        console: where to; standard output unless given.
+
+    Returns:
+        DONE if it is more likely than not in time, else FAILED.
+
+    Raises:
+        CommandError: for what the user can mend.
+    """
+    console = console or Console()
+    scenario = _scenario_of(options)
+    start = _clock_time("--start", options.start)
+    within = _within(options, start)
+    with Progress(
+        TextColumn("{task.completed:.0f} of {task.total:.0f} runs"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        expand=True,
+        transient=True,
+        disable=options.quiet or not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("runs", total=options.seeds, text="")
+
+        def on_run(number: int, result: RunResult) -> None:
+            text = f"{result.speed:,.0f} x real time"
+            bar.update(task, completed=number, text=text, refresh=True)
+
+        try:
+            found = forecast(scenario, within=within, seeds=options.seeds, first_seed=options.seed, on_run=on_run)
+        except (TypeError, ValueError) as error:
+            raise CommandError(str(error)) from error
+    console.print(_table(found, start))
+    low, chance, high = found.chance
+    answer = "Yes" if low > 0.5 else "No" if high < 0.5 else "It is not sure"
+    console.print(
+        f"{answer}: through by {_at(start, within)} in {found.in_time} of {len(found.ends)} runs, "
+        f"a chance of {chance:.0%} (95 % interval {low:.0%} to {high:.0%}).",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return ExitStatus.DONE if chance >= 0.5 else ExitStatus.FAILED
+
+
+def _scenario_of(options: ForecastOptions) -> Scenario:
+    if (options.scenario is None) == (options.calls is None):
+        raise CommandError("say what is to be done, by --calls or by a SCENARIO, and not by both")
+    if options.scenario is not None:
+        return load_scenario(options.scenario, options.settings)
+    if options.settings:
+        raise CommandError("--set is for a SCENARIO: --calls has options of its own")
+    assert options.calls is not None
+    return Calls(
+        count=options.calls,
+        rate=options.rate,
+        nodes=options.nodes,
+        concurrency=options.concurrency,
+        duration=_duration_of(options),
+        failures=options.failures,
+        attempts=options.attempts,
+    )
+
+
+def _duration_of(options: ForecastOptions) -> Distribution:
+    try:
+        if options.durations is not None:
+            if options.mean is not None or options.p90 is not None:
+                raise CommandError("--durations tells how long calls take: leave --mean and --p90 out")
+            durations = read_recording(options.durations).durations
+            if durations is None:
+                raise CommandError(f"{options.durations} does not tell how long each call took")
+            return Sample(durations)
+        if options.mean is None:
+            raise CommandError("say how long calls take, by --mean, --mean and --p90, or --durations")
+        return Constant(options.mean) if options.p90 is None else LogNormal(mean=options.mean, p90=options.p90)
+    except (OSError, ValueError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _within(options: ForecastOptions, start: datetime) -> float:
+    if (options.by is None) == (options.within is None):
+        raise CommandError("say until when all is to be through, by --by HH:MM or by --within, and not by both")
+    if options.within is not None:
+        return options.within
+    assert options.by is not None
+    seconds = (_clock_time("--by", options.by) - start).total_seconds()
+    return seconds if seconds > 0 else seconds + 86_400
+
+
+def _clock_time(name: str, text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%H:%M")  # noqa: DTZ007  # a time of day, and no instant
+    except ValueError:
+        raise CommandError(f"{name} must be a time of day such as 06:00, got {text!r}") from None
+
+
+def _table(found: Forecast, start: datetime) -> Table:
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    rows: list[tuple[str, str]] = [
+        ("jobs in a run, failed ones", f"{found.jobs:,.0f}, {found.failed:,.1f}"),
+        ("earliest end", _end(found.ends[0], start)),
+        ("median end", _end(found.median[1], start)),
+        ("95 % interval of the median", f"{_end(found.median[0], start)} to {_end(found.median[2], start)}"),
+        ("latest end", _end(found.ends[-1], start)),
+        ("allowed", _end(found.within, start)),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _end(seconds: float, start: datetime) -> str:
+    return "later" if seconds == math.inf else f"{_at(start, seconds)} ({format_duration(seconds)})"
+
+
+def _at(start: datetime, seconds: float) -> str:
+    at: Any = start + timedelta(seconds=seconds)
+    days = (at.date() - start.date()).days
+    return f"{at:%H:%M:%S}" + (f" on day {days + 1}" if days else "")

@@ -1,0 +1,122 @@
+"""The scenario that a text names: a strategy, a TOML file, or a class in a module or file."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.cli.targets import load_target
+from ratelimited_executor.simulation import STRATEGIES, Scenario, load_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["load_scenario", "load_scenarios", "strategies_text"]
+
+
+def strategies_text() -> str:
+    """Return a line for each strategy that comes with the package."""
+    width = max(map(len, STRATEGIES))
+    lines = ((name, (inspect.getdoc(made) or "").partition("\n")[0]) for name, made in STRATEGIES.items())
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in lines)
+
+
+def load_scenarios(texts: Iterable[str], settings: Iterable[str]) -> list[Scenario]:
+    """Return the scenarios that texts name, ``strategies`` for all of those, with some of their parameters set.
+
+    Raises:
+        CommandError: if there is no such scenario or parameter, or two have the same name.
+    """
+    names = [name for text in texts for name in (STRATEGIES if text == "strategies" else (text,))]
+    values = list(settings)
+    scenarios = [load_scenario(name, values) for name in names]
+    seen = [scenario.name for scenario in scenarios]
+    for name in seen:
+        if seen.count(name) > 1:
+            raise CommandError(f"two scenarios are called {name}: give one of them another name")
+    return scenarios
+
+
+def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
+    """Return the scenario that a text names.
+
+    Raises:
+        CommandError: if there is none, or it has no such parameter.
+    """
+    if text.endswith(".toml"):
+        if list(settings):
+            raise CommandError(f"--set is for scenarios in Python: change {text} itself")
+        try:
+            return load_toml(text)
+        except (OSError, ValueError) as error:
+            raise CommandError(str(error)) from error
+    made: Any = STRATEGIES.get(text)
+    if made is None:
+        if ":" not in text:
+            known = ", ".join(STRATEGIES)
+            raise CommandError(
+                f"there is no scenario {text!r}: name one of {known}, all of them by the word strategies, a file such as "
+                "load.toml, or a class such as my_module:MyScenario or load.py:MyScenario"
+            )
+        made = _find_in_file(text) if text.partition(":")[0].endswith(".py") else load_target(text)
+    if not isinstance(made, type) or not issubclass(made, Scenario):
+        raise CommandError(f"{text} must be a subclass of ratelimited_executor.simulation.Scenario, it is {made!r}")
+    options = _parse_settings(text, made, settings)
+    try:
+        return made(**options)
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"{text}: {error}") from error
+
+
+def _find_in_file(text: str) -> Any:
+    """Return an attribute of a Python file that need not lie on the path."""
+    path, _, attribute = text.partition(":")
+    file = Path(path)
+    if not file.is_file():
+        raise CommandError(f"there is no file {path}")
+    name = f"scenario_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the file's own code runs here, and may raise anything
+        raise CommandError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not hasattr(module, attribute):
+        raise CommandError(f"{path} has no {attribute}")
+    return getattr(module, attribute)
+
+
+def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) -> dict[str, Any]:
+    """Read ``name=value`` by the types of the defaults."""
+    known: dict[str, Any] = {field.name: field for field in fields(made)} if is_dataclass(made) else {}
+    options: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name not in known:
+            there = ", ".join(known) or "none"
+            raise CommandError(
+                f"--set must be name=value with a parameter of {text}, of which there are {there}, got {setting!r}"
+            )
+        default = known[name].default
+        try:
+            options[name] = _parse_value(value, default)
+        except ValueError as error:
+            raise CommandError(f"--set {name} must be like {default!r}, got {value!r}") from error
+    return options
+
+
+def _parse_value(text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() not in words:
+            raise ValueError(text)
+        return words[text.lower()]
+    return type(default)(text) if isinstance(default, (int, float)) else text

@@ -1,0 +1,294 @@
+"""``simulate`` from its options to its exit status: runs scenarios, shows how far they are, sums them up, writes a report."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.scenarios import load_scenarios
+from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ratelimited_executor.simulation import Comparison, RunProgress, Scenario
+
+__all__ = ["SimulateOptions", "run_simulations"]
+
+_LINE_SECONDS = 5.0  # between two lines where there is no terminal
+_SHOWN_SECONDS = 1e-4  # less is nothing
+_DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """The command line of ``simulate``, each option valid by itself."""
+
+    scenarios: tuple[str, ...]
+    days: float | None = None
+    seed: int = 0
+    step: float = 60.0
+    samples: bool = False
+    output: Path | None = None
+    force: bool = False
+    resume: bool = False
+    report: bool = True
+    settings: tuple[str, ...] = ()
+    is_comparison: bool = False
+    quiet: bool = False
+
+
+def run_simulations(options: SimulateOptions, *, console: Console | None = None) -> ExitStatus:
+    """Run one scenario, or compare several.
+
+    Args:
+        options: the command line.
+        console: where progress and tables go; standard output unless given.
+
+    Returns:
+        DONE, or INTERRUPTED if it was told to stop; what was simulated until then is written.
+
+    Raises:
+        CommandError: for what the user can mend.
+    """
+    console = console or Console()
+    scenarios = load_scenarios(options.scenarios, options.settings)
+    if options.is_comparison and len(scenarios) < 2:
+        raise CommandError("--compare needs two scenarios at least")
+    if options.report:
+        _check_extra()
+    directory = options.output or Path(f"simulation-{'comparison' if len(scenarios) > 1 else scenarios[0].name}")
+    files = {scenario.name: directory / f"{scenario.name}.sqlite3" for scenario in scenarios}
+    _prepare(directory, files.values(), options)
+    results: dict[str, RunResult] = {}
+    for scenario in scenarios:
+        resume = options.resume and files[scenario.name].exists()
+        results[scenario.name] = _run(scenario, files[scenario.name], options, console, resume=resume)
+        if results[scenario.name].status != "finished":
+            break
+    if len(results) == 1:
+        result = next(iter(results.values()))
+        console.print(
+            f"{result.scenario}, seed {result.seed}: {_days(result.summary.seconds)} in "
+            f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
+            highlight=False,
+            soft_wrap=True,
+        )
+        console.print(_summary_table(result))
+    else:
+        comparison = compare({name: result.summary for name, result in results.items()})
+        console.print(_comparison_table(comparison, results))
+        _print_verdict(console, comparison)
+    for name in results:
+        console.print(f"Database: {files[name]}", highlight=False, soft_wrap=True)
+    if options.report:
+        _write_report([files[name] for name in results], directory, console)
+    stopped = next((result for result in results.values() if result.status != "finished"), None)
+    if stopped is None:
+        return ExitStatus.DONE
+    console.print(
+        f"Stopped at {_days(stopped.summary.seconds)} of {_days(stopped.total)}. Go on with --resume.", highlight=False
+    )
+    return ExitStatus.INTERRUPTED
+
+
+# Running.
+
+
+def _run(scenario: Scenario, file: Path, options: SimulateOptions, console: Console, *, resume: bool) -> RunResult:
+    with _stopping() as is_stopped, _progress(console, scenario.name, is_quiet=options.quiet) as show:
+
+        def on_progress(progress: RunProgress) -> bool:
+            show(progress)
+            return is_stopped()
+
+        try:
+            return simulate(
+                scenario,
+                days=options.days,
+                seed=options.seed,
+                step=options.step,
+                samples=options.samples,
+                database=file,
+                resume=resume,
+                on_progress=on_progress,
+            )
+        except (FileExistsError, ValueError, TypeError) as error:
+            raise CommandError(f"{scenario.name}: {error}") from error
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], bool]]:
+    """Take SIGINT and SIGTERM as a wish to stop after the step; the second one stops at once."""
+    asked = 0
+
+    def ask(number: int, frame: Any) -> None:  # noqa: ARG001  # the shape of a signal handler
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked > 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(console: Console, name: str, *, is_quiet: bool) -> Iterator[Callable[[RunProgress], None]]:
+    """Show how far a run is: a bar on a terminal, a line every few seconds elsewhere."""
+    if is_quiet:
+        yield lambda _: None
+        return
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def print_line(progress: RunProgress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _LINE_SECONDS:
+                last = time.monotonic()
+                console.print(f"{name}: {_describe(progress)}", highlight=False, soft_wrap=True)
+
+        yield print_line
+        return
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        auto_refresh=False,
+        expand=True,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(name, total=None, text="")
+        yield lambda progress: bar.update(
+            task, completed=progress.seconds, total=progress.total, text=_describe(progress), refresh=True
+        )
+
+
+def _describe(progress: RunProgress) -> str:
+    past = "making the past again, " if progress.is_replaying else ""
+    return (
+        f"{past}{_days(progress.seconds)} of {_days(progress.total)}, {progress.jobs:,} jobs, "
+        f"{progress.speed:,.0f} x real time"
+    )
+
+
+# Files.
+
+
+def _prepare(directory: Path, files: Any, options: SimulateOptions) -> None:
+    """Make the directory, and see to what lies there already."""
+    if directory.exists() and not directory.is_dir():
+        raise CommandError(f"--output must be a directory, {directory} is a file")
+    there = [file for file in files if file.exists()]
+    if there and not (options.force or options.resume):
+        raise CommandError(
+            f"{there[0]} is there: --resume goes on with it, --force begins anew, --output DIR writes elsewhere"
+        )
+    if options.resume and not there:
+        raise CommandError(f"there is nothing in {directory} to resume")
+    if options.force:
+        for file in there:
+            for suffix in ("", "-wal", "-shm"):
+                file.with_name(file.name + suffix).unlink(missing_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def _check_extra() -> None:
+    for name in ("matplotlib", "plotly"):
+        if find_spec(name) is None:
+            raise CommandError(
+                f"the report needs {name}: pip install 'ratelimited-executor[simulate]', or give --no-report"
+            )
+
+
+def _write_report(files: Sequence[Path], directory: Path, console: Console) -> None:
+    from ratelimited_executor.simulation.report import write_report  # noqa: PLC0415  # plotly and matplotlib load here
+
+    pictures = directory / "plots"
+    if pictures.is_dir():
+        shutil.rmtree(pictures)
+    page, *pngs = write_report(files, directory / "report.html", pictures=pictures)
+    console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, soft_wrap=True)
+
+
+# Tables.
+
+
+def _summary_table(result: RunResult) -> Table:
+    summary = result.summary
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, each in summary.executors.items():
+        table.add_row(f"[bold]{name}", "")
+        table.add_row("jobs enqueued", f"{each.enqueued:,}")
+        table.add_row("done, failed, other", f"{each.done:,}, {each.failed:,}, {each.other:,}")
+        table.add_row("executing, pending at the end", f"{each.executing:,}, {each.pending:,}")
+        table.add_row("executing, mean", f"{each.executing_mean:,.1f}")
+        table.add_row("queue depth, mean and most", f"{each.queue_depth_mean:,.1f}, {each.queue_depth_most:,}")
+        table.add_row("start delay, p50, p99 and most", _spans(each.start_delay))
+        table.add_row("throughput, evenness", "" if each.evenness is None else f"{each.evenness:.3f}")
+    for name, of in summary.populations.items():
+        table.add_row(f"[bold]{name}", "")
+        table.add_row("keys", f"{of.keys:,}")
+        table.add_row("never synced, overdue at the end", f"{of.never_synced:,}, {of.overdue:,}")
+        table.add_row("sync interval, p50, p99 and most", _spans(of.sync_interval))
+        table.add_row("sync delay, p50, p99 and most", _spans(of.sync_delay))
+        table.add_row("lock conflicts", f"{of.lock_conflicts:,}")
+        if of.outage_failures:
+            table.add_row("failed by an outage", f"{of.outage_failures:,}")
+    return table
+
+
+def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:
+    table = Table(title=f"{len(results)} scenarios, the best first", title_justify="left")
+    table.add_column("")
+    for name in comparison.order:
+        table.add_column(name, justify="right")
+    table.add_row("jobs", *(f"{results[name].summary.jobs:,}" for name in comparison.order))
+    table.add_row("x real time", *(f"{results[name].speed:,.0f}" for name in comparison.order))
+    for criterion in CRITERIA:
+        values, ranks = comparison.values[criterion.name], comparison.ranks[criterion.name]
+        cells = []
+        for name in comparison.order:
+            text = f"{values[name]:,.3f}" if criterion.unit == "unevenness" else f"{values[name]:,.0f}"
+            cells.append(f"[bold green]{text}[/]" if ranks[name] == 1 else text)
+        table.add_row(f"{criterion.name} ({criterion.unit})", *cells)
+    never = (sum(of.never_synced for of in results[name].summary.populations.values()) for name in comparison.order)
+    table.add_row("never synced (keys)", *(f"{count:,}" for count in never))
+    ranks_of = (sum(found[name] for found in comparison.ranks.values()) for name in comparison.order)
+    table.add_row("sum of ranks", *map(str, ranks_of))
+    return table
+
+
+def _print_verdict(console: Console, comparison: Comparison) -> None:
+    for criterion in CRITERIA:
+        best = comparison.best(criterion.name)
+        console.print(f"Best by {criterion.name}: {', '.join(best)}", highlight=False)
+    console.print(f"Best by the sum of all ranks: {comparison.order[0]}", highlight=False)
+
+
+def _spans(quantiles: Any) -> str:
+    spans = (quantiles.p50, quantiles.p99, quantiles.most)
+    return ", ".join(format_duration(value) if value >= _SHOWN_SECONDS else "0" for value in spans)
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / _DAY_SECONDS:.3g} days" if seconds >= _DAY_SECONDS else format_duration(seconds)

@@ -1,0 +1,170 @@
+"""When jobs arrive: at an even pace, at random, by the time of day, or as it was recorded."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ratelimited_executor._runtime.arguments import number_of
+from ratelimited_executor.spread.keys import seconds_of_period
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from ratelimited_executor.simulation.recordings import Recording
+
+__all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular"]
+
+_HOUR_SECONDS: Final = 3600.0
+
+
+class Arrivals(Protocol):
+    """When jobs arrive, in seconds since the start of a simulation."""
+
+    @property
+    def end(self) -> float:
+        """When the last one has come; infinity if they never end."""
+        ...
+
+    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
+        """Return when jobs arrive in [begin, end), rising. Asked once for each stretch, in order."""
+        ...
+
+    def keys_between(self, begin: float, end: float) -> Sequence[Any] | None:
+        """Return whose they are, one for each; None if they are nobody's."""
+        ...
+
+
+class _Endless:
+    end: Final = math.inf
+
+    def keys_between(self, begin: float, end: float) -> None:
+        """Return None: they are nobody's."""
+
+
+class Regular(_Endless):
+    """Jobs at an even pace, the first at the start.
+
+    Args:
+        rate: a second, > 0.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = _rate_of("rate", rate)
+
+    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # as above
+        """Return the multiples of the gap in [begin, end)."""
+        first, stop = math.ceil(begin * self._rate), math.ceil(end * self._rate)
+        return [max(begin, number / self._rate) for number in range(first, stop)]
+
+
+class Poisson(_Endless):
+    """Jobs that know nothing of each other.
+
+    Args:
+        rate: a second in the mean, > 0.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = _rate_of("rate", rate)
+
+    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
+        """Draw the gaps."""
+        times, time = [], begin
+        while (time := time + chance.expovariate(self._rate)) < end:
+            times.append(time)
+        return times
+
+
+class Daily(_Endless):
+    """Jobs that know nothing of each other, more or fewer of them by the hour of the day.
+
+    Args:
+        rates: a second in the mean, by hour of the day, 0 to 23; hours that are left out go on as the one before.
+
+    Raises:
+        ValueError: if there is none, or one is out of range.
+    """
+
+    def __init__(self, rates: Mapping[int, float]) -> None:
+        if not rates or not all(hour in range(24) for hour in rates):
+            raise ValueError(f"rates must have hours of the day, 0 to 23, and one at least, got {dict(rates)!r}")
+        self._rates: list[float] = []
+        last = rates[max(rates)]
+        for hour in range(24):
+            last = rates.get(hour, last)
+            self._rates.append(_rate_of(f"rates[{hour}]", last, is_zero_allowed=True))
+        self._most = max(self._rates)
+        if not self._most:
+            raise ValueError("rates must have one hour at least in which something arrives")
+
+    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
+        """Draw the gaps of the busiest hour, and leave out what is too much in the others (thinning)."""
+        times, time = [], begin
+        while (time := time + chance.expovariate(self._most)) < end:
+            if chance.random() * self._most < self._rates[int(time // _HOUR_SECONDS) % 24]:
+                times.append(time)
+        return times
+
+
+class Recorded:
+    """Jobs as they were recorded, see :func:`read_recording`.
+
+    Args:
+        recording: what was recorded.
+        speed: by what to compress time, > 0: 2 lets all come in half the time.
+        every: seconds, a timedelta or a text such as ``"1d"`` after which it is played again; None for once.
+    """
+
+    def __init__(
+        self, recording: Recording, *, speed: float = 1.0, every: float | timedelta | str | None = None
+    ) -> None:
+        factor = number_of("speed", speed)
+        if factor <= 0:
+            raise ValueError(f"speed must be > 0, got {speed!r}")
+        self._times = [time / factor for time in recording.times]
+        self._keys = recording.keys
+        self._every = math.inf if every is None else seconds_of_period("every", every)
+        if self._times[-1] >= self._every:
+            raise ValueError(
+                f"every must be longer than the recording, which lasts {self._times[-1]:.6g} s, got {every!r}: "
+                "give a larger speed="
+            )
+
+    @property
+    def end(self) -> float:
+        """When the last one has come; infinity if it is played again."""
+        return math.inf if self._every < math.inf else math.nextafter(self._times[-1], math.inf)
+
+    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # as above
+        """Return what was recorded."""
+        return [start + self._times[index] for start, indexes in self._parts(begin, end) for index in indexes]
+
+    def keys_between(self, begin: float, end: float) -> Sequence[Any] | None:
+        """Return whose they were."""
+        keys = self._keys
+        if keys is None:
+            return None
+        return [keys[index] for _, indexes in self._parts(begin, end) for index in indexes]
+
+    def _parts(self, begin: float, end: float) -> list[tuple[float, range]]:
+        """Return the recordings that are played, as (start, indexes)."""
+        parts = []
+        number = 0 if self._every == math.inf else int(begin // self._every)
+        while (start := number * self._every if number else 0.0) < end:
+            first, stop = bisect_left(self._times, begin - start), bisect_left(self._times, end - start)
+            parts.append((start, range(first, stop)))
+            number += 1
+            if self._every == math.inf:
+                break
+        return parts
+
+
+def _rate_of(name: str, value: Any, *, is_zero_allowed: bool = False) -> float:
+    rate = number_of(name, value)
+    if rate < 0 or (rate == 0 and not is_zero_allowed):
+        raise ValueError(f"{name} must be {'>=' if is_zero_allowed else '>'} 0 a second, got {value!r}")
+    return rate

@@ -1,0 +1,51 @@
+"""Many calls of one kind under a rate: the simplest load, and what most forecasts are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._core.retries import Retry
+from ratelimited_executor.simulation.distributions import Constant
+from ratelimited_executor.simulation.scenario import Scenario
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor.simulation.distributions import Distribution
+    from ratelimited_executor.simulation.simulation import Simulation
+
+__all__ = ["Calls"]
+
+
+@dataclass(kw_only=True)
+class Calls(Scenario):
+    """Many calls, all due at the start, on one node or several that share a rate.
+
+    Args:
+        count: how many.
+        rate: permits over time of all nodes together, as executors take it.
+        nodes: how many.
+        concurrency: calls under way at a time on each node; None for no limit.
+        duration: seconds that each takes.
+        failures: the part of them that fails.
+        attempts: how often one is tried at most.
+    """
+
+    days: ClassVar[float] = 1.0
+
+    count: int = 100_000
+    rate: float | str | Rate = 50.0
+    nodes: int = 1
+    concurrency: int | None = None
+    duration: Distribution = field(default_factory=lambda: Constant(0.1))
+    failures: float = 0.0
+    attempts: int = 1
+
+    def setup(self, sim: Simulation) -> None:
+        """Set up the nodes, and give them the calls."""
+        options: dict[str, Any] = {"rate": self.rate, "max_concurrency": self.concurrency, "pacing": Pacing.ON_TIME}
+        if self.attempts > 1:
+            options["retry"] = Retry(on=(Exception,), attempts=self.attempts)
+        call = sim.job("call", self.duration, failures=self.failures)
+        sim.fleet("node", self.nodes, **options).schedule_many(call, range(self.count))

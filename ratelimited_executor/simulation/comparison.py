@@ -1,0 +1,95 @@
+"""Which of several runs is best, and by what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ratelimited_executor.simulation.summary import Summary
+
+__all__ = ["CRITERIA", "Comparison", "Criterion", "compare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """By what runs are compared.
+
+    Attributes:
+        name: what it is called.
+        unit: of its values.
+        value: tells it of a run; smaller is better.
+    """
+
+    name: str
+    unit: str
+    value: Callable[[Summary], float]
+
+
+def _depth(summary: Summary) -> float:
+    return float(sum(each.queue_depth_most for each in summary.executors.values()))
+
+
+def _sync_delay(summary: Summary) -> float:
+    return max((each.sync_delay.p99 for each in summary.populations.values()), default=0.0)
+
+
+def _forgotten(summary: Summary) -> float:
+    return float(sum(each.overdue for each in summary.populations.values()))
+
+
+def _unevenness(summary: Summary) -> float:
+    return max((1 - each.evenness for each in summary.executors.values() if each.evenness is not None), default=1.0)
+
+
+def _conflicts(summary: Summary) -> float:
+    return float(sum(each.lock_conflicts for each in summary.populations.values()))
+
+
+CRITERIA: Final = (
+    Criterion("queue depth", "jobs, most", _depth),
+    Criterion("sync delay", "seconds, p99", _sync_delay),
+    Criterion("overdue keys", "keys, at the end", _forgotten),
+    Criterion("throughput", "unevenness", _unevenness),
+    Criterion("lock conflicts", "jobs", _conflicts),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs side by side.
+
+    Attributes:
+        values: of each criterion, by run.
+        ranks: the same, 1 for the best; runs with equal values share one.
+        order: the runs, the best first: by the sum of their ranks.
+    """
+
+    values: dict[str, dict[str, float]]
+    ranks: dict[str, dict[str, int]]
+    order: Sequence[str]
+
+    def best(self, criterion: str) -> list[str]:
+        """Return the runs that are best by a criterion."""
+        return [run for run, rank in self.ranks[criterion].items() if rank == 1]
+
+
+def compare(summaries: Mapping[str, Summary]) -> Comparison:
+    """Compare runs by all criteria.
+
+    Raises:
+        ValueError: if there are fewer than two.
+    """
+    if len(summaries) < 2:
+        raise ValueError(f"summaries must be two at least, got {len(summaries)}")
+    values = {
+        criterion.name: {run: criterion.value(summary) for run, summary in summaries.items()} for criterion in CRITERIA
+    }
+    ranks = {
+        name: {run: 1 + sum(other < value for other in found.values()) for run, value in found.items()}
+        for name, found in values.items()
+    }
+    order = sorted(summaries, key=lambda run: sum(found[run] for found in ranks.values()))
+    return Comparison(values, ranks, order)

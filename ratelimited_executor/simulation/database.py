@@ -1,0 +1,224 @@
+"""What a simulation writes: one SQLite file for each run, whose tables are a documented format.
+
+Rows are added in one transaction for many steps, so that a run that is killed leaves a readable file, up to its last
+transaction. The journal is written ahead (WAL), so that the file can be read while the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["FORMAT", "SCHEMA", "RunDatabase", "as_json", "is_run_database"]
+
+FORMAT: Final = 1
+
+SCHEMA: Final = """
+CREATE TABLE run (                  -- what was simulated, one row for each property
+    name TEXT PRIMARY KEY,          -- format, version, scenario, parameters (JSON), seed, start (epoch seconds), days,
+    value                           -- step (seconds), is_sampled, status (running, finished, interrupted, failed),
+) WITHOUT ROWID;                    -- reached (seconds), jobs, wall_seconds
+
+CREATE TABLE source (               -- who is measured
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,             -- executor, job or population
+    name TEXT NOT NULL,
+    details TEXT NOT NULL           -- JSON: rate and max_concurrency; duration; period, count
+);
+
+CREATE TABLE step (                 -- an executor in a step of time; steps in which nothing happened are left out
+    time REAL NOT NULL,             -- its end, in seconds since the start
+    source INTEGER NOT NULL REFERENCES source,
+    enqueued_jobs INTEGER NOT NULL, -- these seven: within the step
+    started_jobs INTEGER NOT NULL,
+    done_jobs INTEGER NOT NULL,
+    failed_jobs INTEGER NOT NULL,
+    cancelled_jobs INTEGER NOT NULL,
+    expired_jobs INTEGER NOT NULL,
+    dropped_jobs INTEGER NOT NULL,
+    executing_jobs INTEGER NOT NULL, -- these four: at its end
+    queue_depth INTEGER NOT NULL,   -- due, and not started
+    pending_jobs INTEGER NOT NULL,  -- accepted and not started, those due later included
+    queue_backlog REAL,             -- seconds that the rate takes for what is due; NULL without a rate
+    PRIMARY KEY (time, source)
+) WITHOUT ROWID;
+
+CREATE TABLE quantiles (            -- values that were measured within a step, in seconds
+    time REAL NOT NULL,
+    source INTEGER NOT NULL REFERENCES source,
+    metric TEXT NOT NULL,           -- start_delay, execution_time, sync_interval, sync_delay, time_since_last_sync
+    count INTEGER NOT NULL,
+    mean REAL NOT NULL,
+    least REAL NOT NULL,
+    p50 REAL NOT NULL,
+    p90 REAL NOT NULL,
+    p99 REAL NOT NULL,
+    most REAL NOT NULL,
+    PRIMARY KEY (time, source, metric)
+) WITHOUT ROWID;
+
+CREATE TABLE counter (              -- what else is counted within a step; zeros are left out
+    time REAL NOT NULL,
+    source INTEGER NOT NULL REFERENCES source,
+    metric TEXT NOT NULL,           -- lock_conflicts, outage_failures
+    value INTEGER NOT NULL,
+    PRIMARY KEY (time, source, metric)
+) WITHOUT ROWID;
+
+CREATE TABLE histogram (            -- the same values of the whole run
+    source INTEGER NOT NULL REFERENCES source,
+    metric TEXT NOT NULL,
+    low REAL NOT NULL,              -- low < value <= high, which is the longest; -1 where 0 may be
+    high REAL NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (source, metric, low)
+) WITHOUT ROWID;
+
+CREATE TABLE sample (               -- every single value, if the run keeps them
+    time REAL NOT NULL,
+    source INTEGER NOT NULL REFERENCES source,
+    metric TEXT NOT NULL,
+    key,                            -- of the population; NULL if there is none
+    value REAL NOT NULL
+);
+
+CREATE TABLE key_summary (          -- every key of a population, at the end
+    source INTEGER NOT NULL REFERENCES source,
+    key NOT NULL,
+    group_name TEXT,                -- the group that it belongs to, such as a bank; NULL without groups
+    weight REAL NOT NULL,
+    syncs INTEGER NOT NULL,         -- 0: never synced
+    failures INTEGER NOT NULL,
+    last_sync REAL,                 -- seconds since the start; NULL if never
+    longest_interval REAL NOT NULL, -- seconds without a sync, those from the start and to the end included
+    PRIMARY KEY (source, key)
+) WITHOUT ROWID;
+
+CREATE TABLE slot (                 -- the slots of a cycle
+    source INTEGER NOT NULL REFERENCES source,
+    name TEXT NOT NULL,             -- of the cycle
+    slot INTEGER NOT NULL,
+    begin REAL NOT NULL,            -- seconds since the start of the cycle, phase included
+    keys INTEGER NOT NULL,
+    weight REAL NOT NULL,
+    PRIMARY KEY (source, name, slot)
+) WITHOUT ROWID;
+
+CREATE TABLE event (                -- what the scenario did at a time, such as the begin of an outage
+    time REAL NOT NULL,
+    name TEXT NOT NULL
+);
+"""
+
+_ROW_COUNT_MAX: Final = 20_000  # rows that are held before they are written
+_TABLES: Final = {  # the tables that rows are added to, and how many columns each has
+    "source": 4,
+    "step": 13,
+    "quantiles": 10,
+    "counter": 4,
+    "histogram": 5,
+    "sample": 5,
+    "key_summary": 8,
+    "slot": 6,
+    "event": 2,
+}
+
+
+class RunDatabase:
+    """The database of one run, to be written.
+
+    Args:
+        path: the file; None keeps it in memory.
+
+    Attributes:
+        connection: to the database, to be read.
+        row_count: how many rows were added.
+
+    Raises:
+        FileExistsError: if there is a file, and ``is_new``.
+        ValueError: if there is one that is none of a simulation.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, *, is_new: bool = True) -> None:
+        self.row_count = 0
+        self._rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _TABLES}
+        self._inserts = {
+            table: f"INSERT INTO {table} VALUES ({', '.join('?' * count)})"  # noqa: S608  # names of our own
+            for table, count in _TABLES.items()
+        }
+        self._held_count = 0
+        if path is not None and is_new and os.path.lexists(path):
+            raise FileExistsError(f"{os.fspath(path)} is there: give another name, go on with it, or remove it first")
+        if path is not None and not is_new and not is_run_database(path):
+            raise ValueError(f"{os.fspath(path)} is no database of a simulation of format {FORMAT}")
+        self.connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+        self.connection.execute("PRAGMA synchronous = OFF")  # a run that the machine's end has cut off is made again
+        if path is not None:
+            self.connection.execute("PRAGMA journal_mode = WAL")
+        if is_new:
+            self.connection.executescript(SCHEMA)
+
+    def add(self, table: str, row: tuple[Any, ...]) -> None:
+        """Add a row, which is written with others."""
+        self._rows[table].append(row)
+        self._held_count += 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many rows are held that they should be written."""
+        return self._held_count >= _ROW_COUNT_MAX
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Set properties of the run, and write them and all rows that are held, in one transaction."""
+        connection = self.connection
+        connection.execute("BEGIN")
+        try:
+            for table, rows in self._rows.items():
+                if rows:
+                    connection.executemany(self._inserts[table], rows)
+            connection.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", list(values.items()))
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+        self.row_count += self._held_count
+        self._held_count = 0
+        for rows in self._rows.values():
+            rows.clear()
+
+    def properties(self) -> dict[str, Any]:
+        """Return the properties of the run."""
+        return dict(self.connection.execute("SELECT name, value FROM run"))
+
+    def forget(self, tables: Iterable[str]) -> None:
+        """Empty tables that are written once, at the end."""
+        for table in tables:
+            self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  # as above
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+
+def is_run_database(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is the database of a run, in the format of this version."""
+    try:
+        connection = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            rows = dict(connection.execute("SELECT name, value FROM run"))
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return False
+    return rows.get("format") == FORMAT
+
+
+def as_json(value: Any) -> str:
+    """Write parameters: what JSON does not know, as its text."""
+    return json.dumps(value, default=str, sort_keys=True)

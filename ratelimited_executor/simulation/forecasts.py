@@ -1,0 +1,119 @@
+"""Will all of it be through by then? The same scenario with many seeds, and how sure the answer is.
+
+The chance to be in time has a Wilson score interval (Wilson, 1927), which holds for few runs and for none or all in time; the
+median of the ends has one by order statistics, which holds for every distribution (both are at 95 %).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist, median
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._runtime.arguments import count_of, number_of
+from ratelimited_executor.simulation.runs import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor.simulation.runs import RunResult
+    from ratelimited_executor.simulation.scenario import Scenario
+
+__all__ = ["Forecast", "forecast"]
+
+_Z95: Final = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """When all is through, over several seeds.
+
+    Attributes:
+        ends: seconds since the start at which the last job ended, rising; infinity if that was not within the time.
+        within: seconds within which all is to be through.
+        in_time: runs in which it was.
+        chance: the chance that it is, as (low, estimate, high), at 95 %.
+        median: the median of the ends, as (low, estimate, high), at 95 %; infinite where runs were not through.
+        failed: jobs that failed, in the mean.
+        jobs: jobs in a run, in the mean.
+    """
+
+    ends: tuple[float, ...]
+    within: float
+    in_time: int
+    chance: tuple[float, float, float]
+    median: tuple[float, float, float]
+    failed: float
+    jobs: float
+
+
+def forecast(
+    scenario: Scenario,
+    *,
+    within: float,
+    seeds: int = 20,
+    first_seed: int = 0,
+    on_run: Callable[[int, RunResult], object] | None = None,
+) -> Forecast:
+    """Run a scenario with several seeds until it is through.
+
+    Args:
+        scenario: what is to be done.
+        within: seconds within which all is to be through, > 0.
+        seeds: how many runs, >= 1; the more, the narrower the intervals.
+        first_seed: of the first run; the others have those that follow.
+        on_run: told the number of a run that has ended, from 1 on, and its result.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if one is out of range.
+    """
+    limit = number_of("within", within)
+    if limit <= 0:
+        raise ValueError(f"within must be > 0 seconds, got {within!r}")
+    count = count_of("seeds", seeds, least=1)
+    ends: list[float] = []
+    failed = jobs = 0
+    horizon = max(2 * limit, limit + 3600.0)  # so that it is told by how much it is late
+    for number in range(count):
+        result = simulate(scenario, days=horizon / 86_400, seed=first_seed + number, until_done=True)
+        executors = result.summary.executors.values()
+        is_through = not any(each.executing or each.pending for each in executors) and result.is_done
+        ends.append(result.end if is_through else math.inf)
+        failed += sum(each.failed for each in executors)
+        jobs += result.summary.jobs
+        if on_run is not None:
+            on_run(number + 1, result)
+    ends.sort()
+    in_time = sum(end <= limit for end in ends)
+    low, high = _order_statistics(count)
+    return Forecast(
+        ends=tuple(ends),
+        within=limit,
+        in_time=in_time,
+        chance=_wilson(in_time, count),
+        median=(ends[low], median(ends) if ends[-1] < math.inf else ends[(count - 1) // 2], ends[high]),
+        failed=failed / count,
+        jobs=jobs / count,
+    )
+
+
+def _wilson(hits: int, count: int) -> tuple[float, float, float]:
+    """Return the chance that hits show, with its interval."""
+    part, square = hits / count, _Z95**2
+    middle = (part + square / (2 * count)) / (1 + square / count)
+    half = _Z95 / (1 + square / count) * math.sqrt(part * (1 - part) / count + square / (4 * count**2))
+    return max(0.0, middle - half), part, min(1.0, middle + half)
+
+
+def _order_statistics(count: int) -> tuple[int, int]:
+    """Return between which of so many rising values the median lies: the widest part of a binomial distribution."""
+    below, index = 0.0, 0
+    while index < count // 2:
+        below += math.comb(count, index) / 2**count
+        if below > 0.025:
+            break
+        index += 1
+    first = max(0, index - 1)
+    return first, count - 1 - first

@@ -1,0 +1,118 @@
+"""Kinds of jobs in a simulation: how long they take, how often they fail, whom they are for, what follows them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._runtime.arguments import callable_of, number_of
+from ratelimited_executor.simulation.distributions import Constant
+from ratelimited_executor.simulation.lasting import Lasting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor.simulation.distributions import Distribution
+    from ratelimited_executor.simulation.population import Population
+    from ratelimited_executor.simulation.simulation import Simulation
+
+__all__ = ["Job", "JobFailedError", "duration_of"]
+
+
+class JobFailedError(Exception):
+    """A simulated job has failed, because its scenario says that some do."""
+
+
+class Job:
+    """A kind of jobs: a plain function for executors, ``executor.schedule(job, key)``, which returns what lasts.
+
+    Made by :meth:`Simulation.job`, which describes the arguments.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        name: str,
+        duration: Distribution,
+        *,
+        failures: float | Callable[[Any], float],
+        population: Population | None,
+        is_sync: bool,
+        needs_group: bool,
+        then: Callable[[Any], object] | None,
+        on_failure: Callable[[Any], object] | None,
+        outage_duration: Distribution,
+    ) -> None:
+        self.name = self.__name__ = self.__qualname__ = name
+        self.duration = duration
+        self.failures = failures if callable(failures) else number_of("failures", failures)
+        if not callable(failures) and not 0 <= failures <= 1:
+            raise ValueError(f"failures must be a part of all jobs, from 0 to 1, got {failures!r}")
+        self._fails = failures if callable(failures) else None
+        self._failures = 0.0 if callable(failures) else failures
+        self.population = population
+        self._is_sync = is_sync
+        self._needs_group = needs_group
+        self._then = None if then is None else callable_of("then", then)
+        self._on_failure = None if on_failure is None else callable_of("on_failure", on_failure)
+        self._outage_duration = outage_duration
+        self._error = JobFailedError(f"{name} failed")
+        self._clock = simulation.loop.clock
+        self._random = simulation.random
+        self._draw = duration.draw
+        self.add_duration: Callable[[float], object] = float  # told how long each takes; a meter's, once there is one
+        self._simulation = simulation
+
+    def __call__(self, key: Any = None) -> Lasting:
+        """Begin a job of a key: draw what becomes of it, and return that.
+
+        Raises:
+            KeyError: if the key is none of the population.
+        """
+        self._simulation.current_key = key
+        seconds = self._draw(self._random)
+        failures = self._failures if self._fails is None else self._fails(key)
+        is_failed = failures > 0 and self._random.random() < failures
+        population = self.population
+        if population is not None:
+            member = population.members[key]
+            now = self._clock._monotonic
+            seconds *= member.weight
+            if population.outages and self._needs_group and population.is_out(member, now):
+                population.outage_count += 1
+                is_failed = True
+                seconds = self._outage_duration.draw(self._random)
+            end = now + seconds
+            if member.locked_until > now:
+                population.conflict_count += 1
+                end = max(end, member.locked_until)
+            member.locked_until = end
+            if is_failed:
+                member.failures += 1
+            elif self._is_sync:
+                end = now + seconds
+                interval = end - member.synced_at
+                population.add_interval(interval)
+                if interval > member.longest:  # noqa: PLR1730  # this is the path of every job
+                    member.longest = interval
+                member.synced_at = end
+                member.syncs += 1
+        self.add_duration(seconds)
+        if is_failed:
+            then = None if self._on_failure is None else partial(self._on_failure, key)
+            return Lasting(seconds, self._error, then)
+        return Lasting(seconds) if self._then is None else Lasting(seconds, None, partial(self._then, key))
+
+    def __repr__(self) -> str:
+        of = "" if self.population is None else f" of {self.population.name}"
+        return f"<Job {self.name}{of}, {self.duration!r}>"
+
+
+def duration_of(name: str, duration: Any) -> Distribution:
+    """Return a distribution; a number is a constant."""
+    if callable(getattr(duration, "draw", None)):
+        found: Distribution = duration
+        return found
+    if isinstance(duration, (int, float)):
+        return Constant(duration)
+    raise TypeError(f"{name} must be seconds or a distribution such as LogNormal(mean=4, p90=9), got {duration!r}")

@@ -1,0 +1,144 @@
+"""Jobs that take time and do nothing else: what a simulation runs in place of real ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._runtime.coroutines import Coroutines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextvars import Context
+
+    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor.simulation.loop import SimulationLoop
+
+__all__ = ["Lasting", "LastingCoroutines"]
+
+
+class Lasting(Coroutine[Any, Any, None]):
+    """What a job returns that takes so many seconds: an awaitable that sleeps for as long.
+
+    In a simulation an executor neither makes a task for it nor runs a step of it: it is running until its end comes.
+
+    Args:
+        seconds: >= 0.
+        error: what it raises at its end; None if it returns.
+        then: called at its end, whether it returns or raises.
+    """
+
+    __slots__ = ("_coroutines", "_number", "_origin", "_owner", "_sleep", "error", "seconds", "then")
+
+    # Where it runs, once it does: set by LastingCoroutines alone, as this is the path of every job.
+    _coroutines: LastingCoroutines
+    _number: int
+    _owner: Any
+    _origin: Context | None
+
+    def __init__(self, seconds: float, error: Exception | None = None, then: Callable[[], None] | None = None) -> None:
+        self.seconds = seconds
+        self.error = error
+        self.then = then
+
+    # Where it is awaited.
+
+    async def _last(self) -> None:
+        await asyncio.sleep(self.seconds)
+        if self.then is not None:
+            self.then()
+        if self.error is not None:
+            raise self.error
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._last().__await__()
+
+    def send(self, value: Any) -> Any:
+        """Go on, as a coroutine does."""
+        return self._steps().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error inside, as in a coroutine."""
+        return self._steps().throw(*error)
+
+    def close(self) -> None:
+        """End early, as a coroutine does."""
+        if hasattr(self, "_sleep"):
+            self._sleep.close()
+
+    def _steps(self) -> Coroutine[Any, Any, None]:
+        if not hasattr(self, "_sleep"):
+            self._sleep: Coroutine[Any, Any, None] = self._last()
+        return self._sleep
+
+    # Where it is running without being awaited.
+
+    def cancel(self, message: object = None) -> bool:
+        """End it now, cancelled; False if it has ended."""
+        if self._number not in self._coroutines.running:
+            return False
+        self.end(asyncio.CancelledError(*(() if message is None else (message,))))
+        return True
+
+    def end(self, error: BaseException | None) -> None:
+        """Tell its executor how it ended, unless it has ended before."""
+        engine = self._coroutines._engine
+        if self._coroutines.running.pop(self._number, None) is None:
+            return
+        if error is not None:
+            engine.end_raised(self._owner, error, self._origin)
+        else:
+            engine.end_done(self._owner, None)
+        if self.then is not None and type(error) is not asyncio.CancelledError:
+            self.then()
+        if engine.is_full:
+            engine.wake()
+
+
+class LastingCoroutines(Coroutines):
+    """The coroutines of one executor that run in a simulation.
+
+    Args:
+        engine: what is told of their ends.
+        loop: what time passes on.
+    """
+
+    kinds = Coroutines.kinds | {Lasting}
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, engine: Engine, loop: SimulationLoop) -> None:
+        super().__init__(engine)
+        self._loop = loop
+        self.running: dict[int, Any]
+
+    def start(
+        self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
+    ) -> None:
+        """Run a coroutine, as a task or as nothing but its end."""
+        if type(coroutine) is not Lasting:
+            super().start(owner, coroutine, context, origin)
+            return
+        number = self._number = self._number + 1
+        self.running[number] = coroutine
+        coroutine._coroutines = self
+        coroutine._number = number
+        coroutine._owner = owner
+        coroutine._origin = origin
+        if type(owner) is not tuple and owner is not None:
+            owner._place = coroutine
+        loop = self._loop
+        loop.push(loop.clock._monotonic + coroutine.seconds, _end, coroutine)
+
+
+def _end(lasting: Lasting) -> None:
+    if lasting.error is not None or lasting.then is not None:
+        lasting.end(lasting.error)
+        return
+    coroutines = lasting._coroutines  # as end() does it, for nearly all
+    if coroutines.running.pop(lasting._number, None) is not None:
+        engine = coroutines._engine
+        engine.end_done(lasting._owner, None)
+        if engine.is_full:
+            engine.wake()

@@ -1,0 +1,346 @@
+"""An event loop of virtual time alone, for simulations: nothing but timers, callbacks and ends of jobs.
+
+asyncio code runs on it unchanged as long as it waits for nothing outside of the process: tasks, sleeps, locks, queues,
+timeouts. There are no sockets, threads and signals, which is what makes it several times faster than
+:class:`~ratelimited_executor.testing.VirtualEventLoop`; use that one for tests.
+
+Time moves when nothing is ready: to the next timer, or to where an executor wants to be woken, exactly. At one instant
+callbacks run in asyncio's order; what falls due together goes first come, first served; executors come last, so that what
+has ended has made room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import math
+import random
+import sys
+import threading
+from collections import deque
+from itertools import count
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from ratelimited_executor.simulation.lasting import LastingCoroutines
+from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterator
+    from contextvars import Context
+
+    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.runner import Runner
+
+__all__ = ["SimulationLoop"]
+
+_log: Final = logging.getLogger("ratelimited_executor.simulation")
+_STALE_COUNT: Final = 1024  # cancelled timers that never matter
+
+
+class SimulationLoop(asyncio.AbstractEventLoop):
+    """The event loop of a simulation.
+
+    Args:
+        start_wall: seconds since the epoch when loop time is 0.
+        seed: of :attr:`random`.
+
+    Attributes:
+        bucket_ns_max: how wide the buckets of executors may be: where seconds pass in microseconds, most buckets of a second
+            would be opened for one task; and what wide ones cost, memory for what was cancelled, does not last.
+        clock: what is moved on.
+        random: of programs that run here.
+        last_time: loop time at which something has happened last, before :meth:`run_until` came to its end.
+        on_error: told, as asyncio tells an exception handler, of exceptions that nobody has retrieved; None logs them.
+    """
+
+    bucket_ns_max: Final = 60_000_000_000
+
+    def __init__(self, *, start_wall: float = DEFAULT_START_WALL, seed: int = 0) -> None:
+        self.clock: Final = VirtualClock(start_wall=start_wall)
+        self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
+        self.last_time = 0.0
+        self.on_error: Callable[[dict[str, Any]], None] | None = None
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, Callable[[Any], None], Any]] = []  # a heap of what to call, with what
+        self._numbers = count()
+        self._cancelled_count = 0  # timers in the heap that are never called
+        self._wakers: list[_Waker] = []  # of executor managers
+        self._generators: set[AsyncGenerator[Any, Any]] = set()
+        self._task_factory: Any = None
+        self._is_closed = False
+        self._thread_id = 0  # of whoever runs it, while it runs
+
+    # Running.
+
+    def run_until(self, when: float) -> None:
+        """Run all that happens up to loop time ``when``, inclusive; the clock ends there."""
+        with self._entered():
+            self._run(when, None)
+            self.last_time = self.clock._monotonic
+            self.clock._monotonic = max(self.clock._monotonic, when)
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until a future or coroutine is done, and return its result.
+
+        Raises:
+            RuntimeError: if nothing is left to happen, and it is not done.
+        """
+        with self._entered():
+            task = asyncio.ensure_future(future, loop=self)
+            self._run(math.inf, task)
+            if not task.done():
+                task.cancel()
+                self._run(self.time(), task)
+                raise RuntimeError(f"nothing is left to happen, and {future!r} waits for ever")
+            return task.result()
+
+    def next_time(self) -> float:
+        """Return the loop time at which something happens next; infinity if nothing ever does."""
+        if self._ready:
+            return self.time()
+        times = [waker.at for waker in self._wakers]
+        return min(self._timers[0][0] if self._timers else math.inf, *times, math.inf)
+
+    def _run(self, when: float, future: asyncio.Future[Any] | None) -> None:
+        clock, ready, timers, wakers, pop = self.clock, self._ready, self._timers, self._wakers, heapq.heappop
+        while True:
+            while ready:
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            if future is not None and future.done():
+                return
+            waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)
+            at = timers[0][0] if timers else math.inf
+            if waker.at < at:
+                at = waker.at
+                if at > when:
+                    return
+                if at > clock._monotonic:
+                    clock._monotonic = at
+                else:
+                    at = clock._monotonic
+                waker.at = math.inf
+                waker.at = waker.run_due(at)
+            elif at > when or at == math.inf:
+                return
+            else:
+                if at > clock._monotonic:  # noqa: PLR1730  # this is the path of every event
+                    clock._monotonic = at
+                _, _, call, argument = pop(timers)
+                call(argument)
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        self._check_closed()
+        if self._thread_id:
+            raise RuntimeError("this simulation runs already")
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("a simulation cannot run within a running event loop: it would hold that; use a thread")
+        hooks = sys.get_asyncgen_hooks()
+        self._thread_id = threading.get_ident()
+        sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+            self._thread_id = 0
+
+    def close(self) -> None:
+        """Forget all that would have happened."""
+        self._is_closed = True
+        self._ready.clear()
+        self._timers.clear()
+        self._wakers.clear()
+
+    def is_running(self) -> bool:
+        """Whether it runs."""
+        return bool(self._thread_id)
+
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    async def shutdown_asyncgens(self) -> None:
+        """Close the asynchronous generators that are not read to their end."""
+        generators, self._generators = self._generators, set()
+        await asyncio.gather(*(generator.aclose() for generator in generators), return_exceptions=True)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Do nothing: there are no threads."""
+
+    # What asyncio asks for.
+
+    def time(self) -> float:
+        """Return virtual seconds since the start."""
+        return self.clock._monotonic
+
+    def call_soon(  # type: ignore[override]  # the stubs bind the arguments to the callback
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call back in this turn, after what was asked for before."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]  # the stubs bind the arguments to the callback
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call back in this turn.
+
+        Raises:
+            RuntimeError: from another thread: no simulation waits for one.
+        """
+        if self._thread_id and self._thread_id != threading.get_ident():
+            raise RuntimeError("a simulation has one thread: simulate what takes a thread as a job with a duration")
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]  # the stubs bind the arguments to the callback
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back ``delay`` seconds from now."""
+        return self.call_at(self.clock._monotonic + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # the stubs bind the arguments to the callback
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back at loop time ``when``."""
+        handle: Any = asyncio.TimerHandle(when, callback, args, self, context)
+        handle._scheduled = True  # so that it tells of its cancellation
+        heapq.heappush(self._timers, (when, next(self._numbers), self._fire, handle))
+        made: asyncio.TimerHandle = handle
+        return made
+
+    def push(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
+        """Call ``call(argument)`` at loop time ``when``: without a handle, and in nobody's context."""
+        heapq.heappush(self._timers, (when, next(self._numbers), call, argument))
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future."""
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **options: Any) -> Any:
+        """Run a coroutine as a task."""
+        self._check_closed()
+        if self._task_factory is not None:
+            return self._task_factory(self, coro, name=name, context=context, **options)
+        return asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context, **options)
+
+    def set_task_factory(self, factory: Any) -> None:
+        """Let tasks be made by a factory."""
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        """Return what makes tasks; None for asyncio."""
+        return self._task_factory
+
+    def get_debug(self) -> bool:
+        """Return False: there is no debug mode."""
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Do nothing: there is no debug mode."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tell of an exception that nobody has retrieved."""
+        if self.on_error is not None:
+            self.on_error(context)
+        else:
+            error = context.get("exception")
+            _log.error("%s", context.get("message"), exc_info=error)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tell of an exception that nobody has retrieved."""
+        self.call_exception_handler(context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:  # noqa: ARG002  # asyncio calls it so
+        """Free cancelled timers once they are most of them."""
+        self._cancelled_count += 1
+        if self._cancelled_count > _STALE_COUNT and 2 * self._cancelled_count > len(self._timers):
+            fire = self._fire
+            live = [timer for timer in self._timers if timer[2] != fire or not timer[3]._cancelled]
+            self._timers[:] = live  # in place: it is being read
+            heapq.heapify(self._timers)
+            self._cancelled_count = 0
+
+    def _fire(self, handle: Any) -> None:
+        handle._scheduled = False
+        if handle._cancelled:
+            self._cancelled_count -= 1
+        else:
+            handle._run()
+
+    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.discard(generator)
+        if not self._is_closed:
+            self.call_soon(self.create_task, generator.aclose())
+
+    def _check_closed(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the loop of this simulation is closed")
+
+    # What executors ask for.
+
+    def make_waker(self, runner: Runner) -> _Waker:
+        """Return what wakes the executors of a manager."""
+        waker = _Waker(self, runner.run_due)
+        self._wakers.append(waker)
+        return waker
+
+    def make_coroutines(self, engine: Engine) -> LastingCoroutines:
+        """Return what runs the coroutines of an executor, those that only last included."""
+        return LastingCoroutines(engine, self)
+
+
+class _Waker:
+    """When the executors of a manager want to run: it needs no place among the timers."""
+
+    __slots__ = ("_loop", "at", "run_due")
+
+    def __init__(self, loop: SimulationLoop | None, run_due: Callable[[float], float]) -> None:
+        self._loop = loop
+        self.run_due = run_due
+        self.at = math.inf
+
+    def set(self, when: float, now: float) -> None:  # noqa: ARG002  # the shape of a waker
+        """Run at loop time ``when``."""
+        self.at = when
+
+    def close(self) -> None:
+        """Never run again."""
+        self.at = math.inf
+        if self._loop is not None and self in self._loop._wakers:
+            self._loop._wakers.remove(self)
+
+
+_NEVER: Final = _Waker(None, lambda _: math.inf)
+_time_of: Final = attrgetter("at")
+
+
+def _refuse(name: str) -> Any:
+    """Return a method that says why there is none."""
+
+    def method(self: SimulationLoop, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG001  # the shape of a method
+        raise RuntimeError(
+            f"{name}() is not there in a simulation, where nothing is but time: simulate what waits for the world outside as "
+            "a job with a duration, or test it on ratelimited_executor.testing.VirtualEventLoop"
+        )
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "add_reader", "add_writer", "add_signal_handler", "connect_accepted_socket", "connect_read_pipe", "connect_write_pipe",
+    "create_connection", "create_datagram_endpoint", "create_server", "create_unix_connection", "create_unix_server",
+    "getaddrinfo", "getnameinfo", "remove_reader", "remove_writer", "remove_signal_handler", "run_forever",
+    "run_in_executor", "sendfile", "sock_accept", "sock_connect", "sock_recv", "sock_recv_into", "sock_recvfrom",
+    "sock_recvfrom_into", "sock_sendall", "sock_sendfile", "sock_sendto", "start_tls", "stop", "subprocess_exec",
+    "subprocess_shell",
+):  # fmt: skip
+    setattr(SimulationLoop, _name, _refuse(_name))

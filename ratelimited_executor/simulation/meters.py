@@ -1,0 +1,78 @@
+"""Values that a simulation measures: their quantiles in each step of time, and of the whole run."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ratelimited_executor._core.histogram import DurationHistogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Meter", "StepQuantiles"]
+
+
+class StepQuantiles(NamedTuple):
+    """How many values there were in a step, and their quantiles in seconds, by the nearest rank."""
+
+    number: int
+    mean: float
+    least: float
+    p50: float
+    p90: float
+    p99: float
+    most: float
+
+
+class Meter:
+    """The values of one metric of one source.
+
+    Args:
+        source: number of the source in the database.
+        metric: what is measured.
+
+    Attributes:
+        values: of the running step, to be appended to.
+        histogram: of the whole run, but for the running step.
+        add: adds a value.
+    """
+
+    __slots__ = ("add", "histogram", "metric", "source", "values")
+
+    def __init__(self, source: int, metric: str) -> None:
+        self.source = source
+        self.metric = metric
+        self.values: list[float] = []
+        self.histogram = DurationHistogram()
+        self.add: Callable[[float], None] = self.values.append
+
+    def keep(self, write: Callable[[tuple[int, str, Any, float]], None], key: Callable[[], Any]) -> None:
+        """Write every single value from now on, with the key that it is of."""
+        append, source, metric = self.values.append, self.source, self.metric
+
+        def add(value: float) -> None:
+            append(value)
+            write((source, metric, key(), value))
+
+        self.add = add
+
+    def take(self) -> StepQuantiles | None:
+        """End the step, and return its quantiles; None if nothing was measured."""
+        values = self.values
+        if not values:
+            return None
+        values.sort()
+        count = len(values)
+        found = StepQuantiles(
+            count,
+            math.fsum(values) / count,
+            values[0],
+            values[(count - 1) // 2],
+            values[(9 * count - 1) // 10],
+            values[(99 * count - 1) // 100],
+            values[-1],
+        )
+        self.histogram.add_sorted(values)
+        values.clear()
+        return found

@@ -1,0 +1,137 @@
+"""Who is worked for in a simulation: accounts, users, devices, each with a key, and what has been done for each.
+
+Every key has a *period*, in which it is to be synced once. A key is *locked* while a job works on it: a job that starts
+meanwhile is a lock conflict. It is counted and goes on, since what an application does then is its own affair.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._runtime.arguments import number_of
+from ratelimited_executor.spread.keys import key_bytes, seconds_of_period
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import timedelta
+
+    from ratelimited_executor.spread.keys import Key
+
+__all__ = ["Member", "Population"]
+
+_AGE_COUNT_MAX: Final = 2000  # keys that are looked at when the age of all is asked for
+
+
+class Member:
+    """A key of a population, and what was done for it.
+
+    Attributes:
+        key: what it is called.
+        weight: how much work it is, in multiples of a usual one.
+        group: what it belongs to, such as a bank; None without groups.
+        synced_at: seconds since the start at which it was synced last; 0 if never.
+        locked_until: seconds since the start.
+        syncs: how often it was synced.
+        failures: how often that failed.
+        longest: seconds without a sync at most, those from the start included.
+    """
+
+    __slots__ = ("failures", "group", "key", "locked_until", "longest", "synced_at", "syncs", "weight")
+
+    def __init__(self, key: Key, weight: float, group: str | None) -> None:
+        self.key = key
+        self.weight = weight
+        self.group = group
+        self.synced_at = 0.0
+        self.locked_until = 0.0
+        self.syncs = 0
+        self.failures = 0
+        self.longest = 0.0
+
+
+class Population:
+    """Keys that are to be synced once in each period.
+
+    Args:
+        name: of the whole.
+        keys: their number, for the integers from 0 on, or the keys themselves, each once.
+        period: seconds, a timedelta or a text such as ``"8h"``.
+        weight: tells how much work a key is, > 0 and finite; 1 for each by default.
+        group: tells what a key belongs to.
+
+    Attributes:
+        members: by key, in the order of their last sync once they have been synced.
+        add_interval: told the seconds between a sync and the one before.
+        outages: when which group is out, as (begin, end).
+        conflict_count: jobs that have started while another worked on their key, since the last look.
+        outage_count: jobs that failed by an outage, since the last look.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if there is no key, one is there twice, or a weight or the period is out of range.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        keys: int | Iterable[Key],
+        *,
+        period: float | timedelta | str,
+        weight: Callable[[Any], float] | None = None,
+        group: Callable[[Any], str] | None = None,
+    ) -> None:
+        self.name = name
+        self.period = float(seconds_of_period("period", period))
+        if isinstance(keys, bool) or (isinstance(keys, int) and keys < 1):
+            raise ValueError(f"keys of the population {name} must be one at least, got {keys!r}")
+        self.members: dict[Key, Member] = {}
+        for key in range(keys) if isinstance(keys, int) else keys:
+            key_bytes(key)  # so that it is one
+            if key in self.members:
+                raise ValueError(f"keys of the population {name} must differ, {key!r} is there twice")
+            share = 1.0 if weight is None else number_of(f"weight of {key!r}", weight(key))
+            if share <= 0:
+                raise ValueError(f"weight of {key!r} in the population {name} must be > 0, got {share!r}")
+            self.members[key] = Member(key, share, None if group is None else group(key))
+        if not self.members:
+            raise ValueError(f"keys of the population {name} must be one at least, got none")
+        self.add_interval: Callable[[float], object] = float
+        self.conflict_count = 0
+        self.outage_count = 0
+        self.outages: dict[str, list[tuple[float, float]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.members)
+
+    # What is done for keys.
+
+    def add_outage(self, group: str, begin: float, end: float) -> None:
+        """Let the jobs of a group fail that are under way in [begin, end), in seconds since the start."""
+        if not any(member.group == group for member in self.members.values()):
+            groups = sorted({str(member.group) for member in self.members.values()})
+            raise ValueError(f"group must be one of the population {self.name}, {', '.join(groups[:8])}, got {group!r}")
+        self.outages.setdefault(group, []).append((begin, end))
+
+    def is_out(self, member: Member, now: float) -> bool:
+        """Whether a key's group is out."""
+        return any(begin <= now < end for begin, end in self.outages.get(member.group or "", ()))
+
+    # Looking.
+
+    def never_synced(self) -> list[Key]:
+        """Return the keys that were not synced yet."""
+        return [key for key, member in self.members.items() if not member.syncs]
+
+    def ages(self, now: float) -> list[float]:
+        """Return for how long keys have not been synced: for all of them, or for a part, always the same, of many."""
+        members = list(self.members.values())
+        step = max(1, math.ceil(len(members) / _AGE_COUNT_MAX))
+        return [now - member.synced_at for member in members[::step]]
+
+    def __repr__(self) -> str:
+        return f"<Population {self.name} of {len(self)} keys, each once in {format_duration(self.period)}>"

@@ -1,0 +1,20 @@
+"""How far simulated cycles have come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ratelimited_executor._runtime.progress import MemoryProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["InstantProgress"]
+
+
+class InstantProgress(MemoryProgress):
+    """Progress in memory that is noted where a key ends, and not in a turn of the loop of its own: half of the cost of a key."""
+
+    def note_now(self, name: str, turn: int, keys: Iterable[bytes]) -> None:
+        """Note keys that are through."""
+        self._keys[name, turn].update(keys)

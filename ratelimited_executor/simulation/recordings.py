@@ -1,0 +1,439 @@
+"""Arrivals that were recorded: read from the access log of a web server, or from a CSV file.
+
+What is read is taken as it stands, or refused with the line at fault: a simulation of a log of which a tenth is missing
+would say nothing of the service that wrote it. So a few lines that cannot be read are counted, and more are an error.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import re
+import zlib
+from array import array
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from sys import intern
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from os import PathLike
+    from typing import TextIO
+
+__all__ = ["Recording", "read_access_log", "read_csv", "read_recording"]
+
+# More lines than both of these that cannot be read are an error.
+_SKIPPED_MAX: Final = 10
+_SKIPPED_PART_MAX: Final = 0.01
+_SHOWN_CHARACTERS: Final = 160
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_SNIFFED_LINES: Final = 20
+# What is later than the year 9999 was written in milliseconds, or is no time.
+_EPOCH_MAX: Final = 253_402_300_800.0
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY_S: Final = 86_400
+
+# host ident user [time] "request" status bytes, any quoted fields ("referer" "user agent"), how long it took.
+_QUOTED: Final = r' "[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_LINE: Final = re.compile(
+    rf"(\S+) \S+ ([^\[]*?) \[([^\]]{{26}})\]{_QUOTED} (?:\d{{3}}|-) (?:\d+|-)(?:{_QUOTED})*+(?: (-?\d+(\.\d+)?))?\s*",
+    re.ASCII,
+)
+_STAMP: Final = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)", re.ASCII)
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), start=1
+    )
+}
+_LINE_EXPECTED: Final = (
+    'the common or combined log format, as in \'192.0.2.1 - - [01/Jan/2024:13:55:36 +0100] "GET / HTTP/1.1" 200 99 "-" '
+    '"agent" 0.005\', every line with how long the request took, or none'
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Recording:
+    """Arrivals that were recorded: what came when.
+
+    Attributes:
+        times: seconds since the first arrival, rising; of equal ones, the first in the file comes first.
+        keys: who came, in the order of ``times``; None if that was not read.
+        durations: how many seconds each took, >= 0, in the order of ``times``; None if that was not read.
+        begin: when the first arrival was, in seconds since the epoch.
+        skipped: how many lines could not be read.
+    """
+
+    times: array[float]
+    keys: list[str] | None
+    durations: array[float] | None
+    begin: float
+    skipped: int
+
+    def __repr__(self) -> str:
+        keys = "" if self.keys is None else f" by {len(set(self.keys))} keys"
+        return f"<Recording of {len(self.times)} arrivals{keys} in {self.times[-1]:g} s, {self.skipped} lines skipped>"
+
+
+def read_access_log(
+    path: str | PathLike[str],
+    *,
+    key: Literal["host", "user"] | None = "host",
+    smooth: bool = True,
+    stamped: Literal["begin", "end"] | None = None,
+) -> Recording:
+    """Read the access log of a web server: the common or the combined log format, as Apache and nginx write them.
+
+    A number at the end of the lines is how long the request took: with a decimal point in seconds (``$request_time`` of
+    nginx), without one in microseconds (``%D`` of Apache). More quoted fields may stand before it. Lines that differ in
+    this from the first that can be read are not read.
+
+    The times of these formats are whole seconds. That all of a second came at its begin is an artefact of the format,
+    and would be a burst to a rate limit; so arrivals of one second are spread evenly over it, in the order of the file:
+    the first of four comes at its begin, the second a quarter of a second later. How they lay in truth is not known.
+
+    Args:
+        path: the file, which may be compressed with gzip.
+        key: what a request is known by: the first field, which is the client's address or name, or the remote user.
+        smooth: whether arrivals of one second are spread over it; if not, they have its begin.
+        stamped: whether the time of a line is that of the request's arrival (Apache, aiohttp) or of its end (nginx,
+            gunicorn), from which the seconds that it took are subtracted. None takes lines with seconds for stamped at
+            the end, and those with microseconds at the arrival. Without either, the time of the line is the arrival.
+
+    Returns:
+        The requests by their arrival: lines need not be in order, as logs are written when requests end.
+
+    Raises:
+        OSError: if the file cannot be opened or read.
+        ValueError: if it is empty, no line of it can be read, or more than 1 percent and more than 10 lines cannot; if
+            a request took less than no time; if an argument is none of its choices; if what is compressed is damaged.
+    """
+    _check_choice("key", key, ("host", "user", None))
+    _check_choice("stamped", stamped, ("begin", "end", None))
+    field_of_key = {"host": 1, "user": 2, None: 0}[key]
+    seconds: list[int] = []
+    keys: list[str] = []
+    durations = array("d")
+    is_timed: bool | None = None
+    scale = 1.0
+    tally = _Tally(str(path), _LINE_EXPECTED)
+    with _open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not (match := _LINE.fullmatch(line)):
+                tally.skip(number, line)
+                continue
+            second, took, decimals = _parse_stamp(match[3]), match[4], match[5]
+            line_scale = 1.0 if decimals else 1e-6
+            if is_timed is None and second is not None:
+                is_timed, scale = took is not None, line_scale
+            if second is None or is_timed is not (took is not None) or scale != line_scale:
+                tally.skip(number, line)
+                continue
+            seconds.append(second)
+            if took is not None:
+                durations.append(_duration(path, number, "path", float(took) * scale))
+            if field_of_key:
+                keys.append(intern(match[field_of_key]))
+    tally.finish(len(seconds))
+    base = min(seconds)
+    offsets = _spread(seconds, base) if smooth else [float(second - base) for second in seconds]
+    if is_timed and (stamped == "end" or (stamped is None and scale == 1)):
+        offsets = [offset - took for offset, took in zip(offsets, durations, strict=True)]
+    return _arrange(base, offsets, keys if field_of_key else None, durations if is_timed else None, tally.skipped)
+
+
+def read_csv(
+    path: str | PathLike[str],
+    *,
+    time: str,
+    key: str | None = None,
+    duration: str | None = None,
+    time_format: str | None = None,
+) -> Recording:
+    """Read arrivals from a CSV file whose first line names its columns.
+
+    Columns are parted by commas. If there is no column ``time`` then, another delimiter is used, provided that
+    :class:`csv.Sniffer` is sure of it and that there is such a column with it.
+
+    Args:
+        path: the file, in UTF-8, which may be compressed with gzip.
+        time: the column of the times of arrival: seconds since the epoch, or ISO 8601, in UTC if it names no zone.
+        key: the column of who came; None for none.
+        duration: the column of how many seconds each took; None for none.
+        time_format: the format of the times as of :meth:`datetime.datetime.strptime`, if it is another; UTC without
+            ``%z``.
+
+    Returns:
+        The arrivals by their times: rows need not be in order.
+
+    Raises:
+        OSError: if the file cannot be opened or read.
+        ValueError: if it is empty, has no such column, no row of it can be read, or more than 1 percent and more than
+            10 rows cannot; if a time is not finite or lies beyond the year 9999; if a duration is negative or not
+            finite; if what is compressed is damaged.
+    """
+    wanted = {"time": time, "key": key, "duration": duration}
+    parse = _time_parser(time_format)
+    moments: list[float] = []
+    keys: list[str] = []
+    durations = array("d")
+    what = "ISO 8601 or seconds since the epoch" if time_format is None else f"the format {time_format!r}"
+    expected = f"a time in column {time!r} ({what})" + (f", seconds in column {duration!r}" if duration else "")
+    tally = _Tally(str(path), expected)
+    with _open_text(path) as file:
+        delimiter, columns = _find_columns(path, file, wanted)
+        for number, row in _iterate_rows(file, delimiter, tally):
+            try:
+                moment = parse(row[columns["time"]])
+                took = float(row[columns["duration"]]) if duration is not None else 0.0
+                who = row[columns["key"]] if key is not None else ""
+            except (ValueError, IndexError, OverflowError):
+                tally.skip(number, ",".join(row))
+                continue
+            if not -_EPOCH_MAX < moment < _EPOCH_MAX:
+                raise ValueError(
+                    f"{path}: time must name a column of finite times, in seconds since the epoch or ISO 8601, got "
+                    f"{row[columns['time']]!r} in line {number}: divide milliseconds by 1000, take the line out, or "
+                    "give another column"
+                )
+            moments.append(moment)
+            if duration is not None:
+                durations.append(_duration(path, number, "duration", took))
+            if key is not None:
+                keys.append(intern(who))
+    tally.finish(len(moments))
+    base = min(moments)
+    offsets = [moment - base for moment in moments]
+    return _arrange(
+        base, offsets, keys if key is not None else None, durations if duration is not None else None, tally.skipped
+    )
+
+
+def read_recording(path: str | PathLike[str], **columns: str | None) -> Recording:
+    """Read an access log or a CSV file, by the suffix of its name, or by its first line if that is another.
+
+    Args:
+        path: the file: ``.csv`` or ``.log``, which ``.gz`` may follow. Any other is an access log if its first line is
+            one of an access log.
+        columns: ``time``, ``key``, ``duration`` and ``time_format`` as of :func:`read_csv`, of which a CSV file needs
+            ``time``, and an access log has none; None is as if it were not given.
+
+    Raises:
+        OSError: as of :func:`read_access_log`.
+        TypeError: if an argument is unknown.
+        ValueError: as of :func:`read_access_log` and :func:`read_csv`; if a CSV file is read without ``time``, or an
+            access log with columns.
+    """
+    if unknown := columns.keys() - {"time", "key", "duration", "time_format"}:
+        raise TypeError(f"columns must be time, key, duration or time_format, got {', '.join(sorted(unknown))}")
+    given = {name: column for name, column in columns.items() if column is not None}
+    if _is_access_log(path):
+        if given:
+            raise ValueError(
+                f"{path}: {', '.join(sorted(given))} must not be given, since the file is an access log, which has no "
+                "columns: leave it out, or use read_csv if the file is a CSV file"
+            )
+        return read_access_log(path)
+    time = given.pop("time", None)
+    if time is None:
+        with _open_text(path) as file:
+            names = _show(_split_header(file.readline(), ","))
+        raise ValueError(
+            f"{path}: time must name the column of the times, since the file is no access log: one of "
+            f"{names or 'none, as its first line is blank'}"
+        )
+    return read_csv(path, time=time, **given)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts the lines that cannot be read.
+
+    Attributes:
+        path: of the file, for the message.
+        expected: what a line should be.
+        skipped: how many cannot be read.
+        first: the number and the text of the first of them.
+    """
+
+    path: str
+    expected: str
+    skipped: int = 0
+    first: tuple[int, str] = field(default=(0, ""))
+
+    def skip(self, number: int, line: str) -> None:
+        """Count a line, unless it is blank."""
+        if not line.strip(", \t\r\n"):
+            return
+        if not self.skipped:
+            self.first = number, line.rstrip("\r\n")[:_SHOWN_CHARACTERS]
+        self.skipped += 1
+
+    def finish(self, read: int) -> None:
+        """Refuse a file of which too little could be read."""
+        if not read + self.skipped:
+            raise ValueError(f"{self.path}: path must name a file with arrivals, but it has none: give another file")
+        too_many = self.skipped > max(_SKIPPED_MAX, _SKIPPED_PART_MAX * (read + self.skipped))
+        if read and not too_many:
+            return
+        number, line = self.first
+        raise ValueError(
+            f"{self.path}: path must name a file of which at most 1 % of the lines cannot be read, got {self.skipped} "
+            f"of {read + self.skipped}: the first is line {number}, {line!r}; expected is {self.expected}. "
+            "Correct the lines or take them out"
+        )
+
+
+@contextmanager
+def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file, through gzip if it begins like such a file."""
+    with Path(path).open("rb") as raw:
+        stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="\n") as text:
+            try:
+                yield text
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ValueError(
+                    f"{path}: path must name a file that is whole, but decompressing it failed ({error}): copy it again"
+                ) from error
+
+
+@lru_cache(maxsize=4096)
+def _parse_stamp(text: str) -> int | None:
+    """Return seconds since the epoch of such as ``31/Jan/2024:13:55:36 +0100``; None if it is no such time."""
+    if not (match := _STAMP.fullmatch(text)):
+        return None
+    day, month, year, hour, minute, second = (
+        match[1],
+        _MONTHS.get(match[2], 0),
+        match[3],
+        *map(int, match.group(4, 5, 6)),
+    )
+    if hour > 23 or minute > 59 or second > 60 or int(match[9]) > 59:
+        return None
+    with suppress(ValueError):
+        days = date(int(year), month, int(day)).toordinal() - _EPOCH_DAY
+        offset = (int(match[8]) * 60 + int(match[9])) * 60
+        return days * _DAY_S + hour * 3600 + minute * 60 + second - (offset if match[7] == "+" else -offset)
+    return None
+
+
+def _time_parser(time_format: str | None) -> Callable[[str], float]:
+    """Return what makes seconds since the epoch of a text; times in a log repeat, so that texts are remembered."""
+
+    def parse(text: str) -> float:
+        if time_format is None:
+            try:
+                return float(text)
+            except ValueError:
+                moment = datetime.fromisoformat(text.strip())
+        else:
+            moment = datetime.strptime(text, time_format)  # noqa: DTZ007  # the zone is set below
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+    return parse if time_format is None else lru_cache(maxsize=4096)(parse)
+
+
+def _find_columns(path: str | PathLike[str], file: TextIO, wanted: dict[str, str | None]) -> tuple[str, dict[str, int]]:
+    """Return the delimiter, and the place of the column of each argument; the file is at its begin again."""
+    sample = "".join(islice(file, _SNIFFED_LINES))
+    file.seek(0)
+    head = sample.partition("\n")[0]
+    names, delimiter = _split_header(head, ","), ","
+    if not any(names):
+        raise ValueError(
+            f"{path}: path must name a CSV file whose first line names its columns, but it does not: give another file"
+        )
+    if wanted["time"] not in names:
+        with suppress(csv.Error):
+            sniffed = csv.Sniffer().sniff(sample, delimiters=";\t|").delimiter
+            if wanted["time"] in _split_header(head, sniffed):
+                names, delimiter = _split_header(head, sniffed), sniffed
+    for argument, name in wanted.items():
+        if name is not None and name not in names:
+            raise ValueError(f"{path}: {argument} must name a column, one of {_show(names)}, got {name!r}")
+    return delimiter, {argument: names.index(name) for argument, name in wanted.items() if name is not None}
+
+
+def _split_header(line: str, delimiter: str) -> list[str]:
+    try:
+        return [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
+    except csv.Error:  # longer than a field may be
+        return []
+
+
+def _show(names: list[str]) -> str:
+    return ", ".join(repr(name[:_SHOWN_CHARACTERS]) for name in names)
+
+
+def _iterate_rows(file: TextIO, delimiter: str, tally: _Tally) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows after the header, with the numbers of their lines; what is no CSV is counted."""
+    file.readline()
+    rows = csv.reader(file, delimiter=delimiter)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            tally.skip(1 + rows.line_num, f"({error})")
+            continue
+        yield 1 + rows.line_num, row
+
+
+def _is_access_log(path: str | PathLike[str]) -> bool:
+    name = Path(path)
+    suffix = (name.with_suffix("") if name.suffix == ".gz" else name).suffix.lower()
+    if suffix in (".csv", ".log"):
+        return suffix == ".log"
+    with _open_text(path) as file:
+        return _LINE.fullmatch(file.readline()) is not None
+
+
+def _duration(path: str | PathLike[str], number: int, argument: str, value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise ValueError(
+            f"{path}: {argument} must give durations >= 0 and finite, in seconds, got {value!r} in line {number}: "
+            "correct the line or take it out"
+        )
+    return value
+
+
+def _check_choice(name: str, value: str | None, choices: tuple[str | None, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _spread(seconds: list[int], base: int) -> list[float]:
+    """Return the seconds since ``base``, those that are equal spread evenly over the second."""
+    counts = Counter(seconds)
+    seen = dict.fromkeys(counts, 0)
+    offsets = []
+    for second in seconds:
+        place = seen[second]
+        seen[second] = place + 1
+        offsets.append(second - base + place / counts[second])
+    return offsets
+
+
+def _arrange(
+    base: float, offsets: list[float], keys: list[str] | None, durations: array[float] | None, skipped: int
+) -> Recording:
+    """Return what was read, sorted by time; ``base`` is what the offsets count from, so that they are precise."""
+    order = sorted(range(len(offsets)), key=offsets.__getitem__)
+    first = offsets[order[0]]
+    return Recording(
+        times=array("d", [offsets[index] - first for index in order]),
+        keys=None if keys is None else [keys[index] for index in order],
+        durations=None if durations is None else array("d", [durations[index] for index in order]),
+        begin=base + first,
+        skipped=skipped,
+    )

@@ -1,0 +1,297 @@
+"""The page: heading, tables and plots as one HTML document that asks no host for anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor.simulation.report.figures import SCRIPT, figure_html
+from ratelimited_executor.simulation.report.plots import TimePlot
+from ratelimited_executor.simulation.report.units import duration, number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ratelimited_executor.simulation.report.plots import Plot
+    from ratelimited_executor.simulation.report.reading import Quantiles, Run
+
+__all__ = ["render"]
+
+_NONE: Final = "\N{EN DASH}"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+_STYLE: Final = """
+:root { color-scheme: light dark; --paper: #ffffff; --ground: #f4f5f7; --ink: #22262e; --soft: #5c6370; --grid: #d9dce2;
+  --accent: #2b62ad; --good: #1f7a47; --bad: #b3261e; --bad-ground: #fdeceb; --wait: #8a5a00; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #1c1f26; --ground: #14161b; --ink: #e4e6ea; --soft: #a2a8b4; --grid: #3a3f4a;
+    --accent: #82b1f5; --good: #6fcf97; --bad: #ff8f86; --bad-ground: #3a2022; --wait: #f0b95a; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 0 0 10px; }
+p.lead { color: var(--soft); margin: 0 0 20px; }
+section { background: var(--paper); border: 1px solid var(--grid); border-radius: 8px; padding: 18px 20px;
+  margin: 0 0 18px; }
+.beside { display: grid; gap: 0 18px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
+.beside section { min-width: 0; }
+section { position: relative; }
+button { position: absolute; top: 16px; right: 20px; font: inherit; font-size: 13px; padding: 2px 12px; cursor: pointer;
+  color: var(--ink); background: transparent; border: 1px solid var(--grid); border-radius: 12px; }
+button[aria-pressed=true] { color: var(--paper); background: var(--accent); border-color: var(--accent); }
+figure { margin: 0; }
+.plotly-graph-div { min-width: 680px; }
+figcaption { color: var(--soft); font-size: 13px; margin-top: 8px; overflow-wrap: anywhere; }
+.alert { background: var(--bad-ground); border: 1px solid var(--bad); border-left-width: 6px; border-radius: 6px;
+  padding: 10px 14px; margin: 0 0 18px; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--soft); font-size: 13px; padding-bottom: 6px; }
+th, td { padding: 4px 22px 4px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--grid);
+  overflow-wrap: anywhere; }
+th { font-weight: 600; }
+tbody th { font-weight: 400; color: var(--soft); white-space: nowrap; }
+table.numbers td { white-space: nowrap; }
+table.numbers thead th + th { min-width: 110px; }
+table.numbers td, table.numbers thead th + th { text-align: right; padding: 4px 10px 4px 28px; }
+table.runs td { min-width: 140px; max-width: 520px; }
+tr:last-child > * { border-bottom: 0; }
+tr.differs td { background: color-mix(in srgb, var(--accent) 10%, transparent); }
+.status { font-weight: 600; } .finished { color: var(--good); } .failed, .interrupted { color: var(--bad); }
+.running { color: var(--wait); }
+details { margin-top: 14px; } summary { cursor: pointer; color: var(--accent); margin-bottom: 8px; }
+code { font: 13px/1.5 ui-monospace, monospace; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a table that has a column for each run; the cells are HTML."""
+
+    heading: str
+    cells: list[str]
+    key: str = ""
+
+
+def render(runs: Sequence[Run], plots: Sequence[Plot]) -> str:
+    """Return the page.
+
+    Args:
+        runs: one, or several that are compared.
+        plots: those to show, in their order.
+    """
+    title = f"Simulation of {runs[0].scenario}" if len(runs) == 1 else f"Comparison of {len(runs)} simulations"
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<link rel="icon" href="data:,">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{_STYLE}</style>",
+        "</head>",
+        "<body><main>",
+        f"<header><h1>{escape(title)}</h1>",
+        f'<p class="lead">{escape(_lead(runs))}</p></header>',
+        *(_alert(run) for run in runs if run.status != "finished"),
+        f'<div class="{"beside" if len(runs) == 1 else "below"}">',
+        _section("run", "Run" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
+        _section("summary", "Summary", _summary_table(runs)),
+        "</div>",
+        *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
+        _section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
+        f"</main><script>{SCRIPT if plots else ''}</script></body></html>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _lead(runs: Sequence[Run]) -> str:
+    if len(runs) > 1:
+        return "; ".join(run.label for run in runs)
+    run = runs[0]
+    speed = _speed(run)
+    return f"Seed {run.seed}, {duration(run.span)} of simulated time{'' if speed == _NONE else f', {speed}'}."
+
+
+def _alert(run: Run) -> str:
+    """Return a notice that a run did not come to its end."""
+    how_far = f"It came to {duration(run.span)}"
+    if run.planned:
+        how_far += f" of {duration(run.planned)} ({100 * run.span / run.planned:.1f} %)"
+    words = {
+        "interrupted": "was interrupted",
+        "failed": "failed",
+        "running": "is not finished: it still goes on, or was killed",
+    }.get(run.status, f"has the status “{run.status}”")
+    text = f"<strong>{escape(run.label)} {escape(words)}.</strong> {how_far}; what follows is of this time only."
+    return f'<p class="alert" role="alert">{text}</p>'
+
+
+def _section(key: str, title: str, body: str) -> str:
+    return f'<section aria-labelledby="{key}-title"><h2 id="{key}-title">{escape(title)}</h2>\n{body}</section>'
+
+
+def _plot_section(plot: Plot, *, is_first: bool) -> str:
+    drawn = figure_html(plot, with_plotly=is_first)
+    caption = f"<figcaption>{escape(plot.caption)}</figcaption>"
+    body = f'<figure aria-labelledby="{plot.key}-title"><div class="wide">{drawn}</div>{caption}</figure>'
+    button = f'<button type="button" aria-pressed="false" data-plot="plot-{plot.key}">logarithmic scale</button>'
+    return _section(plot.key, plot.title, (button if isinstance(plot, TimePlot) and plot.has_log_scale else "") + body)
+
+
+def _runs_table(runs: Sequence[Run]) -> str:
+    rows = [
+        _Row("Scenario", [escape(run.scenario) for run in runs]),
+        _Row("Seed", [escape(run.seed) for run in runs]),
+        _Row("Status", [_status(run) for run in runs]),
+        _Row("Begins at", [_start(run) for run in runs]),
+        _Row("Simulated time", [_span(run) for run in runs]),
+        _Row("Wall time", [_NONE if run.wall_seconds is None else duration(run.wall_seconds) for run in runs]),
+        _Row("Speed", [_speed(run) for run in runs]),
+        _Row("Version", [escape(run.version) for run in runs]),
+        _Row("File", [f"<code>{escape(run.path.name)}</code>" for run in runs]),
+    ]
+    names = list(dict.fromkeys(name for run in runs for name in run.parameters))
+    rows += [_Row(f"Parameter {name}", [_parameter(run, name) for run in runs]) for name in names]
+    return _table(runs, rows, "What was simulated", "runs")
+
+
+def _summary_table(runs: Sequence[Run]) -> str:
+    def row(heading: str, key: str, read: Callable[[Run], str]) -> _Row:
+        return _Row(heading, [read(run) for run in runs], key)
+
+    rows = [
+        _Row(f"Jobs {end}", [f"{run.ends[end]:,}" for run in runs], f"{end}_jobs")
+        for end in ("done", "failed", "expired", "cancelled", "dropped")
+        if end in ("done", "failed", "expired") or any(run.ends[end] for run in runs)
+    ]
+    rows += [
+        row("Queue depth, maximum", "queue_depth_max", lambda run: f"{run.depth_max:,}"),
+        row("Queue depth, mean", "queue_depth_mean", lambda run: number(run.depth_mean)),
+        *_quantile_rows("Start delay", "start_delay", [run.start_delay for run in runs]),
+        *_quantile_rows("Sync delay", "sync_delay", [run.sync_delay for run in runs]),
+        row("Lock conflicts", "lock_conflicts", lambda run: f"{run.lock_conflicts:,}"),
+    ]
+    if any(run.outage_failures for run in runs):
+        rows.append(row("Failures in outages", "outage_failures", lambda run: f"{run.outage_failures:,}"))
+    rows.append(row("Keys never synced", "never_synced", lambda run: _optional(run.never_synced)))
+    caption = "Over the whole run and all executors. Percentiles are read from histograms, and as exact as their bins."
+    return _table(runs, rows, caption, "numbers")
+
+
+def _quantile_rows(heading: str, key: str, found: list[Quantiles]) -> list[_Row]:
+    parts = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("most", "maximum"))
+    return [
+        _Row(f"{heading}, {name}", [_seconds(getattr(each, part)) for each in found], f"{key}_{part}")
+        for part, name in parts
+        if any(getattr(each, part) is not None for each in found)
+    ]
+
+
+def _keys_table(runs: Sequence[Run]) -> str:
+    lines = []
+    for run in runs:
+        for population in run.populations:
+            name = f"{run.label}: {population.name}" if len(runs) > 1 else population.name
+            longest = _seconds(population.longest_interval)
+            counts = (population.keys, population.never_synced, population.syncs, population.failures)
+            cells = "".join(f"<td>{cell}</td>" for cell in (*map(_optional, counts), longest))
+            lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+    headings = ("Population", "Keys", "Never synced", "Syncs", "Failures", "Longest time without a sync")
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
+    return (
+        '<div class="wide"><table class="numbers"><caption>Keys of each population, at the end</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _details(runs: Sequence[Run]) -> str:
+    """Return who was measured and what happened, folded away."""
+    several = len(runs) > 1
+    sources = [
+        (
+            run.label,
+            source.kind,
+            source.name,
+            ", ".join(f"{key} {_json(value)}" for key, value in source.details.items()),
+        )
+        for run in runs
+        for source in run.sources
+    ]
+    events = [(run.label, duration(event.time), event.name) for run in runs for event in run.events]
+    text = ""
+    for title, headings, rows in (
+        ("Sources", ("Kind", "Name", "Details"), sources),
+        ("Events", ("Simulated time", "Event"), events),
+    ):
+        if rows:
+            shown = [row if several else row[1:] for row in rows]
+            head = "".join(f'<th scope="col">{heading}</th>' for heading in (*(("Run",) * several), *headings))
+            body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in shown)
+            text += (
+                f'<details><summary>{title} ({len(rows):,})</summary><div class="wide">'
+                f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+            )
+    return text
+
+
+def _table(runs: Sequence[Run], rows: Sequence[_Row], caption: str, kind: str) -> str:
+    """Return a table with a column for each run; of several runs, lines in which a text differs are marked."""
+    head = '<th scope="col">Property</th>' + "".join(f'<th scope="col">{escape(run.label)}</th>' for run in runs)
+    lines = []
+    for row in rows:
+        mark = ' class="differs"' if kind == "runs" and len(set(row.cells)) > 1 else ""
+        key = f' data-key="{row.key}"' if row.key else ""
+        cells = "".join(f"<td>{cell}</td>" for cell in row.cells)
+        lines.append(f'<tr{mark}{key}><th scope="row">{escape(row.heading)}</th>{cells}</tr>')
+    return (
+        f'<div class="wide"><table class="{kind}"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{chr(10).join(lines)}</tbody></table></div>"
+    )
+
+
+def _status(run: Run) -> str:
+    kind = run.status if run.status in ("finished", "failed", "interrupted", "running") else "unknown"
+    return f'<span class="status {kind}">{escape(run.status)}</span>'
+
+
+def _start(run: Run) -> str:
+    if run.start is None:
+        return _NONE
+    try:
+        return datetime.fromtimestamp(run.start, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError):
+        return f"{run.start:g} s after 1970"
+
+
+def _span(run: Run) -> str:
+    if run.planned is None or run.status == "finished":
+        return duration(run.span)
+    return f"{duration(run.span)} of {duration(run.planned)}"
+
+
+def _speed(run: Run) -> str:
+    return f"{number(run.span / run.wall_seconds)} times real time" if run.wall_seconds else _NONE
+
+
+def _parameter(run: Run, name: str) -> str:
+    return escape(_json(run.parameters[name])) if name in run.parameters else _NONE
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _optional(value: int | None) -> str:
+    return _NONE if value is None else f"{value:,}"
+
+
+def _seconds(value: float | None) -> str:
+    return _NONE if value is None else duration(value)

@@ -1,0 +1,440 @@
+"""Read a run out of its database: what the report shows of it, and no more. The file is opened for reading only."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor.simulation.database import FORMAT
+from ratelimited_executor.simulation.report.pieces import Grid, Maxima, Sums
+from ratelimited_executor.simulation.report.units import DAY
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "Bin",
+    "Cycle",
+    "Delays",
+    "Event",
+    "ExecutorSeries",
+    "Population",
+    "Quantiles",
+    "Run",
+    "Slot",
+    "Source",
+    "read_run",
+    "read_runs",
+]
+
+_DEFAULT_STEP: Final = 60.0  # seconds, of a run that does not tell
+_ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who was measured."""
+
+    id: int
+    kind: str
+    name: str
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSeries:
+    """An executor over time, a value for each piece; or the sum of all executors, whose name is empty."""
+
+    name: str
+    done_per_minute: list[float]
+    queue_depth: list[int]
+    executing_jobs: list[int]
+
+
+@dataclass(slots=True)
+class Delays:
+    """Percentiles over time, in seconds: each the maximum of its piece; pieces in which nothing started have none."""
+
+    name: str
+    times: list[float] = field(default_factory=list)
+    p50: list[float] = field(default_factory=list)
+    p90: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Of a whole run, in seconds; None if the run does not tell."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """How many values are > low and <= high."""
+
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """The keys of a population, and their intervals between two syncs. None is what the run does not tell."""
+
+    name: str
+    bins: list[Bin]
+    keys: int | None = None
+    never_synced: int | None = None
+    syncs: int | None = None
+    failures: int | None = None
+    longest_interval: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot of a cycle."""
+
+    number: int
+    begin: float
+    keys: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The slots of a cycle."""
+
+    source: str
+    name: str
+    slots: list[Slot]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the scenario did, in seconds since the start."""
+
+    time: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the report shows of a run.
+
+    Attributes:
+        label: a name that no other run of the report has.
+        planned: seconds that were to be simulated; None if the run does not tell.
+        total: the sum of all executors.
+        ends: how many jobs were done, failed, cancelled, expired, dropped.
+        never_synced: keys of all populations; None if the run does not tell.
+    """
+
+    path: Path
+    label: str
+    scenario: str
+    seed: str
+    version: str
+    status: str
+    parameters: dict[str, Any]
+    start: float | None
+    planned: float | None
+    wall_seconds: float | None
+    grid: Grid
+    sources: list[Source]
+    executors: list[ExecutorSeries]
+    total: ExecutorSeries
+    delays: list[Delays]
+    ends: dict[str, int]
+    depth_max: int
+    depth_mean: float
+    start_delay: Quantiles
+    sync_delay: Quantiles
+    lock_conflicts: int
+    outage_failures: int
+    populations: list[Population]
+    cycles: list[Cycle]
+    events: list[Event]
+
+    @property
+    def span(self) -> float:
+        """The seconds that were simulated."""
+        return self.grid.span
+
+    @property
+    def never_synced(self) -> int | None:
+        """How many keys were never synced; None if the run does not tell."""
+        counts = [population.never_synced for population in self.populations if population.never_synced is not None]
+        return sum(counts) if counts else None
+
+
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """Read runs, and give each a label of its own: the scenario; with the seed and the file if they are needed.
+
+    Args:
+        paths: of their databases.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if one of them holds no run that this version can read.
+    """
+    runs = [read_run(path) for path in paths]
+    labels = [run.scenario for run in runs]
+    for texts in (
+        [f"{run.scenario}, seed {run.seed}" for run in runs],
+        [f"{run.scenario}, seed {run.seed}, {run.path.name}" for run in runs],
+        [f"{run.scenario}, {run.path}" for run in runs],
+        [f"{number}: {run.scenario}" for number, run in enumerate(runs, start=1)],
+    ):
+        labels = [text if labels.count(label) > 1 else label for label, text in zip(labels, texts, strict=True)]
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run.
+
+    Args:
+        path: of its database.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds no run that this version can read.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise FileNotFoundError(f"there is no file {str(file)!r}: give the path of a database that a simulation wrote")
+    try:
+        with closing(_connect(file)) as connection:
+            return _Reader(file, connection).read()
+    except sqlite3.Error as error:
+        raise ValueError(
+            f"{str(file)!r} is no database of a simulation run, or is damaged ({error}): "
+            "give a file that a simulation wrote"
+        ) from error
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    """Open a database for reading. One without a journal is at rest, and is opened so that none is created."""
+    journal = file.with_name(f"{file.name}-wal")
+    rest = "" if journal.exists() else "&immutable=1"
+    return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro{rest}", uri=True, isolation_level=None)
+
+
+class _Reader:
+    """Reads one run, all of it in one transaction."""
+
+    def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
+        self._file, self._connection = file, connection
+
+    def read(self) -> Run:
+        self._connection.execute("BEGIN")
+        properties = dict(self._rows("SELECT name, value FROM run"))
+        self._check_format(properties)
+        sources = [
+            Source(number, kind, str(name), _mapping(details))
+            for number, kind, name, details in self._rows("SELECT id, kind, name, details FROM source ORDER BY id")
+        ]
+        (last,) = self._rows("SELECT max(time) FROM step")[0]
+        days = _number(properties.get("days"))
+        planned = None if days is None else days * DAY
+        reached = max(_number(properties.get("reached")) or 0.0, last or 0.0)
+        grid = Grid.of(reached, _number(properties.get("step")) or _DEFAULT_STEP)
+        executors, total, ends, depth = self._steps(sources, grid)
+        scenario = str(properties.get("scenario") or self._file.stem)
+        return Run(
+            path=self._file,
+            label=scenario,
+            scenario=scenario,
+            seed=str(properties.get("seed", "unknown")),
+            version=str(properties.get("version", "unknown")),
+            status=str(properties.get("status", "unknown")),
+            parameters=_mapping(properties.get("parameters")),
+            start=_number(properties.get("start")),
+            planned=planned,
+            wall_seconds=_number(properties.get("wall_seconds")),
+            grid=grid,
+            sources=sources,
+            executors=executors,
+            total=total,
+            delays=self._delays(sources, grid),
+            ends=ends,
+            depth_max=depth.most,
+            depth_mean=depth.mean,
+            start_delay=self._quantiles("start_delay", ("executor", "job", "population")),
+            sync_delay=self._quantiles("sync_delay", ("population", "job", "executor")),
+            lock_conflicts=self._count("lock_conflicts"),
+            outage_failures=self._count("outage_failures"),
+            populations=self._populations(sources),
+            cycles=self._cycles(sources),
+            events=[Event(time, str(name)) for time, name in self._rows("SELECT time, name FROM event ORDER BY time")],
+        )
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query, values).fetchall()
+
+    def _check_format(self, properties: dict[str, Any]) -> None:
+        found = properties.get("format")
+        if str(found) != str(FORMAT):
+            raise ValueError(
+                f"{str(self._file)!r} has the format {found!r}, and this version reads {FORMAT}: read it with the "
+                f"version that wrote it, {properties.get('version', 'unknown')}, or simulate again"
+            )
+
+    def _steps(
+        self, sources: list[Source], grid: Grid
+    ) -> tuple[list[ExecutorSeries], ExecutorSeries, dict[str, int], Maxima]:
+        """Return the executors over time, their sum, the ends of all jobs, and the depth of all queues."""
+        names = {source.id: source.name for source in sources if source.kind == "executor"}
+        done = {number: Sums(grid) for number in names}
+        depth = {number: Maxima(grid) for number in names}
+        executing = {number: Maxima(grid) for number in names}
+        all_done, all_depth, all_executing = Sums(grid), Maxima(grid), Maxima(grid)
+        rows = self._connection.execute(
+            "SELECT time, source, done_jobs, queue_depth, executing_jobs FROM step ORDER BY time, source"
+        )
+        for time, group in groupby(rows, key=lambda row: row[0]):
+            step, depths, executed = grid.step_at(time), 0, 0
+            for _, number, done_jobs, queue_depth, executing_jobs in group:
+                if number not in names:
+                    continue
+                done[number].add(step, done_jobs)
+                depth[number].add(step, queue_depth)
+                executing[number].add(step, executing_jobs)
+                all_done.add(step, done_jobs)
+                depths += queue_depth
+                executed += executing_jobs
+            all_depth.add(step, depths)
+            all_executing.add(step, executed)
+        series = [
+            ExecutorSeries(name, done[number].per_minute(), depth[number].values, executing[number].values)
+            for number, name in names.items()
+        ]
+        total = ExecutorSeries("", all_done.per_minute(), all_depth.values, all_executing.values)
+        columns = ", ".join(f"coalesce(sum({end}_jobs), 0)" for end in _ENDS)
+        counts = self._rows(f"SELECT {columns} FROM step")[0]  # noqa: S608  # names of our own
+        return series, total, dict(zip(_ENDS, counts, strict=True)), all_depth
+
+    def _delays(self, sources: list[Source], grid: Grid) -> list[Delays]:
+        """Return the delays of each executor; of each kind of job if those of executors are not there."""
+        kind = self._kind_that_has("quantiles", "start_delay", ("executor", "job", "population"))
+        ends = grid.ends
+        found = []
+        for source in sources:
+            if source.kind != kind:
+                continue
+            delays = Delays(source.name)
+            rows = self._connection.execute(
+                "SELECT time, p50, p90, p99 FROM quantiles WHERE source = ? AND metric = 'start_delay' ORDER BY time",
+                (source.id,),
+            )
+            for piece, group in groupby(rows, key=lambda row: grid.piece_at(row[0])):
+                _, p50, p90, p99 = zip(*group, strict=True)
+                delays.times.append(ends[piece])
+                delays.p50.append(max(p50))
+                delays.p90.append(max(p90))
+                delays.p99.append(max(p99))
+            if delays.times:
+                found.append(delays)
+        return found
+
+    def _kind_that_has(self, table: str, metric: str, kinds: Sequence[str]) -> str | None:
+        """Return the first of the kinds that has rows. A value may be told of two kinds, and is counted once."""
+        query = f"SELECT DISTINCT source FROM {table} WHERE metric = ?"  # noqa: S608  # a table of our own
+        measured = {source for (source,) in self._rows(query, (metric,))}
+        there = {kind for number, kind in self._rows("SELECT id, kind FROM source") if number in measured}
+        return next((kind for kind in kinds if kind in there), None)
+
+    def _bins(self, metric: str, kind: str | None) -> dict[int, list[Bin]]:
+        """Return the histograms of each source of a kind."""
+        bins: dict[int, list[Bin]] = {}
+        for source, low, high, count in self._rows(
+            "SELECT source, low, high, count FROM histogram JOIN source ON source.id = source "
+            "WHERE metric = ? AND kind = ? AND count > 0 ORDER BY source, low",
+            (metric, kind),
+        ):
+            bins.setdefault(source, []).append(Bin(low, high, count))
+        return bins
+
+    def _quantiles(self, metric: str, kinds: Sequence[str]) -> Quantiles:
+        """Return the quantiles of a metric over all sources of a kind."""
+        kind = self._kind_that_has("histogram", metric, kinds) or self._kind_that_has("quantiles", metric, kinds)
+        (most,) = self._rows(
+            "SELECT max(most) FROM quantiles JOIN source ON source.id = source WHERE metric = ? AND kind = ?",
+            (metric, kind),
+        )[0]
+        bins = [found for several in self._bins(metric, kind).values() for found in several]
+        if not bins:
+            return Quantiles(most=most)
+        p50, p90, p99, highest = (_quantile(bins, part, most) for part in (0.5, 0.9, 0.99, 1.0))
+        return Quantiles(p50, p90, p99, highest if most is None else most)
+
+    def _count(self, metric: str) -> int:
+        kind = self._kind_that_has("counter", metric, ("population", "job", "executor"))
+        query = "SELECT sum(value) FROM counter JOIN source ON source.id = source WHERE metric = ? AND kind = ?"
+        return self._rows(query, (metric, kind))[0][0] or 0
+
+    def _populations(self, sources: list[Source]) -> list[Population]:
+        """Return the populations; those of which nothing is told are left out."""
+        bins = self._bins("sync_interval", "population")
+        summaries = {
+            source: rest
+            for source, *rest in self._rows(
+                "SELECT source, count(*), sum(syncs = 0), sum(syncs), sum(failures), max(longest_interval) "
+                "FROM key_summary GROUP BY source"
+            )
+        }
+        return [
+            Population(source.name, bins.get(source.id, []), *summaries.get(source.id, ()))
+            for source in sources
+            if source.kind == "population" and (source.id in bins or source.id in summaries)
+        ]
+
+    def _cycles(self, sources: list[Source]) -> list[Cycle]:
+        names = {source.id: source.name for source in sources}
+        rows = self._rows("SELECT source, name, slot, begin, keys, weight FROM slot ORDER BY source, name, slot")
+        return [
+            Cycle(names.get(source, str(source)), str(name), [Slot(*row[2:]) for row in group])
+            for (source, name), group in groupby(rows, key=lambda row: row[:2])
+        ]
+
+
+def _quantile(bins: list[Bin], part: float, most: float | None) -> float:
+    """Return a quantile, on a straight line within its bin; none is above the greatest value."""
+    above = part * sum(found.count for found in bins)
+    value = 0.0
+    for found in sorted(bins, key=lambda each: (each.high, each.low)):
+        low = max(found.low, 0.0)
+        high = found.high if math.isfinite(found.high) else low if most is None else max(low, most)
+        value = low + (high - low) * min(1.0, above / found.count)
+        above -= found.count
+        if above <= 0:
+            break
+    return value if most is None else min(value, most)
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number; None if it is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _mapping(text: Any) -> dict[str, Any]:
+    """Return what a JSON text holds: a mapping, or a mapping that holds it."""
+    try:
+        found = json.loads(text) if text else {}
+    except (TypeError, ValueError):
+        found = text
+    return found if isinstance(found, dict) else {"value": found}

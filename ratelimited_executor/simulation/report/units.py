@@ -1,0 +1,94 @@
+"""How numbers and times are written for people, and which unit an axis has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["DAY", "HOUR", "MINUTE", "Unit", "duration", "number", "tick_distance", "time_axis_unit", "unit_for"]
+
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+DAY: Final = 86400.0
+
+_ZERO: Final = 1e-6  # seconds: what is no longer is not told from nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of time.
+
+    Attributes:
+        name: in the plural, for the label of an axis.
+        sign: for ticks.
+        seconds: its length.
+    """
+
+    name: str
+    sign: str
+    seconds: float
+
+
+_MILLISECONDS: Final = Unit("milliseconds", "ms", 1e-3)
+_SECONDS: Final = Unit("seconds", "s", 1.0)
+_MINUTES: Final = Unit("minutes", "min", MINUTE)
+_HOURS: Final = Unit("hours", "h", HOUR)
+_DAYS: Final = Unit("days", "d", DAY)
+
+
+def unit_for(seconds: float) -> Unit:
+    """Return the unit in which values up to so many seconds are read easily."""
+    if seconds < 1:
+        return _MILLISECONDS
+    if seconds < 5 * MINUTE:
+        return _SECONDS
+    if seconds < 5 * HOUR:
+        return _MINUTES
+    return _HOURS if seconds < 5 * DAY else _DAYS
+
+
+def time_axis_unit(span: float) -> Unit:
+    """Return the unit of a time axis of so many seconds: minutes up to 3 hours, hours up to 3 days, days beyond."""
+    if span <= 3 * HOUR:
+        return _MINUTES
+    return _HOURS if span <= 3 * DAY else _DAYS
+
+
+def tick_distance(length: float) -> float:
+    """Return a distance that makes 14 ticks at most on an axis of so many hours, minutes or days."""
+    for distance in (1, 2, 3, 6, 7, 12, 14, 28):
+        if length / distance <= 14:
+            return distance
+    return 28.0 * math.ceil(length / (14 * 28))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in one unit or two.
+
+    >>> duration(0.0042), duration(12.34), duration(200), duration(7 * 86400)
+    ('4.2 ms', '12.3 s', '3 min 20 s', '7 d')
+    """
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 59.95:
+        return "0 s" if seconds <= _ZERO else f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+    for large, small in ((_DAYS, _HOURS), (_HOURS, _MINUTES), (_MINUTES, _SECONDS)):
+        parts, of_one = round(seconds / small.seconds), round(large.seconds / small.seconds)
+        if parts >= of_one:
+            rest = f" {parts % of_one} {small.sign}" if parts % of_one else ""
+            return f"{parts // of_one:,} {large.sign}{rest}"
+    return f"{seconds:.3g} s"
+
+
+def number(value: float) -> str:
+    """Return a number with a comma for each thousand; what is no whole number with three digits at least.
+
+    >>> number(1234567), number(3.14159), number(12345.6)
+    ('1,234,567', '3.14', '12,346')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

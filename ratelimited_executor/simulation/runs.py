@@ -1,0 +1,316 @@
+"""Run a scenario: set it up, let time pass in steps, measure and write, go on with what was interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._runtime.arguments import number_of, seconds_of
+from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json
+from ratelimited_executor.simulation.recorder import Recorder
+from ratelimited_executor.simulation.simulation import Simulation
+from ratelimited_executor.testing.clock import DEFAULT_START_WALL
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from ratelimited_executor.simulation.scenario import Scenario
+    from ratelimited_executor.simulation.summary import Summary
+
+__all__ = ["RunProgress", "RunResult", "simulate"]
+
+_DAY_SECONDS: Final = 86_400.0
+_PROGRESS_SECONDS: Final = 0.1  # between two reports
+_WRITE_SECONDS: Final = 2.0  # between two transactions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProgress:
+    """How far a run has come.
+
+    Attributes:
+        seconds: simulated so far.
+        total: to be simulated.
+        jobs: that have ended.
+        wall_seconds: that it took so far.
+        is_replaying: whether it makes again what an interrupted run had come to.
+    """
+
+    seconds: float
+    total: float
+    jobs: int
+    wall_seconds: float
+    is_replaying: bool
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds in a second."""
+        return self.seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What has become of a run.
+
+    Attributes:
+        scenario: its name.
+        seed: that it was drawn from.
+        status: ``"finished"``, or ``"interrupted"`` if it was told to stop.
+        summary: what it came to.
+        rows: that were written.
+        wall_seconds: that it took, now and before it was interrupted.
+        total: seconds that were to be simulated.
+        end: seconds since the start at which something has happened last.
+        is_done: whether nothing is left to do: no job runs or waits, and none will come.
+    """
+
+    scenario: str
+    seed: int
+    status: str
+    summary: Summary
+    rows: int
+    wall_seconds: float
+    total: float
+    end: float
+    is_done: bool
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds in a second."""
+        return self.summary.seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    days: float | None = None,
+    seed: int = 0,
+    step: float = 60.0,
+    start: float = DEFAULT_START_WALL,
+    samples: bool = False,
+    until_done: bool = False,
+    database: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_progress: Callable[[RunProgress], object] | None = None,
+) -> RunResult:
+    """Run a scenario in virtual time, with executors as in production, and measure it.
+
+    A run is repeatable: the same scenario, seed and version make the same. So an interrupted run is resumed by making its
+    past again without writing it, and going on from there.
+
+    Args:
+        scenario: what to simulate.
+        days: to simulate, > 0; those of the scenario if None.
+        seed: of all that is drawn.
+        step: seconds over which values are summed up, > 0.
+        start: epoch seconds at which it begins; by default 2024-01-01T00:00:00Z.
+        samples: whether every single value is written.
+        until_done: whether to stop once nothing is left to do, which may be earlier than ``days``.
+        database: the file to write, which must not be there; None writes none.
+        resume: whether to go on with a run that was interrupted, in the file that is there.
+        on_progress: told ten times a second or less how far it is; it may return True to stop the run.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if one is out of range, or the file holds another run.
+        FileExistsError: if there is a file, and ``resume`` is false.
+        Exception: what the scenario raises.
+    """
+    total = (scenario.days if days is None else number_of("days", days)) * _DAY_SECONDS
+    if not 0 < total < math.inf:
+        raise ValueError(f"days must be > 0 and finite, got {days!r}")
+    width = seconds_of("step", step)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be an integer, got {seed!r}")
+    properties = {
+        "format": FORMAT,
+        "version": _version(),
+        "scenario": scenario.name,
+        "parameters": as_json(scenario.parameters()),
+        "seed": seed,
+        "start": number_of("start", start),
+        "step": width,
+        "is_sampled": int(samples),
+    }
+    run = _Run(scenario, properties, total=total, until_done=until_done, on_progress=on_progress)
+    return run.go(database, resume=resume)
+
+
+class _Run:
+    """One run, while it is under way."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        properties: dict[str, Any],
+        *,
+        total: float,
+        until_done: bool,
+        on_progress: Callable[[RunProgress], object] | None,
+    ) -> None:
+        self._until_done = until_done
+        self._last_time = 0.0
+        self._scenario = scenario
+        self._properties = properties
+        self._total = total
+        self._on_progress = on_progress
+        self._reached = 0.0  # seconds that were taken and are, or will be, written
+        self._jobs = 0  # that had ended by then
+        self._jobs_before = 0  # what an interrupted run has come to
+        self._begin = time.perf_counter()
+        self._before = 0.0  # seconds that an interrupted run had taken
+        self._writes_from = -math.inf
+
+    def go(self, path: str | os.PathLike[str] | None, *, resume: bool) -> RunResult:
+        """Run it, from the start or from where it was interrupted."""
+        if resume and path is None:
+            raise ValueError("resume needs database=, the file of the run that was interrupted")
+        database = RunDatabase(path, is_new=not resume)
+        simulation: Simulation | None = None
+        try:
+            if resume:
+                self._check(database.properties())
+            simulation = Simulation(
+                seed=self._properties["seed"], start=self._properties["start"], interval=self._scenario.interval
+            )
+            recorder = Recorder(
+                simulation,
+                database,
+                keeps_samples=bool(self._properties["is_sampled"]),
+                writes_from=self._writes_from,
+            )
+            return self._run(simulation, recorder, database)
+        finally:
+            if simulation is not None:
+                simulation.close()
+            database.close()
+
+    def _run(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> RunResult:
+        status = "failed"
+        warnings = _Warnings(simulation)
+        LOGGER.addFilter(warnings)
+        try:
+            if self._writes_from == -math.inf:
+                database.set({**self._properties, "days": self._total / _DAY_SECONDS, **self._state("running")})
+            else:
+                database.set({"days": self._total / _DAY_SECONDS, "status": "running"})
+            simulation.set_up(self._scenario)
+            status = "finished" if self._pass_time(simulation, recorder) else "interrupted"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            LOGGER.removeFilter(warnings)
+            recorder.finish(self._state(status))
+        return RunResult(
+            scenario=self._properties["scenario"],
+            seed=self._properties["seed"],
+            status=status,
+            summary=recorder.summary(),
+            rows=database.row_count,
+            wall_seconds=self._wall_seconds(),
+            total=self._total,
+            end=self._last_time,
+            is_done=recorder.is_done and simulation.loop.next_time() == math.inf,
+        )
+
+    def _pass_time(self, simulation: Simulation, recorder: Recorder) -> bool:
+        """Let time pass, step by step; return False if it was told to stop."""
+        step, loop = self._properties["step"], simulation.loop
+        database = recorder._database
+        next_report = next_write = 0.0
+        end = 0.0
+        while end < self._total:
+            end = min(self._total, (math.floor(end / step + 1e-9) + 1) * step)
+            upcoming = loop.next_time()
+            if upcoming > end and recorder.is_idle:  # nothing happens for a while: on to the step before something does
+                end = max(end, min(self._total, (math.ceil(min(upcoming, self._total) / step) - 1) * step))
+            simulation.run_until(end)
+            recorder.take(end)
+            self._reached, self._jobs = end, recorder.jobs()
+            if end == self._writes_from and self._jobs != self._jobs_before:
+                raise ValueError(
+                    f"the past could not be made again: {self._jobs} jobs in place of {self._jobs_before}, because the "
+                    "scenario has changed or is not repeatable (draw from sim.random, and use no sets)"
+                )
+            if loop.last_time > end - step or not recorder.is_idle:
+                self._last_time = loop.last_time
+            if self._until_done and loop.next_time() == math.inf and recorder.is_done:
+                break
+            now = time.perf_counter()
+            if now >= next_report:
+                next_report = now + _PROGRESS_SECONDS
+                if self._report(end):
+                    return bool(end >= self._total)
+            if end > self._writes_from and (database.is_full or now >= next_write):
+                next_write = now + _WRITE_SECONDS
+                recorder.write(self._state("running"))
+        self._report(end)
+        return True
+
+    def _report(self, seconds: float) -> bool:
+        """Tell how far the run is; return whether it is to stop."""
+        if self._on_progress is None:
+            return False
+        progress = RunProgress(
+            seconds=seconds,
+            total=self._total,
+            jobs=self._jobs,
+            wall_seconds=time.perf_counter() - self._begin,
+            is_replaying=seconds <= self._writes_from,
+        )
+        answer: object = self._on_progress(progress)
+        return answer is True
+
+    def _state(self, status: str) -> dict[str, Any]:
+        is_behind = self._reached < self._writes_from
+        reached, jobs = (self._writes_from, self._jobs_before) if is_behind else (self._reached, self._jobs)
+        return {"status": status, "reached": reached, "jobs": jobs, "wall_seconds": self._wall_seconds()}
+
+    def _wall_seconds(self) -> float:
+        return self._before + time.perf_counter() - self._begin
+
+    def _check(self, found: dict[str, Any]) -> None:
+        """Refuse to go on with another run than that of the file."""
+        for name, value in self._properties.items():
+            if found.get(name) != value:
+                raise ValueError(
+                    f"the file holds a run with {name} {found.get(name)!r}, and not {value!r}: "
+                    "resume it as it was begun, or give another file"
+                )
+        self._writes_from = float(found["reached"])
+        self._jobs_before = int(found["jobs"])
+        self._before = float(found["wall_seconds"])
+        if self._writes_from >= self._total:
+            raise ValueError(
+                f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to go on"
+            )
+
+
+class _Warnings(logging.Filter):
+    """Takes what a simulation logs for itself: in a minute's time it may be a month's warnings."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._simulation = simulation
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Note a record of this simulation, and drop it; let all others pass."""
+        if asyncio._get_running_loop() is not self._simulation.loop:
+            return True
+        self._simulation.note_warning(record)
+        return False
+
+
+def _version() -> str:
+    try:
+        return version("ratelimited-executor")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,411 @@
+"""The world of a simulation: executors as in production, on an event loop of virtual time, and what they are given to do.
+
+Nothing of the executor is replaced but what wakes it and what its jobs consist of: the same queue decides what starts when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
+from ratelimited_executor._runtime.manager import ExecutorManager
+from ratelimited_executor.peers.static import StaticPeers
+from ratelimited_executor.simulation.jobs import Job, JobFailedError, duration_of
+from ratelimited_executor.simulation.loop import SimulationLoop
+from ratelimited_executor.simulation.meters import Meter
+from ratelimited_executor.simulation.population import Population
+from ratelimited_executor.spread.keys import seconds_of_period
+from ratelimited_executor.testing.clock import DEFAULT_START_WALL
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from datetime import timedelta
+
+    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor.simulation.arrivals import Arrivals
+    from ratelimited_executor.simulation.distributions import Distribution
+    from ratelimited_executor.simulation.scenario import Scenario
+    from ratelimited_executor.spread.keys import Key
+    from ratelimited_executor.spread.slots import CycleSlots
+
+__all__ = ["Fleet", "Simulation", "Source"]
+
+_CHUNK_SECONDS: Final = 3600.0  # for which arrivals are handed over at a time
+_WARNING_COUNT_MAX: Final = 100
+_OUTAGE_SECONDS: Final = 30.0  # until a call to something that is down is given up
+
+
+class Source:
+    """Who is measured: an executor, a kind of jobs or a population.
+
+    Attributes:
+        number: in the database.
+        kind: ``"executor"``, ``"job"`` or ``"population"``.
+        name: what it is called.
+        subject: itself.
+        meters: what is measured of it, by metric.
+    """
+
+    __slots__ = ("kind", "meters", "name", "number", "subject")
+
+    def __init__(self, number: int, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> None:
+        self.number = number
+        self.kind = kind
+        self.name = name
+        self.subject = subject
+        self.meters = {metric: Meter(number, metric) for metric in metrics}
+
+    def details(self) -> dict[str, Any]:
+        """Return what the database is told of it."""
+        subject = self.subject
+        if self.kind == "executor":
+            rate = float(subject.rate)
+            return {"rate": rate if math.isfinite(rate) else None, "max_concurrency": subject.max_concurrency}
+        if self.kind == "job":
+            failures = "by key" if callable(subject.failures) else subject.failures
+            return {"duration": repr(subject.duration), "failures": failures}
+        return {"period": subject.period, "count": len(subject)}
+
+
+class Simulation:
+    """What a scenario is set up in.
+
+    Args:
+        seed: of :attr:`random`, and so of everything that is drawn.
+        start: epoch seconds at which it begins.
+        interval: seconds in an interval of its executors.
+
+    Attributes:
+        loop: the event loop; ``loop.time()`` are seconds since the start.
+        random: where to draw from.
+        sources: who is measured.
+        events: what has happened, as (seconds, text).
+        slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
+        current_key: of the job that began last.
+    """
+
+    def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: float = 60.0) -> None:
+        self.loop: Final = SimulationLoop(start_wall=start, seed=seed)  # type: ignore[abstract]  # as it says in its module
+        self.loop.on_error = self._note_error
+        self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
+        self.sources: list[Source] = []
+        self.events: list[tuple[float, str]] = []
+        self.slots: list[tuple[Population, str, int, float, int, float]] = []
+        self.current_key: Any = None
+        self.on_source: Callable[[Source], None] | None = None
+        self._interval = interval
+        self._manager = ExecutorManager(interval=interval)
+        self._managers = [self._manager]
+        self._error: BaseException | None = None
+        self._warning_count = 0
+        self._is_closed = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self.loop.time()
+
+    # What there is.
+
+    def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
+        """Make an executor, as in production.
+
+        Args:
+            name: unlike that of every other executor.
+            options: as for :class:`~ratelimited_executor.RateLimitedExecutor`.
+        """
+        return self._measure(self._manager.executor(name, **options))
+
+    def fleet(self, name: str, nodes: int, **options: Any) -> Fleet:
+        """Make executors of several nodes that share their rate evenly.
+
+        Args:
+            name: of the fleet; its executors are called ``name/0`` and so on.
+            nodes: how many, >= 1.
+            options: as for :class:`~ratelimited_executor.RateLimitedExecutor`; the rate is that of all together.
+        """
+        count = count_of("nodes", nodes, least=1)
+        executors = []
+        for rank in range(count):
+            manager = ExecutorManager(interval=self._interval, peers=StaticPeers(count, rank))
+            self._managers.append(manager)
+            with contextlib.suppress(StopIteration):
+                manager.start().send(None)  # at once: it waits for nothing
+            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options)))
+        return Fleet(executors)
+
+    def population(
+        self,
+        name: str,
+        keys: int | Iterable[Key],
+        *,
+        period: float | timedelta | str,
+        weight: Callable[[Any], float] | None = None,
+        group: Callable[[Any], str] | None = None,
+    ) -> Population:
+        """Make a population; see :class:`Population` for the arguments."""
+        made = Population(name, keys, period=period, weight=weight, group=group)
+        source = self._add_source("population", name, made, ("sync_interval", "sync_delay", "time_since_last_sync"))
+        made.add_interval = source.meters["sync_interval"].add
+        return made
+
+    def job(
+        self,
+        name: str,
+        duration: float | Distribution,
+        *,
+        failures: float | Callable[[Any], float] = 0.0,
+        population: Population | None = None,
+        is_sync: bool = True,
+        needs_group: bool = True,
+        then: Callable[[Any], object] | None = None,
+        on_failure: Callable[[Any], object] | None = None,
+        outage_duration: float | Distribution = _OUTAGE_SECONDS,
+    ) -> Job:
+        """Make a kind of jobs: a function that executors call in place of real work.
+
+        Args:
+            name: what they are called.
+            duration: seconds that each takes, or a distribution; multiplied by the weight of its key.
+            failures: the part of them that fails, 0 to 1, at their end; or a function that tells it of a key.
+            population: whose keys they are for; a key is locked while one works on it.
+            is_sync: whether a key is synced by them; False for jobs that only need its lock.
+            needs_group: whether they fail while their key's group is out.
+            then: called with the key when one has returned.
+            on_failure: called with the key when one has failed.
+            outage_duration: seconds until one gives up whose key's group is out.
+        """
+        made = Job(
+            self,
+            name,
+            duration_of("duration", duration),
+            failures=failures,
+            population=population,
+            is_sync=is_sync,
+            needs_group=needs_group,
+            then=then,
+            on_failure=on_failure,
+            outage_duration=duration_of("outage_duration", outage_duration),
+        )
+        made.add_duration = self._add_source("job", name, made, ("execution_time",)).meters["execution_time"].add
+        return made
+
+    # What happens.
+
+    def at(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call a function at a time, in seconds since the start."""
+        self.loop.call_at(delay_of("seconds", seconds), callable_of("call", call))
+
+    def every(self, period: float | timedelta | str, call: Callable[[], object], *, first: float = 0.0) -> None:
+        """Call a function again and again.
+
+        Args:
+            period: seconds, a timedelta or a text such as ``"10m"``.
+            call: what to call.
+            first: seconds since the start at which to call it first.
+        """
+        seconds = seconds_of_period("period", period)
+        callable_of("call", call)
+        begin = delay_of("first", first)
+
+        def step(number: int) -> None:
+            self.loop.call_at(begin + (number + 1) * seconds, step, number + 1)
+            call()
+
+        self.loop.call_at(begin, step, 0)
+
+    def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
+        """Run a coroutine beside all else; its error ends the run."""
+        task: asyncio.Task[Any] = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._note_task)
+        return task
+
+    def arrive(
+        self,
+        arrivals: Arrivals,
+        executor: RateLimitedExecutor | Fleet,
+        job: Callable[[Any], object],
+        *,
+        keys: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Let jobs arrive at an executor, an hour's at a time, so that memory does not grow with the length of the run.
+
+        Args:
+            arrivals: when they come, such as :class:`Poisson` or :class:`Recorded`.
+            executor: where they arrive.
+            job: what they are; called with a key.
+            keys: whose they are, drawn evenly; those of a recording if it has any, else numbers from 0 on.
+            options: as for ``schedule_many``, such as ``expires`` and ``priority``.
+        """
+        chosen = None if keys is None else list(keys)
+        if chosen is not None and not chosen:
+            raise ValueError("keys must hold one key at least, got none")
+        count = 0
+
+        def hand_over() -> None:
+            nonlocal count
+            begin = self.now
+            times = arrivals.between(begin, begin + _CHUNK_SECONDS, self.random)
+            if times:
+                found: Sequence[Any] | None = arrivals.keys_between(begin, begin + _CHUNK_SECONDS)
+                if chosen is not None:
+                    found = self.random.choices(chosen, k=len(times))
+                elif found is None:
+                    found = range(count, count + len(times))
+                count += len(times)
+                executor.schedule_many(job, found, delays=[time - begin for time in times], **options)
+            if begin + _CHUNK_SECONDS < arrivals.end:
+                self.loop.call_at(begin + _CHUNK_SECONDS, hand_over)
+
+        self.loop.call_soon(hand_over)
+
+    def outage(self, population: Population, group: str, begin: float, end: float) -> None:
+        """Let all jobs of a group of keys fail for a time.
+
+        Args:
+            population: whose group it is.
+            group: its name.
+            begin: seconds since the start.
+            end: seconds since the start, later than ``begin``.
+        """
+        if not 0 <= begin < end:
+            raise ValueError(f"an outage must begin at 0 s or later, and end later, got {begin!r} to {end!r}")
+        population.add_outage(group, begin, end)
+        self.at(begin, lambda: self.mark(f"{group} is out"))
+        self.at(end, lambda: self.mark(f"{group} is back"))
+
+    def mark(self, text: str) -> None:
+        """Note that something happens now, for the reports."""
+        self.events.append((self.now, text))
+
+    def note_slots(
+        self, population: Population, name: str, slots: CycleSlots, slot_of: Callable[[Any], int] | None = None
+    ) -> list[list[Key]]:
+        """Deal the keys of a population out to the slots of a cycle, note that for the reports, and return them."""
+        find = slots.slot_of if slot_of is None else slot_of
+        dealt: list[list[Key]] = [[] for _ in range(slots.count)]
+        for key in population:
+            dealt[find(key)].append(key)
+        phase = float(slots.phase * slots.seconds)
+        for slot, keys in enumerate(dealt):
+            weight = math.fsum(population.members[key].weight for key in keys)
+            begin = (slot * slots.slot_seconds + phase) % slots.seconds
+            self.slots.append((population, name, slot, begin, len(keys), weight))
+        return dealt
+
+    def note_warning(self, record: logging.LogRecord) -> None:
+        """Note among the events what the library has logged; that jobs fail is no news."""
+        if any(isinstance(value, JobFailedError) for value in record.args or ()):
+            return
+        self._warning_count += 1
+        if self._warning_count < _WARNING_COUNT_MAX:
+            self.mark(f"warning: {record.getMessage()}")
+        elif self._warning_count == _WARNING_COUNT_MAX:
+            self.mark("more warnings, which are not noted")
+
+    # For whoever runs it.
+
+    def set_up(self, scenario: Scenario) -> None:
+        """Let a scenario set up what there is and what happens."""
+
+        async def begin() -> None:
+            await self._manager.start()
+            found: object = scenario.setup(self)
+            if asyncio.iscoroutine(found):
+                await found
+
+        self.loop.run_until_complete(begin())
+        if not any(source.kind == "executor" for source in self.sources):
+            raise ValueError(f"the scenario {scenario.name} makes no executor: call sim.executor() in its setup()")
+
+    def run_until(self, seconds: float) -> None:
+        """Run all that happens up to a time, in seconds since the start; raise what went wrong in the scenario."""
+        self.loop.run_until(seconds)
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Forget all that would have happened, and end what runs."""
+        self._is_closed = True
+        loop = self.loop
+        loop.call_soon(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
+        loop.run_until(loop.time())
+        loop.close()
+
+    # Helpers.
+
+    def _measure(self, executor: RateLimitedExecutor) -> RateLimitedExecutor:
+        source = self._add_source("executor", executor.name, executor, ("start_delay",))
+
+        def begin() -> None:
+            executor._started().queue.on_start = source.meters["start_delay"].add
+
+        if executor._engine is None:
+            self.loop.call_soon(begin)
+        else:
+            begin()
+        return executor
+
+    def _add_source(self, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> Source:
+        if any((source.kind, source.name) == (kind, name) for source in self.sources):
+            raise ValueError(f"name {name!r} is in use: every {kind} of a simulation needs a name of its own")
+        source = Source(len(self.sources) + 1, kind, name, subject, metrics)
+        self.sources.append(source)
+        if self.on_source is not None:
+            self.on_source(source)
+        return source
+
+    def _note_task(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and not self._is_closed:
+            self._error = self._error or task.exception()
+
+    def _note_error(self, context: dict[str, Any]) -> None:
+        """Take note of an error that nobody has retrieved: jobs may fail, the scenario must not."""
+        error = context.get("exception")
+        if self._is_closed or isinstance(error, JobFailedError):
+            return
+        self._error = self._error or error or RuntimeError(str(context.get("message")))
+
+
+class Fleet:
+    """The executors of several nodes that share a rate.
+
+    Args:
+        executors: one for each node.
+    """
+
+    def __init__(self, executors: Sequence[RateLimitedExecutor]) -> None:
+        self.executors: Final = tuple(executors)
+        self._next = 0
+
+    def next(self) -> RateLimitedExecutor:
+        """Return the executor whose turn it is, as a load balancer does."""
+        self._next = (self._next + 1) % len(self.executors)
+        return self.executors[self._next]
+
+    def schedule(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Awaitable[Any]:
+        """Schedule a call on the node whose turn it is."""
+        return self.next().schedule(fn, *args, **options)
+
+    def schedule_many(
+        self, fn: Callable[[Any], Any], items: Iterable[Any], *, delays: Iterable[float] | None = None, **options: Any
+    ) -> list[Any]:
+        """Schedule a batch on each node, and return their handles: the items are dealt out in turn."""
+        every = list(items)
+        times = None if delays is None else list(delays)
+        count = len(self.executors)
+        return [
+            executor.schedule_many(
+                fn, every[rank::count], delays=None if times is None else times[rank::count], **options
+            )
+            for rank, executor in enumerate(self.executors)
+        ]

@@ -1,0 +1,248 @@
+"""Ways to sync a population of accounts once in each cycle, to be compared: what the talk on slot scheduling compares.
+
+All have the same accounts at the same banks, the same workers and the same two kinds of jobs over the same accounts: one
+fetches what is new, the other sorts it. Accounts differ: some are ten times the work of others. A bank may be out for a day.
+They differ in who decides when an account's turn is.
+
+Source: "On the virtues of slot scheduling", a talk. Its durations, a mean of 4 s and a p90 of 120 s, are no distribution's
+(a tenth of the values would have a mean of 120 s or more, and so all together one of 12 s at least); these here have the
+mean of 4 s, and a p90 of 8 s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor.simulation.distributions import LogNormal
+from ratelimited_executor.simulation.progress import InstantProgress
+from ratelimited_executor.simulation.scenario import Scenario
+from ratelimited_executor.spread.balance import balance
+from ratelimited_executor.spread.keys import key_hash, seconds_of_period
+from ratelimited_executor.spread.slots import CycleSlots, reciprocal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from fractions import Fraction
+    from typing import Any
+
+    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor.simulation.jobs import Job
+    from ratelimited_executor.simulation.population import Population
+    from ratelimited_executor.simulation.simulation import Simulation
+
+__all__ = ["STRATEGIES", "Central", "RandomSpread", "SelfRescheduling", "Slots", "Strategy", "WeightedSlots"]
+
+_DAY_SECONDS: Final = 86_400.0
+_HASH_COUNT: Final = 1 << 64
+
+
+@dataclass(kw_only=True)
+class Strategy(Scenario):
+    """Accounts at banks, each of which is to be synced and sorted once in each cycle.
+
+    Args:
+        accounts: how many there are.
+        banks: how many they belong to; the first has as many as all others together.
+        workers: jobs that run at once.
+        cycle: in which each account is to be synced.
+        mean: seconds that it takes to sync an account of weight 1.
+        p90: what nine in ten of these are below.
+        jumbo: the part of the accounts that are ten times the work.
+        failures: the part of the jobs that fail.
+        locked_out: the part of the accounts that no job can sync, because their password has changed, say.
+        outage_day: the day on which the first bank is out, from 1 on; 0 for none.
+    """
+
+    days: ClassVar[float] = 7.0
+
+    accounts: int = 30_000
+    banks: int = 20
+    workers: int = 20
+    cycle: str = "8h"
+    mean: float = 4.0
+    p90: float = 8.0
+    jumbo: float = 0.01
+    failures: float = 0.005
+    locked_out: float = 0.001
+    outage_day: int = 3
+
+    def setup(self, sim: Simulation) -> None:
+        """Set up accounts, banks, workers and both kinds of jobs."""
+        executor = sim.executor("workers", max_concurrency=self.workers, pacing=Pacing.ON_TIME)
+        accounts = sim.population(
+            "accounts", self.accounts, period=self.cycle, weight=self._weight_of, group=self._bank_of
+        )
+        if self.outage_day:
+            begin = (self.outage_day - 1) * _DAY_SECONDS
+            sim.outage(accounts, "bank 0", begin, begin + _DAY_SECONDS)
+        self.begin(sim, executor, accounts)
+
+    def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
+        """Begin to schedule jobs: what the strategies differ in."""
+        raise NotImplementedError
+
+    def sync_job(self, sim: Simulation, accounts: Population, **options: Any) -> Job:
+        """Make the jobs that fetch what is new of an account; those of a bank that is out give up after 30 s."""
+        duration = LogNormal(mean=self.mean, p90=self.p90)
+        locked_out = {key for key in accounts if self._draw("lock", key) < self.locked_out}
+
+        def failures(account: int) -> float:
+            return 1.0 if account in locked_out else self.failures
+
+        return sim.job("sync", duration, failures=failures, population=accounts, **options)
+
+    def sort_job(self, sim: Simulation, accounts: Population, **options: Any) -> Job:
+        """Make the jobs that sort what an account has: a quarter of the work, and nothing that a bank is needed for."""
+        duration = LogNormal(mean=self.mean / 4, p90=self.p90 / 4)
+        return sim.job("sort", duration, population=accounts, is_sync=False, needs_group=False, **options)
+
+    def _weight_of(self, account: int) -> float:
+        return 10.0 if self._draw("weight", account) < self.jumbo else 1.0
+
+    def _draw(self, what: str, account: Any) -> float:
+        """Return a number from 0 to 1 that is always the same for an account, and evenly spread over all of them."""
+        return key_hash(f"{what} {account}") / _HASH_COUNT
+
+    def _bank_of(self, account: int) -> str:
+        return "bank 0" if account % 2 else f"bank {1 + account // 2 % max(1, self.banks - 1)}"
+
+
+@dataclass(kw_only=True)
+class SelfRescheduling(Strategy):
+    """Each job schedules the next one of its account, a cycle after its end; a few are lost when their worker dies.
+
+    Args:
+        losses: the part of the jobs that end without scheduling the next: their accounts are never synced again.
+    """
+
+    losses: float = 0.0001
+
+    def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
+        """Begin with all accounts at once, as after a deployment."""
+        cycle = accounts.period
+
+        def again(job: Job, account: int) -> None:
+            if sim.random.random() >= self.losses:
+                executor.schedule(job, account, delay=cycle)
+
+        def follow(job: list[Job]) -> Any:
+            return lambda account: again(job[0], account)
+
+        for make in (self.sync_job, self.sort_job):
+            own: list[Job] = []
+            own.append(make(sim, accounts, then=follow(own), on_failure=follow(own)))
+            for account in accounts:
+                executor.schedule(own[0], account)
+
+
+@dataclass(kw_only=True)
+class Central(Strategy):
+    """A scheduler looks for the accounts that were synced least recently, and enqueues them, again and again.
+
+    Args:
+        every: how often it looks.
+        spare: by how much more it enqueues than a cycle needs.
+    """
+
+    every: str = "15m"
+    spare: float = 1.1
+
+    def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
+        """Begin to look."""
+        for make in (self.sync_job, self.sort_job):
+            self._look(sim, executor, accounts, make)
+
+    def _look(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population, make: Any) -> None:
+        waiting = dict.fromkeys(accounts)  # the least recently synced first
+        enqueued: set[Any] = set()
+
+        def done(account: int) -> None:
+            enqueued.discard(account)
+            waiting[account] = waiting.pop(account)
+
+        job = make(sim, accounts, then=done, on_failure=enqueued.discard)
+        looks = max(1, round(accounts.period / seconds_of_period("every", self.every)))
+        limit = math.ceil(len(accounts) * self.spare / looks)
+
+        def look() -> None:
+            found: list[Any] = []
+            for account in waiting:
+                if len(found) == limit:
+                    break
+                if account not in enqueued:
+                    found.append(account)
+            enqueued.update(found)
+            executor.schedule_many(job, found)
+
+        sim.every(self.every, look)
+
+
+@dataclass(kw_only=True)
+class RandomSpread(Strategy):
+    """At the begin of each cycle all accounts are enqueued, each at a random time of it."""
+
+    def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
+        """Begin the first cycle."""
+        cycle, keys = accounts.period, list(accounts)
+        for make in (self.sync_job, self.sort_job):
+            job = make(sim, accounts)
+
+            def enqueue(job: Job = job) -> None:
+                draw = sim.random.random
+                executor.schedule_many(job, keys, delays=[draw() * cycle for _ in keys])
+
+            sim.every(cycle, enqueue)
+
+
+@dataclass(kw_only=True)
+class Slots(Strategy):
+    """Each account has its own time in the cycle, by its key; the accounts of one slot are loaded at a time."""
+
+    def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
+        """Begin a cycle of each kind."""
+        for name, job, phase in self.kinds(sim, accounts):
+            slots = CycleSlots(self.cycle, phase=phase)
+            slot_of = self.slot_of(accounts, slots)
+            dealt = sim.note_slots(accounts, name, slots, slot_of)
+
+            executor.every(
+                cycle=self.cycle,
+                keys=dealt.__getitem__,
+                fn=job,
+                phase=phase,
+                slot_of=slot_of,
+                progress=InstantProgress(),
+                name=name,
+            )
+
+    def kinds(self, sim: Simulation, accounts: Population) -> Iterable[tuple[str, Job, Fraction]]:
+        """Return the kinds of jobs: name, job and phase."""
+        yield "sync", self.sync_job(sim, accounts), reciprocal(0, of=1)
+        yield "sort", self.sort_job(sim, accounts), reciprocal(0, of=1)
+
+    def slot_of(self, accounts: Population, slots: CycleSlots) -> Any:  # noqa: ARG002  # balanced ones need them
+        """Return what tells the slot of an account; None for its hash."""
+        return None
+
+
+@dataclass(kw_only=True)
+class WeightedSlots(Slots):
+    """The same, with slots balanced by the work of their accounts, and the second kind half a cycle later."""
+
+    def kinds(self, sim: Simulation, accounts: Population) -> Iterable[tuple[str, Job, Fraction]]:
+        """Return the kinds of jobs: name, job and phase."""
+        yield "sync", self.sync_job(sim, accounts), reciprocal(0, of=2)
+        yield "sort", self.sort_job(sim, accounts), reciprocal(1, of=2)
+
+    def slot_of(self, accounts: Population, slots: CycleSlots) -> Any:
+        """Return what tells the balanced slot of an account."""
+        weights = {key: member.weight for key, member in accounts.members.items()}
+        return balance(weights, slots.count).__getitem__
+
+
+STRATEGIES: Final = {
+    strategy().name: strategy for strategy in (SelfRescheduling, Central, RandomSpread, Slots, WeightedSlots)
+}
