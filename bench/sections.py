@@ -22,6 +22,7 @@ MODULES = {
     "overload": "bench.overload",
     "guest": "bench.guest",
     "soak": "bench.soak",
+    "simulation": "bench.simulation",
     "peers": "bench.peers",
     "java": "bench.java",
 }

@@ -21,7 +21,7 @@ import click
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import spread, testing
+from ratelimited_executor import simulation, spread, testing
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.testing import run_virtual
 
@@ -122,7 +122,7 @@ def reference_text() -> str:
     return "\n".join(page.read_text(encoding="utf-8") for page in REFERENCE)
 
 
-HOMES = [ratelimited_executor, spread]  # where public names live
+HOMES = [ratelimited_executor, spread, simulation]  # where public names live
 
 
 def public(name: str) -> Any:

@@ -32,7 +32,13 @@ class DurationHistogram:
         self._counts: Counter[int] = Counter()
         self._longest: dict[int, float] = {}  # of each bucket, so that what is always the same is told exactly
         self._total = 0
+        self._sum = 0.0
         self._max = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean of the durations, exactly; 0 if there was none."""
+        return self._sum / self._total if self._total else 0.0
 
     @property
     def total(self) -> int:
@@ -50,6 +56,7 @@ class DurationHistogram:
         self._counts[bucket] += 1
         self._longest[bucket] = max(seconds, self._longest.get(bucket, 0.0))
         self._total += 1
+        self._sum += seconds
         self._max = max(self._max, seconds)
 
     def add_sorted(self, seconds: Sequence[float]) -> None:
@@ -57,6 +64,7 @@ class DurationHistogram:
         if not seconds:
             return
         self._total += len(seconds)
+        self._sum += math.fsum(seconds)
         self._max = max(self._max, seconds[-1])
         small = bisect_right(seconds, _SMALLEST_S)
         if small:

@@ -23,7 +23,7 @@ from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simula
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ratelimited_executor.simulation import Comparison, RunProgress, Scenario
+    from ratelimited_executor.simulation import Comparison, Criterion, RunProgress, Scenario
 
 __all__ = ["SimulateOptions", "run_simulations"]
 
@@ -259,23 +259,27 @@ def _summary_table(result: RunResult) -> Table:
 
 def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:
     table = Table(title=f"{len(results)} scenarios, the best first", title_justify="left")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
+    headings = ["jobs", *(criterion.name for criterion in CRITERIA), "never synced", "sum of ranks"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
     for name in comparison.order:
-        table.add_column(name, justify="right")
-    table.add_row("jobs", *(f"{results[name].summary.jobs:,}" for name in comparison.order))
-    table.add_row("x real time", *(f"{results[name].speed:,.0f}" for name in comparison.order))
-    for criterion in CRITERIA:
-        values, ranks = comparison.values[criterion.name], comparison.ranks[criterion.name]
-        cells = []
-        for name in comparison.order:
-            text = f"{values[name]:,.3f}" if criterion.unit == "unevenness" else f"{values[name]:,.0f}"
-            cells.append(f"[bold green]{text}[/]" if ranks[name] == 1 else text)
-        table.add_row(f"{criterion.name} ({criterion.unit})", *cells)
-    never = (sum(of.never_synced for of in results[name].summary.populations.values()) for name in comparison.order)
-    table.add_row("never synced (keys)", *(f"{count:,}" for count in never))
-    ranks_of = (sum(found[name] for found in comparison.ranks.values()) for name in comparison.order)
-    table.add_row("sum of ranks", *map(str, ranks_of))
+        summary = results[name].summary
+        cells = [f"{summary.jobs:,}"]
+        for criterion in CRITERIA:
+            text = _value_text(criterion, comparison.values[criterion.name][name])
+            is_best = comparison.ranks[criterion.name][name] == 1
+            cells.append(f"[bold green]{text}[/]" if is_best else text)
+        cells.append(f"{sum(of.never_synced for of in summary.populations.values()):,}")
+        cells.append(str(sum(ranks[name] for ranks in comparison.ranks.values())))
+        table.add_row(name, *cells)
     return table
+
+
+def _value_text(criterion: Criterion, value: float) -> str:
+    if criterion.unit == "part":
+        return f"{1 - value:.3f}"
+    return _span(value) if criterion.unit == "seconds" else f"{value:,.0f}"
 
 
 def _print_verdict(console: Console, comparison: Comparison) -> None:
@@ -286,8 +290,11 @@ def _print_verdict(console: Console, comparison: Comparison) -> None:
 
 
 def _spans(quantiles: Any) -> str:
-    spans = (quantiles.p50, quantiles.p99, quantiles.most)
-    return ", ".join(format_duration(value) if value >= _SHOWN_SECONDS else "0" for value in spans)
+    return ", ".join(map(_span, (quantiles.p50, quantiles.p99, quantiles.most)))
+
+
+def _span(seconds: float) -> str:
+    return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
 
 
 def _days(seconds: float) -> str:

@@ -25,7 +25,7 @@ from ratelimited_executor.simulation.recordings import Recording, read_access_lo
 from ratelimited_executor.simulation.report import write_report
 from ratelimited_executor.simulation.runs import RunProgress, RunResult, simulate
 from ratelimited_executor.simulation.scenario import Scenario
-from ratelimited_executor.simulation.simulation import Fleet, Simulation
+from ratelimited_executor.simulation.simulation import Nodes, Simulation
 from ratelimited_executor.simulation.strategies import STRATEGIES
 from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
 from ratelimited_executor.simulation.toml import TomlScenario, load_toml
@@ -42,13 +42,13 @@ __all__ = [
     "Distribution",
     "ExecutorSummary",
     "Exponential",
-    "Fleet",
     "Forecast",
     "Job",
     "JobFailedError",
     "Lasting",
     "LogNormal",
     "Member",
+    "Nodes",
     "Percentiles",
     "Poisson",
     "Population",

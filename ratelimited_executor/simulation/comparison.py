@@ -17,9 +17,12 @@ __all__ = ["CRITERIA", "Comparison", "Criterion", "compare"]
 class Criterion:
     """By what runs are compared.
 
+    There are the most jobs that were due, and that waited at all; the mean sync delay; the keys that are overdue at the end; by
+    how much Jain's index of the throughput is less than 1; and lock conflicts.
+
     Attributes:
         name: what it is called.
-        unit: of its values.
+        unit: of its values: jobs, seconds, keys, or part of the whole.
         value: tells it of a run; smaller is better.
     """
 
@@ -32,8 +35,12 @@ def _depth(summary: Summary) -> float:
     return float(sum(each.queue_depth_most for each in summary.executors.values()))
 
 
+def _pending(summary: Summary) -> float:
+    return float(sum(each.pending_most for each in summary.executors.values()))
+
+
 def _sync_delay(summary: Summary) -> float:
-    return max((each.sync_delay.p99 for each in summary.populations.values()), default=0.0)
+    return max((each.sync_delay.mean for each in summary.populations.values()), default=0.0)
 
 
 def _forgotten(summary: Summary) -> float:
@@ -49,10 +56,11 @@ def _conflicts(summary: Summary) -> float:
 
 
 CRITERIA: Final = (
-    Criterion("queue depth", "jobs, most", _depth),
-    Criterion("sync delay", "seconds, p99", _sync_delay),
-    Criterion("overdue keys", "keys, at the end", _forgotten),
-    Criterion("throughput", "unevenness", _unevenness),
+    Criterion("queue depth", "jobs", _depth),
+    Criterion("pending jobs", "jobs", _pending),
+    Criterion("sync delay", "seconds", _sync_delay),
+    Criterion("overdue keys", "keys", _forgotten),
+    Criterion("throughput evenness", "part", _unevenness),
     Criterion("lock conflicts", "jobs", _conflicts),
 )
 

@@ -60,7 +60,7 @@ class Job:
         self._clock = simulation.loop.clock
         self._random = simulation.random
         self._draw = duration.draw
-        self.add_duration: Callable[[float], object] = float  # told how long each takes; a meter's, once there is one
+        self._add_duration: Callable[[float], object] = float  # told how long each takes; a meter's, once there is one
         self._simulation = simulation
 
     def __call__(self, key: Any = None) -> Lasting:
@@ -69,7 +69,7 @@ class Job:
         Raises:
             KeyError: if the key is none of the population.
         """
-        self._simulation.current_key = key
+        self._simulation._current_key = key
         seconds = self._draw(self._random)
         failures = self._failures if self._fails is None else self._fails(key)
         is_failed = failures > 0 and self._random.random() < failures
@@ -97,7 +97,7 @@ class Job:
                     member.longest = interval
                 member.synced_at = end
                 member.syncs += 1
-        self.add_duration(seconds)
+        self._add_duration(seconds)
         if is_failed:
             then = None if self._on_failure is None else partial(self._on_failure, key)
             return Lasting(seconds, self._error, then)

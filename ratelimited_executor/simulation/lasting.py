@@ -78,10 +78,10 @@ class Lasting(Coroutine[Any, Any, None]):
         """End it now, cancelled; False if it has ended."""
         if self._number not in self._coroutines.running:
             return False
-        self.end(asyncio.CancelledError(*(() if message is None else (message,))))
+        self._end(asyncio.CancelledError(*(() if message is None else (message,))))
         return True
 
-    def end(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         """Tell its executor how it ended, unless it has ended before."""
         engine = self._coroutines._engine
         if self._coroutines.running.pop(self._number, None) is None:
@@ -134,7 +134,7 @@ class LastingCoroutines(Coroutines):
 
 def _end(lasting: Lasting) -> None:
     if lasting.error is not None or lasting.then is not None:
-        lasting.end(lasting.error)
+        lasting._end(lasting.error)
         return
     coroutines = lasting._coroutines  # as end() does it, for nearly all
     if coroutines.running.pop(lasting._number, None) is not None:

@@ -31,6 +31,7 @@ class _Counts:
         self.source = source
         self.last = (0,) * (2 + len(_ENDS))
         self.depth_most = 0
+        self.pending_most = 0
         self.depth_seconds = 0.0  # the integral of the queue depth over time
         self.executing_seconds = 0.0
         self.window_done = 0
@@ -62,7 +63,7 @@ class Recorder:
         self._next_age = _AGE_SECONDS
         self._next_window = _EVEN_SECONDS
         self._event_count = 0
-        simulation.on_source = self._add_source
+        simulation._on_source = self._add_source
         for source in simulation.sources:
             self._add_source(source)
 
@@ -151,7 +152,7 @@ class Recorder:
         if self._keeps_samples:
             simulation = self._simulation
             for meter in source.meters.values():
-                meter.keep(self._write_sample, lambda: simulation.current_key)
+                meter.keep(self._write_sample, lambda: simulation._current_key)
 
     def _write_sample(self, row: tuple[int, str, Any, float]) -> None:
         now = self._simulation.now
@@ -175,6 +176,7 @@ class Recorder:
             self._database.add("step", row)
         counts.last = present
         counts.depth_most = max(counts.depth_most, depth)
+        counts.pending_most = max(counts.pending_most, pending)
         counts.depth_seconds += depth * (time - self._time)
         counts.executing_seconds += executing * (time - self._time)
         counts.window_done += done
@@ -235,6 +237,7 @@ class Recorder:
             pending=engine.waiting_count(),
             queue_depth_most=counts.depth_most,
             queue_depth_mean=counts.depth_seconds / self._time if self._time else 0.0,
+            pending_most=counts.pending_most,
             executing_mean=counts.executing_seconds / self._time if self._time else 0.0,
             start_delay=Quantiles.of(counts.source.meters["start_delay"].histogram),
             evenness=evenness,

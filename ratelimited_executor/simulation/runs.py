@@ -305,7 +305,7 @@ class _Warnings(logging.Filter):
         """Note a record of this simulation, and drop it; let all others pass."""
         if asyncio._get_running_loop() is not self._simulation.loop:
             return True
-        self._simulation.note_warning(record)
+        self._simulation._note_warning(record)
         return False
 
 

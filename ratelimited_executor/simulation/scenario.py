@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -46,5 +47,5 @@ class Scenario:
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters, as they are written down."""
-        fields: dict[str, Any] = getattr(type(self), "__dataclass_fields__", {})
-        return {name: getattr(self, name) for name in fields if hasattr(self, name)}
+        names = [field.name for field in fields(self)] if is_dataclass(self) else []
+        return {name: getattr(self, name) for name in names}

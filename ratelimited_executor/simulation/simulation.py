@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.spread.keys import Key
     from ratelimited_executor.spread.slots import CycleSlots
 
-__all__ = ["Fleet", "Simulation", "Source"]
+__all__ = ["Nodes", "Simulation", "Source"]
 
 _CHUNK_SECONDS: Final = 3600.0  # for which arrivals are handed over at a time
 _WARNING_COUNT_MAX: Final = 100
@@ -86,7 +86,6 @@ class Simulation:
         sources: who is measured.
         events: what has happened, as (seconds, text).
         slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
-        current_key: of the job that began last.
     """
 
     def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: float = 60.0) -> None:
@@ -96,8 +95,8 @@ class Simulation:
         self.sources: list[Source] = []
         self.events: list[tuple[float, str]] = []
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
-        self.current_key: Any = None
-        self.on_source: Callable[[Source], None] | None = None
+        self._current_key: Any = None  # of the job that began last
+        self._on_source: Callable[[Source], None] | None = None
         self._interval = interval
         self._manager = ExecutorManager(interval=interval)
         self._managers = [self._manager]
@@ -122,7 +121,7 @@ class Simulation:
         """
         return self._measure(self._manager.executor(name, **options))
 
-    def fleet(self, name: str, nodes: int, **options: Any) -> Fleet:
+    def fleet(self, name: str, nodes: int, **options: Any) -> Nodes:
         """Make executors of several nodes that share their rate evenly.
 
         Args:
@@ -138,7 +137,7 @@ class Simulation:
             with contextlib.suppress(StopIteration):
                 manager.start().send(None)  # at once: it waits for nothing
             executors.append(self._measure(manager.executor(f"{name}/{rank}", **options)))
-        return Fleet(executors)
+        return Nodes(executors)
 
     def population(
         self,
@@ -193,7 +192,7 @@ class Simulation:
             on_failure=on_failure,
             outage_duration=duration_of("outage_duration", outage_duration),
         )
-        made.add_duration = self._add_source("job", name, made, ("execution_time",)).meters["execution_time"].add
+        made._add_duration = self._add_source("job", name, made, ("execution_time",)).meters["execution_time"].add
         return made
 
     # What happens.
@@ -230,7 +229,7 @@ class Simulation:
     def arrive(
         self,
         arrivals: Arrivals,
-        executor: RateLimitedExecutor | Fleet,
+        executor: RateLimitedExecutor | Nodes,
         job: Callable[[Any], object],
         *,
         keys: Sequence[Any] | None = None,
@@ -301,7 +300,7 @@ class Simulation:
             self.slots.append((population, name, slot, begin, len(keys), weight))
         return dealt
 
-    def note_warning(self, record: logging.LogRecord) -> None:
+    def _note_warning(self, record: logging.LogRecord) -> None:
         """Note among the events what the library has logged; that jobs fail is no news."""
         if any(isinstance(value, JobFailedError) for value in record.args or ()):
             return
@@ -359,8 +358,8 @@ class Simulation:
             raise ValueError(f"name {name!r} is in use: every {kind} of a simulation needs a name of its own")
         source = Source(len(self.sources) + 1, kind, name, subject, metrics)
         self.sources.append(source)
-        if self.on_source is not None:
-            self.on_source(source)
+        if self._on_source is not None:
+            self._on_source(source)
         return source
 
     def _note_task(self, task: asyncio.Task[Any]) -> None:
@@ -376,7 +375,7 @@ class Simulation:
         self._error = self._error or error or RuntimeError(str(context.get("message")))
 
 
-class Fleet:
+class Nodes:
     """The executors of several nodes that share a rate.
 
     Args:

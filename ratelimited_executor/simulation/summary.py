@@ -13,9 +13,10 @@ __all__ = ["ExecutorSummary", "PopulationSummary", "Quantiles", "Summary"]
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """How long something took, in seconds; percentiles are at most 2 % too long, the most is exact."""
+    """How long something took, in seconds; percentiles are at most 2 % too long, mean and most are exact."""
 
     count: int
+    mean: float
     p50: float
     p90: float
     p99: float
@@ -25,7 +26,7 @@ class Quantiles:
     def of(cls, histogram: DurationHistogram) -> Self:
         """Read them from a histogram."""
         p50, p90, p99 = (histogram.quantile(share) for share in (0.5, 0.9, 0.99))
-        return cls(histogram.total, p50, p90, p99, histogram.max)
+        return cls(histogram.total, histogram.mean, p50, p90, p99, histogram.max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class ExecutorSummary:
         pending: jobs that wait at the end, those due later included.
         queue_depth_most: most jobs that were due and had not started at the end of a step.
         queue_depth_mean: their mean over time.
+        pending_most: most jobs that waited at the end of a step, those due later included.
         executing_mean: jobs that run, in the mean over time.
         start_delay: from the due time of jobs to their start.
         evenness: of the jobs done in ten minutes each: Jain's index, 1 if all are equal, 1/n if all are done in one of n;
@@ -57,6 +59,7 @@ class ExecutorSummary:
     pending: int
     queue_depth_most: int
     queue_depth_mean: float
+    pending_most: int
     executing_mean: float
     start_delay: Quantiles
     evenness: float | None
