@@ -47,5 +47,5 @@ class Scenario:
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters, as they are written down."""
-        names = [field.name for field in fields(self)] if is_dataclass(self) else []
+        names: list[str] = [field.name for field in fields(self)] if is_dataclass(self) else []
         return {name: getattr(self, name) for name in names}
