@@ -27,6 +27,10 @@ async def run_in_thread(
 
     A thread cannot be stopped: if the task is cancelled or times out, it is left to finish, and its result is dropped.
     """
+    if not getattr(asyncio.get_running_loop(), "has_threads", True):
+        raise RuntimeError(
+            f"{name_of(call)} is to run in a thread, which a simulation has none of: simulate it as a job"
+        )
     run = partial(context.run, _call_plain, call, args)
     return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["SimulationLoop"]
 
 _log: Final = logging.getLogger("ratelimited_executor.simulation")
+_STILL_COUNT_MAX: Final = 10_000_000  # things that may happen at one instant
 _STALE_COUNT: Final = 1024  # cancelled timers that never matter
 
 
@@ -48,6 +49,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         seed: of :attr:`random`.
 
     Attributes:
+        has_threads: False: a task with ``in_thread=True`` fails.
         bucket_ns_max: how wide the buckets of executors may be: where seconds pass in microseconds, most buckets of a second
             would be opened for one task; and what wide ones cost, memory for what was cancelled, does not last.
         clock: what is moved on.
@@ -56,6 +58,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         on_error: told, as asyncio tells an exception handler, of exceptions that nobody has retrieved; None logs them.
     """
 
+    has_threads: Final = False
     bucket_ns_max: Final = 60_000_000_000
 
     def __init__(self, *, start_wall: float = DEFAULT_START_WALL, seed: int = 0) -> None:
@@ -106,32 +109,41 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     def _run(self, when: float, future: asyncio.Future[Any] | None) -> None:
         clock, ready, timers, wakers, pop = self.clock, self._ready, self._timers, self._wakers, heapq.heappop
-        while True:
-            while ready:
+        still_count = 0  # what has happened since time moved
+        while still_count <= _STILL_COUNT_MAX:
+            while ready and still_count <= _STILL_COUNT_MAX:
                 handle = ready.popleft()
                 if not handle._cancelled:
                     handle._run()
+                still_count += 1
             if future is not None and future.done():
                 return
             waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)
             at = timers[0][0] if timers else math.inf
-            if waker.at < at:
+            is_waker = waker.at < at
+            if is_waker:
                 at = waker.at
-                if at > when:
-                    return
-                if at > clock._monotonic:
-                    clock._monotonic = at
-                else:
-                    at = clock._monotonic
+            if at > when or at == math.inf:
+                return
+            if at > clock._monotonic:
+                clock._monotonic = at
+                still_count = 0
+            else:
+                at = clock._monotonic
+                still_count += 1
+            if is_waker:
                 waker.at = math.inf
                 waker.at = waker.run_due(at)
-            elif at > when or at == math.inf:
-                return
             else:
-                if at > clock._monotonic:  # noqa: PLR1730  # this is the path of every event
-                    clock._monotonic = at
                 _, _, call, argument = pop(timers)
                 call(argument)
+        raise self._still_error()
+
+    def _still_error(self) -> RuntimeError:
+        return RuntimeError(
+            f"at {self.time():.6f} s more than {_STILL_COUNT_MAX:,} things have happened without any time passing: something asks "
+            "for itself again at once, such as a job that takes no time and enqueues itself"
+        )
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
