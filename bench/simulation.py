@@ -78,7 +78,7 @@ def run(options: Options) -> list[Table]:
     workers = QUICK_WORKERS if options.quick else WORKERS
     few = QUICK_FEW_WORKERS if options.quick else FEW_WORKERS
     model: dict[str, Any] = {"keys": keys, "days": days, "workers": workers, "is_constant": False}
-    jobs = f"{keys * CYCLES_A_DAY * days:,.0f} jobs in {days:g} simulated days"
+    jobs = f"{keys * CYCLES_A_DAY * days:,.0f} jobs in {_span(days)}"
     sides = (OURS, OURS_COROUTINES, THEIRS, THEIR_CALLBACKS)
     tables = [
         _table(options, f"{jobs}, log-normal durations", _SIDES, model),
@@ -110,7 +110,7 @@ def _table(options: Options, title: str, sides: Sequence[str], model: Mapping[st
 def _small(options: Options, model: Mapping[str, Any]) -> Table:
     """Measure a run that somebody waits for at the terminal."""
     keys, days = (60, QUICK_DAYS) if options.quick else (round(SMALL_KEYS * min(1.0, options.scale)), SMALL_DAYS)
-    title = f"{keys * CYCLES_A_DAY * days:,.0f} jobs of {keys:,} keys in {days:g} simulated days"
+    title = f"{keys * CYCLES_A_DAY * days:,.0f} jobs of {keys:,} keys in {_span(days)}"
     table = Table(title, _COLUMNS)
     rounds = _rounds(options, title, (OURS, THEIRS), {**model, "keys": keys, "days": days}, table)
     target = Target(f"<= {SMALL_SECONDS_MAX:g} s", SMALL_SECONDS_MAX)
@@ -127,8 +127,7 @@ def _growth(options: Options, model: Mapping[str, Any]) -> Table:
     lengths = QUICK_GROWTH_DAYS if options.quick else tuple(days * min(1.0, options.scale) for days in GROWTH_DAYS)
     cells: dict[str, dict[float, list[dict[str, float]]]] = {}
     for days in lengths:
-        title = f"{days:g} simulated days"
-        for side, measured in _rounds(options, title, (OURS, THEIRS), {**model, "days": days}, table).items():
+        for side, measured in _rounds(options, _span(days), (OURS, THEIRS), {**model, "days": days}, table).items():
             cells.setdefault(side, {})[days] = measured
     for side, by_days in cells.items():
         target = Target(f"flat: <= {GROWTH_MAX:g} x", GROWTH_MAX) if side == OURS else None
@@ -140,7 +139,7 @@ def _growth(options: Options, model: Mapping[str, Any]) -> Table:
             }
             cost, peak = [m["cpu_us"] for m in measured], [m["peak"] / _MB for m in measured]
             figures = {"CPU a job": Figure(cost, "us"), "peak memory": Figure(peak, "MB"), **grown}
-            table.add(f"{side}, {days:g} days", figures)
+            table.add(f"{side}, {_span(days)}", figures)
     for key, label, scale in (("cpu_us", "CPU us a job", 1.0), ("peak", "peak MB", _MB)):
         series = [
             Series(
@@ -176,6 +175,10 @@ def _rounds(
                 is_other = abs(each[key] - expected[key]) > EXECUTING_DIFFERENCE_MAX * expected[key]
                 table.check(f"means of {name} that differ by more than 1 %", int(is_other))
     return rounds
+
+
+def _span(days: float) -> str:
+    return "1 simulated day" if days == 1 else f"{days:g} simulated days"
 
 
 def _peer_of(side: str) -> str:

@@ -39,8 +39,8 @@ class BatchSource:
     """
 
     __slots__ = (
-        "_gap", "_started", "_swept_count", "calendar", "count", "deadline_after", "dues", "first", "indexes", "key",
-        "name", "needs", "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
+        "_gap", "_started", "_swept_count", "calendar", "count", "deadline_after", "dues", "first", "indexes", "is_plain",
+        "key", "name", "needs", "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
     )  # fmt: skip
 
     has_records: Final = False
@@ -71,6 +71,7 @@ class BatchSource:
         self.deadline_after = deadline_after
         self.key = key
         self.needs = needs
+        self.is_plain: Final = key is None and needs is None and deadline_after == math.inf
         self.calendar: Any = None  # set when it is placed
         self.parcel: int | None = None  # the number of the interval that takes up the next of its tasks
         self.opened_count = 0  # tasks whose interval has begun, started ones included

@@ -123,6 +123,7 @@ class Bucket:
     def take_record(self, position: int) -> Record:
         """Remove and return a record that waits at ``position``, because it is due."""
         record: Record = self.calls[position]
+        record._place = None
         self.calls[position] = None
         self.gone += 1
         return record

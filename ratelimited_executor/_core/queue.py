@@ -26,7 +26,7 @@ from ratelimited_executor._core.fair import Fair, FairClock
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
-from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues
+from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, is_empty
 from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.spread import SpreadPlan
@@ -98,15 +98,13 @@ class TaskQueue:
         bucket_ns_max: int = NS,
     ) -> None:
         self.timeline = timeline
-        self.ticks = _ticks_of(timeline, bucket_ns_max)
+        self.ticks = timeline.cut(bucket_ns_max)
         self.grid: Permits = permits or PermitGrid(
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
         self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
         self.beyond: Calendar | None = None  # whose first task costs more than is ever admitted
-        self.is_forgetting = (
-            False  # whether the next wake-up is there for idle keys to be forgotten, and for nothing else
-        )
+        self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
         self._is_bursty = False  # whether many permits may come up at once
         self._is_sorting = False  # whether nothing starts, because not all that is due is ready
         self.gate = gate
@@ -251,7 +249,7 @@ class TaskQueue:
             self.gate.open_due(self.timeline.to_ns(now))
         if self._rekeying:
             self.rekey()
-        elif self._is_interim and _is_empty(self.on_time.ready) and _is_empty(self.spread.ready):
+        elif self._is_interim and is_empty(self.on_time.ready) and is_empty(self.spread.ready):
             self.set_order(default_order)
         steps = _PULL_STEPS
         if self.on_time.groups:
@@ -405,6 +403,10 @@ class TaskQueue:
             now: loop time.
             may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
         """
+        if may_start and self.is_unlimited and not self.expiry.is_used and self.gate is None:
+            due = self._next_lone_due()
+            if due < self.end:
+                return due
         wake = math.inf
         self.is_forgetting = False
         if self.expiry.is_used:
@@ -429,6 +431,18 @@ class TaskQueue:
             wake = min(wake, self.timeline.to_loop(opens_ns))
         self.is_forgetting = wake == math.inf and self.gate.is_remembering
         return self.interval_end if self.is_forgetting else wake
+
+    def _next_lone_due(self) -> float:
+        """Return the next due time, if there is no limit, and nothing else to be looked at before it; else infinity."""
+        calendar = self.on_time
+        if calendar.ready.active or self.spread.numbers or self.spread.opened_count or self.wall.is_pending:
+            return math.inf
+        due = calendar.next_due()
+        if due < self.end and not calendar.is_large_ahead:
+            self.is_forgetting = False
+            self._opening_at = self.end  # or later: it is looked at then
+            return due
+        return math.inf
 
     def sweep_number(self, now: float) -> int | None:
         """Return the interval before which deadlines have passed, if the index of deadlines must be read."""
@@ -478,7 +492,7 @@ class TaskQueue:
         """
         calendars = (self.on_time, self.spread)
         is_mixed = bool(self._rekeying) or any(
-            not isinstance(calendar.ready, ReadyQueues) and not _is_empty(calendar.ready) for calendar in calendars
+            not isinstance(calendar.ready, ReadyQueues) and not is_empty(calendar.ready) for calendar in calendars
         )
         self.order = order
         self._is_interim = order is default_order and is_mixed
@@ -689,14 +703,3 @@ class TaskQueue:
         if on_time_ready or (spread_ready and self._dense and not self.is_unlimited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
-
-
-def _is_empty(ready: Ready) -> bool:
-    return next(ready.walk(), None) is None
-
-
-def _ticks_of(timeline: Timeline, width_ns_max: int) -> Timeline:
-    """Cut longer intervals into equal buckets of a width at most, if whole nanoseconds allow it."""
-    least = -(-timeline.interval_ns // width_ns_max)
-    parts = next((n for n in range(least, 8 * least + 1) if timeline.interval_ns % n == 0), 1)
-    return timeline if parts == 1 else timeline.with_interval(timeline.interval_ns // parts)

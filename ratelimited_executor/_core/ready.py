@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.records import Record
 
-__all__ = ["Place", "Ready", "ReadyHeap", "ReadyQueues", "RecordRun", "Run", "Source"]
+__all__ = ["Place", "Ready", "ReadyHeap", "ReadyQueues", "RecordRun", "Run", "Source", "is_empty"]
 
 Rank: TypeAlias = "tuple[float, TaskClass]"  # smaller is more important
 _RUN_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
@@ -582,3 +582,8 @@ class ReadyHeap:
             self._is_busy = False
             while self._held:
                 self._change(heapq.heappush, self._held.pop(0))
+
+
+def is_empty(ready: Ready) -> bool:
+    """Whether nothing waits."""
+    return next(ready.walk(), None) is None

@@ -55,6 +55,12 @@ class Timeline:
         other.epoch_offset = self.epoch_offset
         return other
 
+    def cut(self, width_ns_max: int) -> Timeline:
+        """Return the same timeline with intervals cut into equal parts of a width at most, if whole nanoseconds allow it."""
+        least = -(-self.interval_ns // width_ns_max)
+        parts = next((n for n in range(least, 8 * least + 1) if self.interval_ns % n == 0), 1)
+        return self if parts == 1 else self.with_interval(self.interval_ns // parts)
+
     def to_ns(self, loop_time: float) -> int:
         """Turn loop time into timeline nanoseconds, rounded down."""
         return math.floor(loop_time * NS) + self.offset_ns

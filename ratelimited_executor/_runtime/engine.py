@@ -15,6 +15,7 @@ import contextvars
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import Bucket, name_of
 from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.ordering import default_order
@@ -28,6 +29,7 @@ from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.expiring import end_expired_item, expire_overdue, is_expired
 from ratelimited_executor._runtime.launch import await_it, run_in_thread, run_timeout_error, with_timeout
+from ratelimited_executor._runtime.lone import start_plain_item
 from ratelimited_executor._runtime.overload import Overload
 from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor.abc import Fleet
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     import anyio
 
     from ratelimited_executor._core.adaptive import Adaptive
-    from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.queue import Pacing
@@ -253,7 +254,7 @@ class Engine:
         start_count = 0
         if (self.max_concurrency is None or self.may_start()) and (lone := queue.take_lone(now)) is not None:
             self.burst.is_changed = False
-            now = self._start(queue.on_time, *lone, now)
+            now = self._start_lone(*lone, now)
             if not self.burst.is_changed and now < stop:
                 return self._rest(now, begin, 1)
             start_count = 1
@@ -284,6 +285,12 @@ class Engine:
             if now >= stop or start_count >= _START_COUNT_MAX:
                 return now
 
+    def _start_lone(self, source: Any, item: Any, now: float) -> float:
+        """Start a task that is alone, and return the time afterwards."""
+        if type(source) is BatchSource and source.is_plain:
+            return start_plain_item(self, source, item, now)
+        return self._start(self.queue.on_time, source, item, now)
+
     def _choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first task starts now; None if none does, or no place is free."""
         while True:
@@ -305,10 +312,11 @@ class Engine:
             self.member.look(now)
         wake = queue.next_wake(now, may_start=not self.is_full)
         # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
-        earliest = self.runner.earliest
+        runner = self.runner
+        earliest = runner.earliest
         if queue.is_unlimited:
             is_crowded = start_count >= _CROWD_COUNT
-            earliest = max(earliest, begin + self.runner.precision_unlimited(is_crowded=is_crowded))
+            earliest = max(earliest, begin + (runner.precision_crowded if is_crowded else runner.precision_unlimited))
         if wake == math.inf or queue.is_forgetting:
             self.progress()  # who waits for the end may see that nothing goes on
         return max(wake, earliest)

@@ -46,6 +46,9 @@ class Runner:
     Attributes:
         earliest: loop time before which no timer wakes the loop again.
         bucket_ns_max: the width of a bucket at most; a loop may have another than a second.
+        precision_unlimited: the same as ``precision`` for an executor without a limit, which has nothing to pace.
+        precision_crowded: the same where so much falls due that waking up costs more than starting it, and most of it is
+            late anyway by the time that the others take.
     """
 
     def __init__(
@@ -64,22 +67,13 @@ class Runner:
         self._waker: Waker = waker_for(loop, self._on_timer, self.context) if make_waker is None else make_waker(self)
         is_virtual = getattr(loop, "clock", None) is not None  # there a wake-up costs nothing that anybody waits for
         self._precision = precision if precision is not None else 0.0 if is_virtual else _PRECISION_SECONDS
-        self._is_adaptive = precision is None and not is_virtual
+        is_adaptive = precision is None and not is_virtual
+        self.precision_unlimited = _PRECISION_UNLIMITED_SECONDS if is_adaptive else self._precision
+        self.precision_crowded = _PRECISION_CROWDED_SECONDS if is_adaptive else self._precision
         self.earliest = -math.inf
         self._timer_at = math.inf
         self._call_at = math.inf  # when the loop was to call us: _timer_at, unless that had passed
         self._is_running = False
-
-    def precision_unlimited(self, *, is_crowded: bool) -> float:
-        """Return the same as ``precision`` for an executor without a limit, which has nothing to pace.
-
-        Args:
-            is_crowded: whether so much falls due that waking up costs more than starting it, and most of it is late anyway
-                by the time that the others take.
-        """
-        if not self._is_adaptive:
-            return self._precision
-        return _PRECISION_CROWDED_SECONDS if is_crowded else _PRECISION_UNLIMITED_SECONDS
 
     def arm(self, engine: Engine, when: float) -> None:
         """Run an engine at loop time ``when``, or earlier if it was armed so."""

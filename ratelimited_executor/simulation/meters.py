@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.histogram import DurationHistogram
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Meter", "StepQuantiles"]
+
+_GATHER_COUNT: Final = 2000
 
 
 class StepQuantiles(NamedTuple):
@@ -34,17 +36,17 @@ class Meter:
 
     Attributes:
         values: of the running step, to be appended to.
-        histogram: of the whole run, but for the running step.
         add: adds a value.
     """
 
-    __slots__ = ("add", "histogram", "metric", "source", "values")
+    __slots__ = ("_counted", "_gathered", "add", "metric", "source", "values")
 
     def __init__(self, source: int, metric: str) -> None:
         self.source = source
         self.metric = metric
         self.values: list[float] = []
-        self.histogram = DurationHistogram()
+        self._counted = DurationHistogram()
+        self._gathered: list[float] = []  # of the steps before, to be counted together, which is faster
         self.add: Callable[[float], None] = self.values.append
 
     def keep(self, write: Callable[[tuple[int, str, Any, float]], None], key: Callable[[], Any]) -> None:
@@ -73,6 +75,19 @@ class Meter:
             values[(99 * count - 1) // 100],
             values[-1],
         )
-        self.histogram.add_sorted(values)
+        self._gathered += values
         values.clear()
+        if len(self._gathered) > _GATHER_COUNT:
+            self._count()
         return found
+
+    @property
+    def histogram(self) -> DurationHistogram:
+        """The values of the whole run, but for the running step."""
+        self._count()
+        return self._counted
+
+    def _count(self) -> None:
+        self._gathered.sort()
+        self._counted.add_sorted(self._gathered)
+        self._gathered.clear()

@@ -324,8 +324,8 @@ MUTANTS = (
     Mutant(
         "F31: each start sorts the overflow",
         "_core/queue.py",
-        "        if gate is None:\n            first",
-        "        sorted(self.on_time.ready.keyed(), key=lambda entry: entry[0])\n        if gate is None:\n            first",
+        "        if gate is None:\n            ready,",
+        "        sorted(self.on_time.ready.keyed(), key=lambda entry: entry[0])\n        if gate is None:\n            ready,",
         (_flaw("load", "long_overflow_does_not_cost_anything_per_tick"),),
     ),
     Mutant(
