@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.scenarios import load_scenario
@@ -18,10 +19,12 @@ from ratelimited_executor.simulation import Constant, LogNormal, Sample, forecas
 from ratelimited_executor.simulation.calls import Calls
 
 if TYPE_CHECKING:
-    from ratelimited_executor import Rate
     from ratelimited_executor.simulation import Distribution, Forecast, RunResult, Scenario
 
 __all__ = ["ForecastOptions", "run_forecast"]
+
+_WITHIN_SECONDS_MAX: Final = 100 * 365 * 86_400.0
+_CALL_OPTIONS: Final = ("rate", "nodes", "concurrency", "mean", "p90", "durations", "failures", "attempts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
 
         try:
             found = forecast(scenario, within=within, seeds=options.seeds, first_seed=options.seed, on_run=on_run)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
             raise CommandError(str(error)) from error
     console.print(_table(found, start))
     low, chance, high = found.chance
@@ -100,19 +103,27 @@ def _scenario_of(options: ForecastOptions) -> Scenario:
     if (options.scenario is None) == (options.calls is None):
         raise CommandError("say what is to be done, by --calls or by a SCENARIO, and not by both")
     if options.scenario is not None:
+        defaults = ForecastOptions(rate=Rate.of(math.inf))
+        given = [name for name in _CALL_OPTIONS if getattr(options, name) not in (getattr(defaults, name), math.inf)]
+        if given:
+            raise CommandError(f"--{given[0]} is for --calls: the scenario says what is done, see --set")
         return load_scenario(options.scenario, options.settings)
     if options.settings:
         raise CommandError("--set is for a SCENARIO: --calls has options of its own")
     assert options.calls is not None
-    return Calls(
-        count=options.calls,
-        rate=options.rate,
-        nodes=options.nodes,
-        concurrency=options.concurrency,
-        duration=_duration_of(options),
-        failures=options.failures,
-        attempts=options.attempts,
-    )
+    duration = _duration_of(options)
+    try:
+        return Calls(
+            count=options.calls,
+            rate=options.rate,
+            nodes=options.nodes,
+            concurrency=options.concurrency,
+            duration=duration,
+            failures=options.failures,
+            attempts=options.attempts,
+        )
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 def _duration_of(options: ForecastOptions) -> Distribution:
@@ -135,6 +146,8 @@ def _within(options: ForecastOptions, start: datetime) -> float:
     if (options.by is None) == (options.within is None):
         raise CommandError("say until when all is to be through, by --by HH:MM or by --within, and not by both")
     if options.within is not None:
+        if options.within > _WITHIN_SECONDS_MAX:
+            raise CommandError("--within must be 100 years at most")
         return options.within
     assert options.by is not None
     seconds = (_clock_time("--by", options.by) - start).total_seconds()

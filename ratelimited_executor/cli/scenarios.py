@@ -7,7 +7,8 @@ import inspect
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.cli.targets import load_target
@@ -87,7 +88,7 @@ def _find_in_file(text: str) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the file's own code runs here, and may raise anything
+    except (Exception, SystemExit) as error:  # the file's own code runs here, and may raise anything
         raise CommandError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
         raise CommandError(f"{path} has no {attribute}")
@@ -97,6 +98,10 @@ def _find_in_file(text: str) -> Any:
 def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) -> dict[str, Any]:
     """Read ``name=value`` by the types of the defaults."""
     known: dict[str, Any] = {field.name: field for field in fields(made)} if is_dataclass(made) else {}
+    try:
+        hints = get_type_hints(made)
+    except NameError:  # of a name that is there for type checkers alone
+        hints = {name: type(field.default) for name, field in known.items()}
     options: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -105,18 +110,36 @@ def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) ->
             raise CommandError(
                 f"--set must be name=value with a parameter of {text}, of which there are {there}, got {setting!r}"
             )
-        default = known[name].default
+        hint = hints.get(name, str)
         try:
-            options[name] = _parse_value(value, default)
+            options[name] = _parse_value(value, hint)
         except ValueError as error:
-            raise CommandError(f"--set {name} must be like {default!r}, got {value!r}") from error
+            raise CommandError(f"--set {name} must be {getattr(hint, '__name__', hint)}, got {value!r}") from error
     return options
 
 
-def _parse_value(text: str, default: Any) -> Any:
-    if isinstance(default, bool):
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if text.lower() not in words:
-            raise ValueError(text)
-        return words[text.lower()]
-    return type(default)(text) if isinstance(default, (int, float)) else text
+def _parse_value(text: str, hint: Any) -> Any:
+    """Read a value of a type, or of the first of several that it can be read as.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    kinds = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
+    if type(None) in kinds and text.lower() == "none":
+        return None
+    for kind in (bool, int, float):
+        if kind in kinds:
+            try:
+                return _parse_flag(text) if kind is bool else kind(text)
+            except ValueError:
+                pass
+    if str in kinds or not set(kinds) & {bool, int, float}:
+        return text
+    raise ValueError(text)
+
+
+def _parse_flag(text: str) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in words:
+        raise ValueError(text)
+    return words[text.lower()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
+import sqlite3
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SimulateOptions", "run_simulations"]
 
+_PAGE = "report.html"
 _LINE_SECONDS = 5.0  # between two lines where there is no terminal
 _SHOWN_SECONDS = 1e-4  # less is nothing
 _DAY_SECONDS = 86_400.0
+_PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,10 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         CommandError: for what the user can mend.
     """
     console = console or Console()
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    if options.resume and options.force:
+        raise CommandError("--resume goes on with what is there, and --force removes it: give one of them")
     scenarios = load_scenarios(options.scenarios, options.settings)
     if options.is_comparison and len(scenarios) < 2:
         raise CommandError("--compare needs two scenarios at least")
@@ -71,22 +78,17 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         _check_extra()
     directory = options.output or Path(f"simulation-{'comparison' if len(scenarios) > 1 else scenarios[0].name}")
     files = {scenario.name: directory / f"{scenario.name}.sqlite3" for scenario in scenarios}
-    _prepare(directory, files.values(), options)
+    _prepare(directory, list(files.values()), options)
     results: dict[str, RunResult] = {}
     for scenario in scenarios:
         resume = options.resume and files[scenario.name].exists()
         results[scenario.name] = _run(scenario, files[scenario.name], options, console, resume=resume)
         if results[scenario.name].status != "finished":
             break
-    if len(results) == 1:
-        result = next(iter(results.values()))
-        console.print(
-            f"{result.scenario}, seed {result.seed}: {_days(result.summary.seconds)} in "
-            f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
-            highlight=False,
-            soft_wrap=True,
-        )
-        console.print(_summary_table(result))
+    stopped = next((result for result in results.values() if result.status != "finished"), None)
+    if len(scenarios) == 1 or stopped is not None:
+        for result in results.values():
+            _print_summary(console, result)
     else:
         comparison = compare({name: result.summary for name, result in results.items()})
         console.print(_comparison_table(comparison, results))
@@ -95,11 +97,12 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         console.print(f"Database: {files[name]}", highlight=False, soft_wrap=True)
     if options.report:
         _write_report([files[name] for name in results], directory, console)
-    stopped = next((result for result in results.values() if result.status != "finished"), None)
     if stopped is None:
         return ExitStatus.DONE
     console.print(
-        f"Stopped at {_days(stopped.summary.seconds)} of {_days(stopped.total)}. Go on with --resume.", highlight=False
+        f"Stopped at {_days(stopped.summary.seconds)} of {_days(stopped.total)}. The same command with --resume goes on.",
+        highlight=False,
+        soft_wrap=True,
     )
     return ExitStatus.INTERRUPTED
 
@@ -114,6 +117,13 @@ def _run(scenario: Scenario, file: Path, options: SimulateOptions, console: Cons
             show(progress)
             return is_stopped()
 
+        options_of_run: dict[str, Any] = {"database": file, "resume": resume}
+        if (
+            resume
+            and options.is_comparison
+            and _is_through(file, scenario.days if options.days is None else options.days)
+        ):
+            options_of_run = {"database": None, "resume": False}  # it is made again, to be compared
         try:
             return simulate(
                 scenario,
@@ -121,11 +131,10 @@ def _run(scenario: Scenario, file: Path, options: SimulateOptions, console: Cons
                 seed=options.seed,
                 step=options.step,
                 samples=options.samples,
-                database=file,
-                resume=resume,
                 on_progress=on_progress,
+                **options_of_run,
             )
-        except (FileExistsError, ValueError, TypeError) as error:
+        except (OSError, sqlite3.Error, ValueError, TypeError, RuntimeError) as error:
             raise CommandError(f"{scenario.name}: {error}") from error
 
 
@@ -192,22 +201,37 @@ def _describe(progress: RunProgress) -> str:
 # Files.
 
 
-def _prepare(directory: Path, files: Any, options: SimulateOptions) -> None:
+def _is_through(file: Path, days: float) -> bool:
+    """Whether a run has come to its end."""
+    connection = sqlite3.connect(file)
+    try:
+        found = dict(connection.execute("SELECT name, value FROM run"))
+    finally:
+        connection.close()
+    return float(found.get("reached", 0.0)) >= days * _DAY_SECONDS
+
+
+def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -> None:
     """Make the directory, and see to what lies there already."""
     if directory.exists() and not directory.is_dir():
         raise CommandError(f"--output must be a directory, {directory} is a file")
-    there = [file for file in files if file.exists()]
+    runs = [file for file in files if file.exists()]
+    page = directory / _PAGE
+    there = [*runs, page] if options.report and page.exists() else runs
     if there and not (options.force or options.resume):
         raise CommandError(
             f"{there[0]} is there: --resume goes on with it, --force begins anew, --output DIR writes elsewhere"
         )
-    if options.resume and not there:
+    if options.resume and not runs:
         raise CommandError(f"there is nothing in {directory} to resume")
     if options.force:
-        for file in there:
+        for file in runs:
             for suffix in ("", "-wal", "-shm"):
                 file.with_name(file.name + suffix).unlink(missing_ok=True)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--output: {error}") from error
 
 
 def _check_extra() -> None:
@@ -222,13 +246,21 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
     from ratelimited_executor.simulation.report import write_report  # noqa: PLC0415  # plotly and matplotlib load here
 
     pictures = directory / "plots"
-    if pictures.is_dir():
-        shutil.rmtree(pictures)
-    page, *pngs = write_report(files, directory / "report.html", pictures=pictures)
+    page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
     console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, soft_wrap=True)
 
 
 # Tables.
+
+
+def _print_summary(console: Console, result: RunResult) -> None:
+    console.print(
+        f"{escape(result.scenario)}, seed {result.seed}: {_days(result.summary.seconds)} in "
+        f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(_summary_table(result))
 
 
 def _summary_table(result: RunResult) -> Table:
@@ -237,7 +269,7 @@ def _summary_table(result: RunResult) -> Table:
     table.add_column()
     table.add_column(justify="right")
     for name, each in summary.executors.items():
-        table.add_row(f"[bold]{name}", "")
+        table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("jobs enqueued", f"{each.enqueued:,}")
         table.add_row("done, failed, other", f"{each.done:,}, {each.failed:,}, {each.other:,}")
         table.add_row("executing, pending at the end", f"{each.executing:,}, {each.pending:,}")
@@ -246,7 +278,7 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row("start delay, p50, p99 and most", _spans(each.start_delay))
         table.add_row("throughput, evenness", "" if each.evenness is None else f"{each.evenness:.3f}")
     for name, of in summary.populations.items():
-        table.add_row(f"[bold]{name}", "")
+        table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("keys", f"{of.keys:,}")
         table.add_row("never synced, overdue at the end", f"{of.never_synced:,}, {of.overdue:,}")
         table.add_row("sync interval, p50, p99 and most", _spans(of.sync_interval))
@@ -272,7 +304,7 @@ def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> 
             cells.append(f"[bold green]{text}[/]" if is_best else text)
         cells.append(f"{sum(of.never_synced for of in summary.populations.values()):,}")
         cells.append(str(sum(ranks[name] for ranks in comparison.ranks.values())))
-        table.add_row(name, *cells)
+        table.add_row(escape(name), *cells)
     return table
 
 
@@ -285,8 +317,9 @@ def _value_text(criterion: Criterion, value: float) -> str:
 def _print_verdict(console: Console, comparison: Comparison) -> None:
     for criterion in CRITERIA:
         best = comparison.best(criterion.name)
-        console.print(f"Best by {criterion.name}: {', '.join(best)}", highlight=False)
-    console.print(f"Best by the sum of all ranks: {comparison.order[0]}", highlight=False)
+        console.print(f"Best by {criterion.name}: {escape(', '.join(best))}", highlight=False, soft_wrap=True)
+    best = [escape(comparison.order[0])]
+    console.print(f"Best by the sum of all ranks: {best[0]}", highlight=False, soft_wrap=True)
 
 
 def _spans(quantiles: Any) -> str:
@@ -298,4 +331,5 @@ def _span(seconds: float) -> str:
 
 
 def _days(seconds: float) -> str:
-    return f"{seconds / _DAY_SECONDS:.3g} days" if seconds >= _DAY_SECONDS else format_duration(seconds)
+    days = seconds / _DAY_SECONDS
+    return format_duration(seconds) if days < 1 else "1 day" if days == 1 else f"{days:.3g} days"

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor.simulation.distributions import Constant
 from ratelimited_executor.simulation.scenario import Scenario
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.rates import Rate
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.simulation.simulation import Simulation
 
@@ -41,6 +42,12 @@ class Calls(Scenario):
     duration: Distribution = field(default_factory=lambda: Constant(0.1))
     failures: float = 0.0
     attempts: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("count", "nodes", "attempts"):
+            count_of(name, getattr(self, name), least=1)
+        if Rate.of(self.rate).is_zero:
+            raise ValueError("rate must be > 0, or nothing is ever done, got 0")
 
     def setup(self, sim: Simulation) -> None:
         """Set up the nodes, and give them the calls."""

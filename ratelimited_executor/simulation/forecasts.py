@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Forecast", "forecast"]
 
 _Z95: Final = NormalDist().inv_cdf(0.975)
+_TAIL: Final = 0.025
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,8 @@ class Forecast:
         within: seconds within which all is to be through.
         in_time: runs in which it was.
         chance: the chance that it is, as (low, estimate, high), at 95 %.
-        median: the median of the ends, as (low, estimate, high), at 95 %; infinite where runs were not through.
+        median: the median of the ends, as (low, estimate, high), at 95 %; infinite where runs were not through. Of fewer
+            than six runs nothing is that sure: from 0 to infinity.
         failed: jobs that failed, in the mean.
         jobs: jobs in a run, in the mean.
     """
@@ -87,13 +89,13 @@ def forecast(
             on_run(number + 1, result)
     ends.sort()
     in_time = sum(end <= limit for end in ends)
-    low, high = _order_statistics(count)
+    low = _order_statistic(count)
     return Forecast(
         ends=tuple(ends),
         within=limit,
         in_time=in_time,
         chance=_wilson(in_time, count),
-        median=(ends[low], median(ends) if ends[-1] < math.inf else ends[(count - 1) // 2], ends[high]),
+        median=(0.0, median(ends), math.inf) if low is None else (ends[low], median(ends), ends[count - 1 - low]),
         failed=failed / count,
         jobs=jobs / count,
     )
@@ -107,13 +109,14 @@ def _wilson(hits: int, count: int) -> tuple[float, float, float]:
     return max(0.0, middle - half), part, min(1.0, middle + half)
 
 
-def _order_statistics(count: int) -> tuple[int, int]:
-    """Return between which of so many rising values the median lies: the widest part of a binomial distribution."""
-    below, index = 0.0, 0
-    while index < count // 2:
-        below += math.comb(count, index) / 2**count
-        if below > 0.025:
-            break
+def _order_statistic(count: int) -> int | None:
+    """Return the largest index from which, and from whose mirror image, the median lies between with 95 %; None if none is.
+
+    The number of values below the median has a binomial distribution.
+    """
+    below, index = 1 / 2**count, 0
+    if below > _TAIL:
+        return None
+    while (below := below + math.comb(count, index + 1) / 2**count) <= _TAIL:
         index += 1
-    first = max(0, index - 1)
-    return first, count - 1 - first
+    return index

@@ -67,7 +67,7 @@ class Job:
         """Begin a job of a key: draw what becomes of it, and return that.
 
         Raises:
-            KeyError: if the key is none of the population.
+            ValueError: if the key is none of the population.
         """
         self._simulation._current_key = key
         seconds = self._draw(self._random)
@@ -75,7 +75,10 @@ class Job:
         is_failed = failures > 0 and self._random.random() < failures
         population = self.population
         if population is not None:
-            member = population.members[key]
+            try:
+                member = population.members[key]
+            except KeyError:
+                raise ValueError(f"{self.name} was called with {key!r}, which is no key of {population.name}") from None
             now = self._clock._monotonic
             seconds *= member.weight
             if population.outages and self._needs_group and population.is_out(member, now):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._runtime.arguments import number_of, seconds_of
@@ -18,7 +20,6 @@ from ratelimited_executor.simulation.simulation import Simulation
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from ratelimited_executor.simulation.scenario import Scenario
@@ -125,7 +126,7 @@ def simulate(
     """
     total = (scenario.days if days is None else number_of("days", days)) * _DAY_SECONDS
     if not 0 < total < math.inf:
-        raise ValueError(f"days must be > 0 and finite, got {days!r}")
+        raise ValueError(f"days must be > 0 and finite, got {total / _DAY_SECONDS!r}")
     width = seconds_of("step", step)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
@@ -167,6 +168,7 @@ class _Run:
         self._begin = time.perf_counter()
         self._before = 0.0  # seconds that an interrupted run had taken
         self._writes_from = -math.inf
+        self._is_set_up = False
 
     def go(self, path: str | os.PathLike[str] | None, *, resume: bool) -> RunResult:
         """Run it, from the start or from where it was interrupted."""
@@ -191,6 +193,11 @@ class _Run:
             if simulation is not None:
                 simulation.close()
             database.close()
+            if (
+                path is not None and not resume and not self._is_set_up
+            ):  # nothing has begun: it would only be in the way
+                for suffix in ("", "-wal", "-shm"):
+                    Path(f"{os.fspath(path)}{suffix}").unlink(missing_ok=True)
 
     def _run(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> RunResult:
         status = "failed"
@@ -202,6 +209,7 @@ class _Run:
             else:
                 database.set({"days": self._total / _DAY_SECONDS, "status": "running"})
             simulation.set_up(self._scenario)
+            self._is_set_up = True
             status = "finished" if self._pass_time(simulation, recorder) else "interrupted"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -228,10 +236,13 @@ class _Run:
         next_report = next_write = 0.0
         end = 0.0
         while end < self._total:
+            begin = end
             end = min(self._total, (math.floor(end / step + 1e-9) + 1) * step)
             upcoming = loop.next_time()
             if upcoming > end and recorder.is_idle:  # nothing happens for a while: on to the step before something does
                 end = max(end, min(self._total, (math.ceil(min(upcoming, self._total) / step) - 1) * step))
+            if begin < self._writes_from < end:  # where an earlier run has ended, in the midst of a step perhaps
+                end = self._writes_from
             simulation.run_until(end)
             recorder.take(end)
             self._reached, self._jobs = end, recorder.jobs()
@@ -240,7 +251,7 @@ class _Run:
                     f"the past could not be made again: {self._jobs} jobs in place of {self._jobs_before}, because the "
                     "scenario has changed or is not repeatable (draw from sim.random, and use no sets)"
                 )
-            if loop.last_time > end - step or not recorder.is_idle:
+            if loop.last_time > begin or not recorder.is_idle:
                 self._last_time = loop.last_time
             if self._until_done and loop.next_time() == math.inf and recorder.is_done:
                 break

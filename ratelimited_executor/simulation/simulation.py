@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
 from ratelimited_executor._runtime.manager import ExecutorManager
+from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.jobs import Job, JobFailedError, duration_of
 from ratelimited_executor.simulation.loop import SimulationLoop
@@ -102,6 +103,7 @@ class Simulation:
         self._managers = [self._manager]
         self._error: BaseException | None = None
         self._warning_count = 0
+        self._refused_count = 0  # arrivals for which there was no room
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -249,6 +251,12 @@ class Simulation:
             raise ValueError("keys must hold one key at least, got none")
         count = 0
 
+        def offer(key: Any) -> None:
+            try:
+                executor.schedule(job, key, **options)
+            except BacklogFullError:
+                self._refused_count += 1
+
         def hand_over() -> None:
             nonlocal count
             begin = self.now
@@ -260,7 +268,11 @@ class Simulation:
                 elif found is None:
                     found = range(count, count + len(times))
                 count += len(times)
-                executor.schedule_many(job, found, delays=[time - begin for time in times], **options)
+                if getattr(executor, "_max_pending", None) is None:
+                    executor.schedule_many(job, found, delays=[time - begin for time in times], **options)
+                else:  # what is handed over ahead would take the room of what waits
+                    for time, key in zip(times, found, strict=True):
+                        self.loop.push(time, offer, key)
             if begin + _CHUNK_SECONDS < arrivals.end:
                 self.loop.call_at(begin + _CHUNK_SECONDS, hand_over)
 

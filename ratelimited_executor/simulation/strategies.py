@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.simulation.distributions import LogNormal
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.scenario import Scenario
@@ -69,6 +70,15 @@ class Strategy(Scenario):
     locked_out: float = 0.001
     outage_day: int = 3
 
+    def __post_init__(self) -> None:
+        for name in ("accounts", "banks", "workers"):
+            count_of(name, getattr(self, name), least=1)
+        count_of("outage_day", self.outage_day, least=0)
+        for name in ("jumbo", "failures", "locked_out", "losses"):
+            part = number_of(name, getattr(self, name, 0.0))
+            if not 0 <= part <= 1:
+                raise ValueError(f"{name} must be a part of the whole, from 0 to 1, got {part!r}")
+
     def setup(self, sim: Simulation) -> None:
         """Set up accounts, banks, workers and both kinds of jobs."""
         executor = sim.executor("workers", max_concurrency=self.workers, pacing=Pacing.ON_TIME)
@@ -107,7 +117,9 @@ class Strategy(Scenario):
         return key_hash(f"{what} {account}") / _HASH_COUNT
 
     def _bank_of(self, account: int) -> str:
-        return "bank 0" if account % 2 else f"bank {1 + account // 2 % max(1, self.banks - 1)}"
+        if self.banks == 1 or account % 2 == 0:
+            return "bank 0"
+        return f"bank {1 + account // 2 % (self.banks - 1)}"
 
 
 @dataclass(kw_only=True)

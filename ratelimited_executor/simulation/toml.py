@@ -5,7 +5,9 @@ What a file says that is not known is an error that names what is: a misspelt ``
 
 from __future__ import annotations
 
+import re
 import tomllib
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime.arguments import count_of, number_of
+from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
 from ratelimited_executor.simulation.progress import InstantProgress
@@ -22,7 +25,7 @@ from ratelimited_executor.spread.keys import seconds_of_period
 from ratelimited_executor.spread.slots import CycleSlots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from os import PathLike
 
     from ratelimited_executor.simulation.arrivals import Arrivals
@@ -82,23 +85,17 @@ class TomlScenario(Scenario):
     """
 
     def __init__(self, table: dict[str, Any], *, directory: Path, name: str) -> None:
-        _check_keys("the file", table, _TOP)
+        _check_shape(table)
+        self._place = f"{directory / name}.toml"
         self._table = table
         self._directory = directory
         self._name = str(table.get("name", name))
+        if not re.fullmatch(r"[\w][\w .-]*", self._name):
+            raise ValueError(f"name must be letters, digits, spaces, dots and dashes, got {self._name!r}")
         self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # of this one alone
         self.interval = number_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # as above
-        if not table.get("executors"):
-            raise ValueError("[executors] must have one executor at least, such as [executors.api]")
-        if not table.get("arrivals"):
-            raise ValueError("[[arrivals]] must say once at least what is to be done")
-        for kind, known in (("executors", _EXECUTOR), ("populations", _POPULATION), ("jobs", _JOB)):
-            for key, options in table.get(kind, {}).items():
-                _check_keys(f"[{kind}.{key}]", options, known)
-        for number, options in enumerate(table["arrivals"], start=1):
-            _check_arrivals(f"[[arrivals]] number {number}", options)
-        for options in table.get("outages", ()):
-            _check_keys("[[outages]]", options, _OUTAGE)
+        if self.days <= 0:
+            raise ValueError(f"days must be > 0 and finite, got {self.days:g}")
 
     @property
     def name(self) -> str:
@@ -112,23 +109,36 @@ class TomlScenario(Scenario):
     def setup(self, sim: Simulation) -> None:
         """Set up what the file says."""
         table = self._table
-        executors = {key: _make_executor(sim, key, options) for key, options in table["executors"].items()}
-        populations = {
-            key: _make_population(sim, key, options) for key, options in table.get("populations", {}).items()
-        }
+        executors: dict[str, Any] = {}
+        populations: dict[str, Population] = {}
         jobs: dict[str, Job] = {}
+        for key, options in table["executors"].items():
+            with self._placed(f"[executors.{key}]"):
+                executors[key] = _make_executor(sim, key, options)
+        for key, options in table.get("populations", {}).items():
+            with self._placed(f"[populations.{key}]"):
+                populations[key] = _make_population(sim, key, options)
         for key, options in table.get("jobs", {}).items():
-            jobs[key] = self._make_job(sim, key, options, executors, populations, jobs)
+            with self._placed(f"[jobs.{key}]"):
+                jobs[key] = self._make_job(sim, key, options, executors, populations, jobs)
         for number, options in enumerate(table["arrivals"], start=1):
-            place = f"[[arrivals]] number {number}"
-            try:
-                self._begin(sim, place, options, executors, populations, jobs)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{place}: {error}") from error
-        for options in table.get("outages", ()):
-            population = _find("[[outages]]", "population", options.get("population"), populations)
-            begin, end = (_seconds(f"[[outages]] {each}", options.get(each)) for each in ("begin", "end"))
-            sim.outage(population, str(options.get("group")), begin, end)
+            with self._placed(f"[[arrivals]] number {number}"):
+                self._begin(sim, f"{number}", options, executors, populations, jobs)
+        for number, options in enumerate(table.get("outages", ()), start=1):
+            with self._placed(f"[[outages]] number {number}"):
+                population = _find("population", options.get("population"), populations)
+                begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
+                sim.outage(population, str(options.get("group")), begin, end)
+
+    @contextmanager
+    def _placed(self, place: str) -> Iterator[None]:
+        """Name file and place in every error about what they say."""
+        try:
+            yield
+        except (
+            ArithmeticError, AttributeError, BacklogFullError, LookupError, OSError, TypeError, ValueError
+        ) as error:  # fmt: skip
+            raise ValueError(f"{self._place}: {place}: {error}") from error
 
     def _make_job(
         self,
@@ -139,25 +149,31 @@ class TomlScenario(Scenario):
         populations: dict[str, Population],
         jobs: dict[str, Job],
     ) -> Job:
-        place = f"[jobs.{name}]"
         population = None
         if "population" in options:
-            population = _find(place, "population", options["population"], populations)
-        then = options.get("then")
-        follow = None if then is None else _follower(f"{place} then", then, executors, jobs, self._table["jobs"])
+            population = _find("population", options["population"], populations)
+        is_sync = options.get("is_sync", True)
+        if not isinstance(is_sync, bool):
+            raise TypeError(f"is_sync must be true or false, got {is_sync!r}")
+        duration = self._duration(options.get("duration"))
+        then, follow = options.get("then"), None
+        if then is not None:
+            follow = _follower(then, options, executors, jobs, self._table["jobs"])
+            if then["job"] == name and not duration.quantile(0.5) and not then.get("delay"):
+                raise ValueError("then enqueues the same job without any time passing: give a duration or a delay")
         return sim.job(
             name,
-            self._duration(place, options.get("duration")),
+            duration,
             failures=options.get("failures", 0.0),
             population=population,
-            is_sync=bool(options.get("is_sync", True)),
+            is_sync=is_sync,
             then=follow,
         )
 
-    def _duration(self, place: str, found: Any) -> Distribution:
+    def _duration(self, found: Any) -> Distribution:
         """Return the distribution that a file describes."""
         if isinstance(found, (int, float, str)):
-            return Constant(_seconds(f"{place} duration", found))
+            return Constant(_seconds("duration", found))
         shapes: dict[frozenset[str], Callable[[dict[str, Any]], Distribution]] = {
             frozenset({"mean"}): lambda of: Exponential(of["mean"]),
             frozenset({"mean", "p90"}): lambda of: LogNormal(mean=of["mean"], p90=of["p90"]),
@@ -170,10 +186,11 @@ class TomlScenario(Scenario):
         make = shapes.get(frozenset(found)) if isinstance(found, dict) else None
         if make is None:
             raise ValueError(
-                f"{place} duration must be seconds, {{mean = 4, p90 = 8}}, {{mean = 4}}, {{percentiles = {{0 = ..., 100 = ...}}}}, "
+                f"duration must be seconds, {{mean = 4, p90 = 8}}, {{mean = 4}}, {{percentiles = {{0 = ..., 100 = ...}}}}, "
                 f'{{sample = [...]}} or {{log = "access.log"}}, got {found!r}'
             )
-        return make(found)
+        with _named(f"duration {', '.join(found)}"):
+            return make(found)
 
     def _durations(self, path: str) -> Iterable[float]:
         durations = read_recording(self._directory / path).durations
@@ -184,24 +201,28 @@ class TomlScenario(Scenario):
     def _begin(
         self,
         sim: Simulation,
-        place: str,
+        number: str,
         options: dict[str, Any],
         executors: dict[str, Any],
         populations: dict[str, Population],
         jobs: dict[str, Job],
     ) -> None:
         """Let jobs arrive."""
-        executor = _find(place, "executor", options.get("executor"), executors)
-        job = _find(place, "job", options.get("job"), jobs)
+        executor = _find("executor", options.get("executor"), executors)
+        job = _find("job", options.get("job"), jobs)
         population = job.population
         if "population" in options:
-            population = _find(place, "population", options["population"], populations)
-        terms = {key: options[key] for key in ("priority",) if key in options}
+            population = _find("population", options["population"], populations)
+            if job.population not in (None, population):
+                raise ValueError(f"population must be that of the job, {job.population.name}, got {population.name}")
+        terms: dict[str, Any] = {key: options[key] for key in ("priority",) if key in options}
+        if {"key_rate", "key_concurrency"} & set(self._table["executors"][options["executor"]]):
+            terms["key"] = _itself
         if "expires" in options:
             terms["expires"] = _seconds("expires", options["expires"])
         kind = next(kind for kind in _KINDS if kind in options)
         if kind == "cycle":
-            _begin_cycle(sim, executor, job, population, options)
+            _begin_cycle(sim, executor, job, population, options, f"{job.name} {number}", terms)
             return
         if kind == "count":
             count = count_of("count", options["count"], least=1)
@@ -220,27 +241,43 @@ class TomlScenario(Scenario):
                 raise ValueError(f'pattern must be "poisson" or "regular", got {pattern!r}')
             arrivals = Regular(rate) if pattern == "regular" else Poisson(rate)
         elif kind == "daily":
-            arrivals = Daily({int(hour): float(Rate.of(rate)) for hour, rate in options["daily"].items()})
+            with _named("daily"):
+                arrivals = Daily({int(hour): float(Rate.of(rate)) for hour, rate in options["daily"].items()})
         else:
             columns = {key: options[key] for key in ("time", "key", "duration") if key in options}
-            recording = read_recording(self._directory / options["log"], **columns)
+            with _named("log must be the path of a log"):
+                recording = read_recording(self._directory / options["log"], **columns)
             arrivals = Recorded(recording, speed=options.get("speed", 1.0), every=options.get("every"))
         sim.arrive(arrivals, executor, job, keys=None if population is None else list(population), **terms)
 
 
 def _begin_cycle(
-    sim: Simulation, executor: Any, job: Job, population: Population | None, options: dict[str, Any]
+    sim: Simulation,
+    executor: Any,
+    job: Job,
+    population: Population | None,
+    options: dict[str, Any],
+    name: str,
+    terms: dict[str, Any],
 ) -> None:
     """Work through a population by slots."""
     if population is None:
         raise ValueError("cycle needs a population, of the job or of its own")
     if not hasattr(executor, "every"):
         raise ValueError("cycle needs an executor of one node")
-    phase = Fraction(str(options.get("phase", 0)))
+    with _named("phase must be a part of the cycle such as 1/2"):
+        phase = Fraction(str(options.get("phase", 0)))
     buckets = options.get("buckets", 65_536)
-    dealt = sim.note_slots(population, job.name, CycleSlots(options["cycle"], buckets, phase))
+    dealt = sim.note_slots(population, name, CycleSlots(options["cycle"], buckets, phase))
     executor.every(
-        cycle=options["cycle"], keys=dealt.__getitem__, fn=job, phase=phase, buckets=buckets, progress=InstantProgress()
+        cycle=options["cycle"],
+        keys=dealt.__getitem__,
+        fn=job,
+        phase=phase,
+        buckets=buckets,
+        progress=InstantProgress(),
+        name=name,
+        **terms,
     )
 
 
@@ -249,7 +286,7 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
     nodes = rest.pop("nodes", None)
     if "pacing" in rest:
         known = {pacing.value: pacing for pacing in Pacing}
-        if rest["pacing"] not in known:
+        if not isinstance(rest["pacing"], str) or rest["pacing"] not in known:
             raise ValueError(
                 f"[executors.{name}] pacing must be {' or '.join(map(repr, known))}, got {rest['pacing']!r}"
             )
@@ -260,7 +297,9 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
 def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Population:
     for key in ("count", "period"):
         if key not in options:
-            raise ValueError(f"[populations.{name}] must say its {key}")
+            raise ValueError(f"must say its {key}")
+    if isinstance(options["count"], bool) or not isinstance(options["count"], int):
+        raise TypeError(f"count must be an integer, got {options['count']!r}")
     groups = options.get("groups")
     if groups is None:
         return sim.population(name, options["count"], period=options["period"])
@@ -269,22 +308,66 @@ def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Pop
 
 
 def _follower(
-    place: str, then: Any, executors: dict[str, Any], jobs: dict[str, Job], known: dict[str, Any]
+    then: dict[str, Any],
+    options: dict[str, Any],
+    executors: dict[str, Any],
+    jobs: dict[str, Job],
+    known: dict[str, Any],
 ) -> Callable[[Any], object]:
     """Return what enqueues the job that follows another; it may be named before it is made."""
-    _check_keys(place, then, _THEN)
-    executor = _find(place, "executor", then.get("executor"), executors)
+    executor = _find("executor", then.get("executor"), executors)
     name = str(then.get("job"))
-    _find(place, "job", name, known)
-    delay = _seconds(f"{place} delay", then.get("delay", 0))
+    next_one = _find("job", name, known)
+    needed = next_one.get("population")
+    if needed is not None and options.get("population", needed) != needed:
+        raise ValueError(f"then must be a job of the same population, {name} is of {needed}")
+    delay = _seconds("delay", then.get("delay", 0))
     return lambda key: executor.schedule(jobs[name], key, delay=delay)
 
 
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say in an error what of the file it is about."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{what}: {error}") from error
+
+
+def _itself(key: Any) -> Any:
+    return key
+
+
+def _check_shape(table: dict[str, Any]) -> None:
+    """Refuse what is not known, and what is no table where one must be."""
+    _check_keys("the file", table, _TOP)
+    for kind, known in (("executors", _EXECUTOR), ("populations", _POPULATION), ("jobs", _JOB)):
+        tables = table.get(kind, {})
+        if not isinstance(tables, dict):
+            raise TypeError(f"{kind} must be tables such as [{kind}.name], got {tables!r}")
+        for key, options in tables.items():
+            _check_keys(f"[{kind}.{key}]", options, known)
+            if "then" in options:
+                _check_keys(f"[{kind}.{key}] then", options["then"], _THEN)
+    if not table.get("executors"):
+        raise ValueError("[executors] must have one executor at least, such as [executors.api]")
+    for kind in ("arrivals", "outages"):
+        if not isinstance(table.get(kind, []), list):
+            raise TypeError(f"{kind} must be tables such as [[{kind}]], and not [{kind}], got {table[kind]!r}")
+    if not table.get("arrivals"):
+        raise ValueError("[[arrivals]] must say once at least what is to be done")
+    for number, options in enumerate(table["arrivals"], start=1):
+        _check_arrivals(f"[[arrivals]] number {number}", options)
+    for number, options in enumerate(table.get("outages", ()), start=1):
+        _check_keys(f"[[outages]] number {number}", options, _OUTAGE)
+
+
 def _check_arrivals(place: str, options: dict[str, Any]) -> None:
-    kinds = [kind for kind in _KINDS if kind in options]
+    kinds = [kind for kind in _KINDS if isinstance(options, dict) and kind in options]
     if len(kinds) != 1:
         raise ValueError(f"{place} must have one of {', '.join(_KINDS)}, got {', '.join(kinds) or 'none'}")
-    _check_keys(place, options, _ARRIVALS | {kinds[0]} | _KINDS[kinds[0]])
+    shared = _ARRIVALS - {"expires"} if kinds[0] == "cycle" else _ARRIVALS
+    _check_keys(place, options, shared | {kinds[0]} | _KINDS[kinds[0]])
 
 
 def _check_keys(place: str, table: Any, known: Iterable[str]) -> None:
@@ -297,17 +380,17 @@ def _check_keys(place: str, table: Any, known: Iterable[str]) -> None:
         )
 
 
-def _find(place: str, kind: str, name: Any, known: dict[str, Any]) -> Any:
-    if name not in known:
+def _find(kind: str, name: Any, known: dict[str, Any]) -> Any:
+    if not isinstance(name, str) or name not in known:
         there = ", ".join(known) or "none"
-        raise ValueError(f"{place} must have a {kind} of the file, of which there are {there}, got {name!r}")
+        raise ValueError(f"{kind} must be one of the file, of which there are {there}, got {name!r}")
     return known[name]
 
 
 def _seconds(name: str, value: Any) -> float:
     """Return seconds >= 0."""
     if isinstance(value, str):
-        return seconds_of_period(name, value)
+        return 0.0 if re.fullmatch(r"0+\s*(s|m|min|h|d)?", value.strip()) else seconds_of_period(name, value)
     number = number_of(name, value)
     if number < 0:
         raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")

@@ -25,7 +25,9 @@ def make_load(seed: int) -> list[tuple[float, float, float]]:
         begin = draw.uniform(0.2, SPAN_SECONDS)
         crowd = draw.choice([1, 1, 1, 2, 30])
         for _ in range(crowd):
-            load.append((begin + draw.expovariate(10), min(draw.lognormvariate(-2, 1), 2.0), float(draw.choice([0, 0, 5]))))
+            load.append(
+                (begin + draw.expovariate(10), min(draw.lognormvariate(-2, 1), 2.0), float(draw.choice([0, 0, 5])))
+            )
     return load[:COUNT]
 
 
