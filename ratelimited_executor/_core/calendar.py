@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.records import Record
     from ratelimited_executor._core.timeline import Timeline
 
-__all__ = ["PLAIN_RANK", "Calendar"]
+__all__ = ["LARGE_COUNT", "PLAIN_RANK", "Calendar"]
 
 CallPlace: TypeAlias = "tuple[Bucket, int]"
 
 PLAIN_RANK: Final = (0, TaskClass.OTHER)  # of tasks without a record
 _IMMEDIATE_RANK: Final = (0, TaskClass.IMMEDIATE)
-_LEAD_COUNT_MIN: Final = 16384  # a bucket with more tasks is put in order before its time comes
+LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
 _LOOK_COUNT_MAX: Final = 16  # due times looked at to tell the first, before they are put in order
 _LEAD_SECONDS_PER_TASK: Final = 1e-6  # a generous estimate of what ordering a task takes
 _RECORD_COUNT_MAX: Final = 256  # of those with records made ready at a stretch: about a millisecond
@@ -128,7 +128,10 @@ class Calendar:
             return bucket, place
         number = self._timeline.number_at(due)
         bucket = self.bucket_of(max(number, self.number + 1))
-        return bucket, bucket.add(due, call, args, context)
+        place = bucket.add(due, call, args, context)
+        if len(bucket.calls) == LARGE_COUNT:
+            self._note_large()
+        return bucket, place
 
     def add_call_ready(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
         """Make a task without a record ready at once: it was asked for without delay."""
@@ -163,6 +166,12 @@ class Calendar:
         if bucket is None:
             bucket = self.bucket_of(max(self._timeline.number_at(due), self.number + 1))
         bucket.add_record(record)
+        if len(bucket.calls) == LARGE_COUNT:
+            self._note_large()
+
+    def _note_large(self) -> None:
+        """Have it looked when a bucket, which has just become large, wants to be prepared."""
+        self._chores.append(iter(()))
 
     def add_ready(self, record: Record) -> None:
         """Make a record ready at once: it was asked for without delay."""
@@ -214,11 +223,11 @@ class Calendar:
         else:
             length = len(bucket.calls)
             if length > _LOOK_COUNT_MAX or not self._is_punctual:
-                if length < _LEAD_COUNT_MIN or number in self._ahead:
+                if length < LARGE_COUNT or number in self._ahead:
                     return start
                 return start - length * _LEAD_SECONDS_PER_TASK
             due = min(bucket.dues)  # of one that was cancelled, perhaps: that is a wake-up for nothing
-        if not self._is_punctual:
+        if not self._is_punctual or self._is_large(min(self.numbers[1:3], default=-1)):
             return start
         for source in self._parcels.get(number, ()):
             due = min(due, source.due_of(source.opened_count))
@@ -227,10 +236,11 @@ class Calendar:
     @property
     def is_large_ahead(self) -> bool:
         """Whether the next bucket wants to be prepared before its time comes."""
-        if not self.numbers:
-            return False
-        bucket = self.future.get(self.numbers[0])
-        return bucket is not None and len(bucket.calls) >= _LEAD_COUNT_MIN
+        return bool(self.numbers) and self._is_large(self.numbers[0])
+
+    def _is_large(self, number: int) -> bool:
+        bucket = self.future.get(number)
+        return bucket is not None and len(bucket.calls) >= LARGE_COUNT
 
     def prepare_ahead(self) -> None:
         """Begin to put the next bucket in order, as a chore; does nothing if it is small, or that has begun."""
@@ -256,7 +266,9 @@ class Calendar:
             if len(group) == 1:
                 stream = group[0]
                 steps = self._pull_stream(stream, now, steps)
-                if steps > 0 and stream is not self._current and stream.order.head() == math.inf:
+                # The order may have scheduled something, and so added to the group.
+                is_read = stream is not self._current and stream.order.head() == math.inf
+                if steps > 0 and is_read and len(group) == 1:
                     group.clear()  # what has been read to the end is read no more
             else:
                 steps = self._pull_group(group, now, steps)
@@ -279,7 +291,8 @@ class Calendar:
         if len(groups) != 1 or self.ready.active:
             return None
         found: _Stream | None = None
-        for stream in groups[0]:
+        group = groups[0]
+        for stream in group:
             if stream.order.head() <= now:
                 if found is not None:
                     return None
@@ -287,6 +300,8 @@ class Calendar:
         position = None if found is None else found.order.take_lone(now)
         if found is None or position is None:
             return None
+        if len(group) > 1 and found is not self._current and found.order.head() == math.inf:
+            group.remove(found)
         source = found.source
         if not source.is_waiting(position):
             return None

@@ -98,10 +98,7 @@ class DurationHistogram:
         return self._max
 
     def buckets(self) -> Iterator[tuple[float, float, int]]:
-        """Walk the buckets that hold anything, rising: (low, high, count), of durations > low and <= high, the longest.
-
-        That of durations below a microsecond is from -1, so that 0 lies in it.
-        """
+        """Walk the buckets that hold anything, rising: (low, high, count), of durations > low and <= high; 0 is in the first."""
         for bucket in sorted(self._counts):
-            low = _SMALLEST_S * math.exp((bucket - 1) * _GROWTH_LOG) if bucket else -1.0
-            yield low, self._longest[bucket], self._counts[bucket]
+            high = _SMALLEST_S * math.exp(bucket * _GROWTH_LOG)
+            yield high * math.exp(-_GROWTH_LOG) if bucket else 0.0, high, self._counts[bucket]

@@ -417,13 +417,7 @@ class TaskQueue:
             wake = min(wake, self.interval_end)
         if not may_start or self.grid.rate.is_zero:
             return wake
-        instant = self._next_instant(now)
-        if instant >= self.end or self.on_time.is_large_ahead or self.spread.numbers:
-            wake = min(wake, self._note_opening())
-        else:
-            self._opening_at = self.end  # or later: it is looked at then
-        if instant < wake:  # noqa: PLR1730  # this is the path of every wake-up
-            wake = instant
+        wake = min(wake, self._note_opening(), self._next_instant(now))
         if self.gate is None:
             return wake
         opens_ns = self.gate.next_time()  # after a look at what is first, which may have to wait for its key
@@ -688,7 +682,9 @@ class TaskQueue:
             return now if on_time_ready else self.on_time.next_due()
         instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
         planned = now if self.pacing is Pacing.ON_TIME else self.plan.next_at
-        spread_due = now if spread_ready else self.interval_end if self.early else self.spread.next_due()
+        spread_due = now if spread_ready else self.spread.next_due()
+        if self.early and not spread_ready and spread_due < math.inf:
+            spread_due = self.interval_end
         if self.is_unlimited:
             permit = now
         elif on_time_ready or spread_ready:

@@ -211,13 +211,19 @@ class CycleHandle:
         present = self.slots.turn_at(now)
         for turn in sorted(self._todo, key=lambda turn: (turn < present, turn)):
             slot = turn % self.slots.count
-            if turn > last or any(other % self.slots.count == slot for other in self._running):
+            if (
+                turn not in self._todo
+                or turn > last
+                or any(other % self.slots.count == slot for other in self._running)
+            ):
                 continue
             if len(self._running) >= _TURN_COUNT_MAX - (turn < present):
                 break
             if self._todo[turn] > now:
                 wake = min(wake, self._todo[turn])
             elif await self._claim(turn):
+                if self._is_stopping:
+                    break  # the claim ends with its lease
                 begun = self._running[turn] = _Turn(self, self._plan, turn)
                 task = asyncio.create_task(self._finish(begun), name=f"cycle {self.name}, turn {turn}")
                 self._tasks.add(task)
@@ -226,7 +232,7 @@ class CycleHandle:
                 self._todo[turn] = now + self._plan.lease / 3  # its owner may be gone by then
                 wake = min(wake, self._todo[turn])
             else:
-                del self._todo[turn]
+                self._todo.pop(turn, None)
         return wake
 
     async def _skip(self, last: int) -> None:

@@ -125,7 +125,7 @@ class Engine:
             rank=rank,
             report_order_error=self.report_order_error,
             permits=permits,
-            bucket_ns_max=runner.bucket_ns_max,
+            bucket_ns_max=NS if early else runner.bucket_ns_max,  # what may start early does so within its bucket
         )
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
@@ -255,8 +255,8 @@ class Engine:
         if (self.max_concurrency is None or self.may_start()) and (lone := queue.take_lone(now)) is not None:
             self.burst.is_changed = False
             now = self._start_lone(*lone, now)
-            if not self.burst.is_changed and now < stop:
-                return self._rest(now, begin, 1)
+            if now >= stop or not self.burst.is_changed:
+                return now if now >= stop else self._rest(now, begin, 1)
             start_count = 1
         while True:
             self.burst.is_changed = False

@@ -67,6 +67,8 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         made = _find_in_file(text) if text.partition(":")[0].endswith(".py") else load_target(text)
     if not isinstance(made, type) or not issubclass(made, Scenario):
         raise CommandError(f"{text} must be a subclass of ratelimited_executor.simulation.Scenario, it is {made!r}")
+    if made.setup is Scenario.setup:
+        raise CommandError(f"{text} must define setup(sim)")
     options = _parse_settings(text, made, settings)
     try:
         return made(**options)

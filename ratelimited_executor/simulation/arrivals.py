@@ -57,8 +57,16 @@ class Regular(_Endless):
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # as above
         """Return the multiples of the gap in [begin, end)."""
-        first, stop = math.ceil(begin * self._rate), math.ceil(end * self._rate)
-        return [max(begin, number / self._rate) for number in range(first, stop)]
+        rate, number = self._rate, max(0, math.floor(begin * self._rate) - 1)
+        times = []
+        while (time := number / rate) < end:
+            if time >= begin:
+                times.append(time)
+            number += 1
+        return times
+
+    def __repr__(self) -> str:
+        return f"Regular({self._rate:g})"
 
 
 class Poisson(_Endless):
@@ -78,12 +86,16 @@ class Poisson(_Endless):
             times.append(time)
         return times
 
+    def __repr__(self) -> str:
+        return f"Poisson({self._rate:g})"
+
 
 class Daily(_Endless):
     """Jobs that know nothing of each other, more or fewer of them by the hour of the day.
 
     Args:
-        rates: a second in the mean, by hour of the day, 0 to 23; hours that are left out go on as the one before.
+        rates: a second in the mean, by hour of the day, 0 to 23, counted from the start of the simulation, which is midnight
+            unless it is told otherwise; hours that are left out go on as the one before.
 
     Raises:
         ValueError: if there is none, or one is out of range.
@@ -108,6 +120,9 @@ class Daily(_Endless):
             if chance.random() * self._most < self._rates[int(time // _HOUR_SECONDS) % 24]:
                 times.append(time)
         return times
+
+    def __repr__(self) -> str:
+        return f"Daily({dict(enumerate(self._rates))})"
 
 
 class Recorded:
@@ -149,6 +164,9 @@ class Recorded:
         if keys is None:
             return None
         return [keys[index] for _, indexes in self._parts(begin, end) for index in indexes]
+
+    def __repr__(self) -> str:
+        return f"<Recorded {len(self._times)} arrivals in {self._times[-1]:g} s, every {self._every:g} s>"
 
     def _parts(self, begin: float, end: float) -> list[tuple[float, range]]:
         """Return the recordings that are played, as (start, indexes)."""

@@ -74,7 +74,7 @@ CREATE TABLE counter (              -- what else is counted within a step; zeros
 CREATE TABLE histogram (            -- the same values of the whole run
     source INTEGER NOT NULL REFERENCES source,
     metric TEXT NOT NULL,
-    low REAL NOT NULL,              -- low < value <= high, which is the longest; -1 where 0 may be
+    low REAL NOT NULL,              -- low < value <= high; 0 lies in the first
     high REAL NOT NULL,
     count INTEGER NOT NULL,
     PRIMARY KEY (source, metric, low)
@@ -152,6 +152,7 @@ class RunDatabase:
             table: f"INSERT INTO {table} VALUES ({', '.join('?' * count)})"  # noqa: S608  # names of our own
             for table, count in _TABLES.items()
         }
+        self._inserts["source"] = self._inserts["source"].replace("INSERT", "INSERT OR REPLACE")  # they come again
         self._held_count = 0
         if path is not None and is_new and os.path.lexists(path):
             raise FileExistsError(f"{os.fspath(path)} is there: give another name, go on with it, or remove it first")
@@ -200,6 +201,11 @@ class RunDatabase:
         """Empty tables that are written once, at the end."""
         for table in tables:
             self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  # as above
+
+    def forget_after(self, time: float) -> None:
+        """Remove what was measured after a time, in a step that had not ended."""
+        for table in ("step", "quantiles", "counter", "sample"):
+            self.connection.execute(f"DELETE FROM {table} WHERE time > ?", (time,))  # noqa: S608  # as above
 
     def close(self) -> None:
         """Close the file."""

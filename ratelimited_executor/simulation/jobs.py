@@ -56,7 +56,6 @@ class Job:
         self._then = None if then is None else callable_of("then", then)
         self._on_failure = None if on_failure is None else callable_of("on_failure", on_failure)
         self._outage_duration = outage_duration
-        self._error = JobFailedError(f"{name} failed")
         self._clock = simulation.loop.clock
         self._random = simulation.random
         self._draw = duration.draw
@@ -103,7 +102,7 @@ class Job:
         self._add_duration(seconds)
         if is_failed:
             then = None if self._on_failure is None else partial(self._on_failure, key)
-            return Lasting(seconds, self._error, then)
+            return Lasting(seconds, JobFailedError(f"{self.name} failed"), then)
         return Lasting(seconds) if self._then is None else Lasting(seconds, None, partial(self._then, key))
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ class Lasting(Coroutine[Any, Any, None]):
     _origin: Context | None
 
     def __init__(self, seconds: float, error: Exception | None = None, then: Callable[[], None] | None = None) -> None:
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"seconds must be >= 0 and finite, got {seconds!r}")
         self.seconds = seconds
         self.error = error
         self.then = then
@@ -73,6 +76,11 @@ class Lasting(Coroutine[Any, Any, None]):
         return self._sleep
 
     # Where it is running without being awaited.
+
+    @property
+    def is_running(self) -> bool:
+        """Whether an executor of a simulation runs it."""
+        return hasattr(self, "_number") and self._number in self._coroutines.running
 
     def cancel(self, message: object = None) -> bool:
         """End it now, cancelled; False if it has ended."""
@@ -119,6 +127,9 @@ class LastingCoroutines(Coroutines):
         """Run a coroutine, as a task or as nothing but its end."""
         if type(coroutine) is not Lasting:
             super().start(owner, coroutine, context, origin)
+            return
+        if hasattr(coroutine, "_number"):  # the same once more: as asyncio says of a coroutine
+            self._engine.end_raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
             return
         number = self._number = self._number + 1
         self.running[number] = coroutine

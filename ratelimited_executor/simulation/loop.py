@@ -19,12 +19,13 @@ import math
 import random
 import sys
 import threading
+import weakref
 from collections import deque
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ratelimited_executor.simulation.lasting import LastingCoroutines
+from ratelimited_executor.simulation.lasting import Lasting, LastingCoroutines
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._numbers = count()
         self._cancelled_count = 0  # timers in the heap that are never called
         self._wakers: list[_Waker] = []  # of executor managers
-        self._generators: set[AsyncGenerator[Any, Any]] = set()
+        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self._task_factory: Any = None
         self._is_closed = False
         self._thread_id = 0  # of whoever runs it, while it runs
@@ -104,6 +105,10 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Return the loop time at which something happens next; infinity if nothing ever does."""
         if self._ready:
             return self.time()
+        timers = self._timers
+        while timers and _is_stale(timers[0]):
+            heapq.heappop(timers)
+            self._cancelled_count = max(0, self._cancelled_count - 1)
         times = [waker.at for waker in self._wakers]
         return min(self._timers[0][0] if self._timers else math.inf, *times, math.inf)
 
@@ -180,7 +185,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     async def shutdown_asyncgens(self) -> None:
         """Close the asynchronous generators that are not read to their end."""
-        generators, self._generators = self._generators, set()
+        generators = list(self._generators)
+        self._generators.clear()
         await asyncio.gather(*(generator.aclose() for generator in generators), return_exceptions=True)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
@@ -263,16 +269,23 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         if self.on_error is not None:
             self.on_error(context)
         else:
-            error = context.get("exception")
-            _log.error("%s", context.get("message"), exc_info=error)
+            self.default_exception_handler(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell of an exception that nobody has retrieved."""
-        self.call_exception_handler(context)
+        """Log an exception that nobody has retrieved."""
+        _log.error("%s", context.get("message"), exc_info=context.get("exception"))
+
+    def set_exception_handler(self, handler: Any) -> None:
+        """Tell another of exceptions that nobody has retrieved: called with the loop and a context."""
+        self.on_error = None if handler is None else lambda context: handler(self, context)
+
+    def get_exception_handler(self) -> Any:
+        """Return None: what was set is told of them nevertheless."""
+        return None
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:  # noqa: ARG002  # asyncio calls it so
         """Free cancelled timers once they are most of them."""
-        self._cancelled_count += 1
+        self._cancelled_count += 1  # also of those that have fired, by asyncio: it is put right where they are counted
         if self._cancelled_count > _STALE_COUNT and 2 * self._cancelled_count > len(self._timers):
             fire = self._fire
             live = [timer for timer in self._timers if timer[2] != fire or not timer[3]._cancelled]
@@ -328,6 +341,14 @@ class _Waker:
         self.at = math.inf
         if self._loop is not None and self in self._loop._wakers:
             self._loop._wakers.remove(self)
+
+
+def _is_stale(timer: tuple[float, int, Callable[[Any], None], Any]) -> bool:
+    """Whether a timer has nothing to do any more: its handle was cancelled, or its job has ended otherwise."""
+    argument = timer[3]
+    if isinstance(argument, asyncio.TimerHandle):
+        return argument.cancelled()
+    return isinstance(argument, Lasting) and not argument.is_running
 
 
 _NEVER: Final = _Waker(None, lambda _: math.inf)

@@ -111,7 +111,7 @@ class Population:
     # What is done for keys.
 
     def add_outage(self, group: str, begin: float, end: float) -> None:
-        """Let the jobs of a group fail that are under way in [begin, end), in seconds since the start."""
+        """Let the jobs of a group fail that start in [begin, end), in seconds since the start."""
         if not any(member.group == group for member in self.members.values()):
             groups = sorted({str(member.group) for member in self.members.values()})
             raise ValueError(f"group must be one of the population {self.name}, {', '.join(groups[:8])}, got {group!r}")

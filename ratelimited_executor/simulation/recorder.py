@@ -145,19 +145,24 @@ class Recorder:
     # Helpers.
 
     def _add_source(self, source: Source) -> None:
-        if self._writes_from == -math.inf:
-            self._database.add("source", (source.number, source.kind, source.name, as_json(source.details())))
+        self._database.add("source", (source.number, source.kind, source.name, as_json(source.details())))
         if source.kind == "executor":
             self._executors.append(_Counts(source))
         if self._keeps_samples:
             simulation = self._simulation
-            for meter in source.meters.values():
-                meter.keep(self._write_sample, lambda: simulation._current_key)
+            for meter in source.meters.values():  # whose key a job has is known once it is called, after its start
+                meter.keep(
+                    self._write_sample, _no_key if source.kind == "executor" else lambda: simulation._current_key
+                )
 
     def _write_sample(self, row: tuple[int, str, Any, float]) -> None:
         now = self._simulation.now
         if now > self._writes_from:
-            self._database.add("sample", (now, *row))
+            source, metric, key, value = row
+            self._database.add("sample", (now, source, metric, _written(key), value))
+            if metric == "sync_interval":
+                period = self._simulation.sources[source - 1].subject.period
+                self._database.add("sample", (now, source, "sync_delay", _written(key), max(0.0, value - period)))
 
     def _take_counts(self, counts: _Counts, time: float, *, is_written: bool) -> None:
         executor = counts.source.subject
@@ -165,9 +170,10 @@ class Recorder:
         engine.burst.settle()
         present = (engine.accepted_count, engine.started_count, *(engine.count(state) for state in _ENDS))
         executing = engine.running_count()
-        depth = engine.queue.demand_until(time)
+        queue = engine.queue
+        depth = sum(each.count_until(time, is_spread=False) for each in (queue.on_time, queue.spread))
         pending = engine.waiting_count()
-        rate = float(executor.rate)
+        rate = float(executor.rate) / getattr(engine.queue.grid, "peers", 1)
         backlog = depth / rate if 0 < rate < math.inf else None
         changes = tuple(map(int.__sub__, present, counts.last))
         done = changes[2]
@@ -216,8 +222,16 @@ class Recorder:
         for key, member in source.subject.members.items():
             last = member.synced_at if member.syncs else None
             longest = max(member.longest, now - member.synced_at)
-            written = key if isinstance(key, (int, str, bytes)) else str(key)
-            row = (source.number, written, member.group, member.weight, member.syncs, member.failures, last, longest)
+            row = (
+                source.number,
+                _written(key),
+                member.group,
+                member.weight,
+                member.syncs,
+                member.failures,
+                last,
+                longest,
+            )
             self._database.add("key_summary", row)
 
     def _sum_up_executor(self, counts: _Counts) -> ExecutorSummary:
@@ -256,3 +270,15 @@ class Recorder:
             lock_conflicts=self._conflicts.get(f"{source.name} lock_conflicts", 0),
             outage_failures=self._conflicts.get(f"{source.name} outage_failures", 0),
         )
+
+
+def _no_key() -> None:
+    return None
+
+
+def _written(key: Any) -> Any:
+    """Return a key as SQLite can hold it."""
+    if key is None or isinstance(key, (str, bytes, float)):
+        return key
+    is_small = isinstance(key, int) and -(2**63) <= key < 2**63
+    return int(key) if is_small else str(key)

@@ -16,13 +16,13 @@ from ratelimited_executor._runtime.arguments import number_of, seconds_of
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json
 from ratelimited_executor.simulation.recorder import Recorder
+from ratelimited_executor.simulation.scenario import Scenario
 from ratelimited_executor.simulation.simulation import Simulation
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ratelimited_executor.simulation.scenario import Scenario
     from ratelimited_executor.simulation.summary import Summary
 
 __all__ = ["RunProgress", "RunResult", "simulate"]
@@ -124,12 +124,20 @@ def simulate(
         FileExistsError: if there is a file, and ``resume`` is false.
         Exception: what the scenario raises.
     """
-    total = (scenario.days if days is None else number_of("days", days)) * _DAY_SECONDS
+    if not isinstance(scenario, Scenario):
+        raise TypeError(f"scenario must be an object of a subclass of Scenario, such as MyScenario(), got {scenario!r}")
+    total = number_of("days", scenario.days if days is None else days) * _DAY_SECONDS
     if not 0 < total < math.inf:
-        raise ValueError(f"days must be > 0 and finite, got {total / _DAY_SECONDS!r}")
+        raise ValueError(f"days must be > 0 and finite, got {scenario.days if days is None else days!r}")
     width = seconds_of("step", step)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError(f"seed must fit into 64 bits, got {seed!r}")
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "simulate() cannot run within a running event loop, which it would hold: call it in a thread"
+        )
     properties = {
         "format": FORMAT,
         "version": _version(),
@@ -169,19 +177,23 @@ class _Run:
         self._before = 0.0  # seconds that an interrupted run had taken
         self._writes_from = -math.inf
         self._is_set_up = False
+        self._found: dict[str, Any] = {}  # what an interrupted run has written of itself
 
     def go(self, path: str | os.PathLike[str] | None, *, resume: bool) -> RunResult:
         """Run it, from the start or from where it was interrupted."""
         if resume and path is None:
             raise ValueError("resume needs database=, the file of the run that was interrupted")
-        database = RunDatabase(path, is_new=not resume)
-        simulation: Simulation | None = None
+        properties = self._properties
+        simulation = Simulation(seed=properties["seed"], start=properties["start"], interval=self._scenario.interval)
+        try:
+            database = RunDatabase(path, is_new=not resume)
+        except BaseException:
+            simulation.close()
+            raise
         try:
             if resume:
                 self._check(database.properties())
-            simulation = Simulation(
-                seed=self._properties["seed"], start=self._properties["start"], interval=self._scenario.interval
-            )
+                database.forget_after(self._writes_from)
             recorder = Recorder(
                 simulation,
                 database,
@@ -190,8 +202,7 @@ class _Run:
             )
             return self._run(simulation, recorder, database)
         finally:
-            if simulation is not None:
-                simulation.close()
+            simulation.close()
             database.close()
             if (
                 path is not None and not resume and not self._is_set_up
@@ -214,9 +225,14 @@ class _Run:
         except KeyboardInterrupt:
             status = "interrupted"
             raise
+        except _PastDiffersError:
+            status = ""  # the file stays as it was
+            database.set({name: self._found[name] for name in ("days", "status")})
+            raise
         finally:
             LOGGER.removeFilter(warnings)
-            recorder.finish(self._state(status))
+            if status:
+                recorder.finish(self._state(status))
         return RunResult(
             scenario=self._properties["scenario"],
             seed=self._properties["seed"],
@@ -247,7 +263,7 @@ class _Run:
             recorder.take(end)
             self._reached, self._jobs = end, recorder.jobs()
             if end == self._writes_from and self._jobs != self._jobs_before:
-                raise ValueError(
+                raise _PastDiffersError(
                     f"the past could not be made again: {self._jobs} jobs in place of {self._jobs_before}, because the "
                     "scenario has changed or is not repeatable (draw from sim.random, and use no sets)"
                 )
@@ -296,6 +312,7 @@ class _Run:
                     f"the file holds a run with {name} {found.get(name)!r}, and not {value!r}: "
                     "resume it as it was begun, or give another file"
                 )
+        self._found = found
         self._writes_from = float(found["reached"])
         self._jobs_before = int(found["jobs"])
         self._before = float(found["wall_seconds"])
@@ -303,6 +320,10 @@ class _Run:
             raise ValueError(
                 f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to go on"
             )
+
+
+class _PastDiffersError(ValueError):
+    """The past could not be made again."""
 
 
 class _Warnings(logging.Filter):

@@ -34,7 +34,7 @@ class Scenario:
     """
 
     days: ClassVar[float] = 7.0
-    interval: ClassVar[float] = 60.0
+    interval: ClassVar[float] = 1.0
 
     @property
     def name(self) -> str:

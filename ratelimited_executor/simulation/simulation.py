@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Nodes", "Simulation", "Source"]
 
-_CHUNK_SECONDS: Final = 3600.0  # for which arrivals are handed over at a time
+_CHUNK_SECONDS: Final = 60.0  # for which arrivals are handed over at a time: until then they are not pending
 _WARNING_COUNT_MAX: Final = 100
 _OUTAGE_SECONDS: Final = 30.0  # until a call to something that is down is given up
 
@@ -89,7 +89,7 @@ class Simulation:
         slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
     """
 
-    def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: float = 60.0) -> None:
+    def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: float = 1.0) -> None:
         self.loop: Final = SimulationLoop(start_wall=start, seed=seed)  # type: ignore[abstract]  # as it says in its module
         self.loop.on_error = self._note_error
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
@@ -214,12 +214,13 @@ class Simulation:
         seconds = seconds_of_period("period", period)
         callable_of("call", call)
         begin = delay_of("first", first)
+        passed = max(0, math.ceil((self.now - begin) / seconds))  # times before now are left out
 
         def step(number: int) -> None:
             self.loop.call_at(begin + (number + 1) * seconds, step, number + 1)
             call()
 
-        self.loop.call_at(begin, step, 0)
+        self.loop.call_at(begin + passed * seconds, step, passed)
 
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
         """Run a coroutine beside all else; its error ends the run."""
@@ -237,7 +238,7 @@ class Simulation:
         keys: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:
-        """Let jobs arrive at an executor, an hour's at a time, so that memory does not grow with the length of the run.
+        """Let jobs arrive at an executor, a minute's at a time, so that memory does not grow with the length of the run.
 
         Args:
             arrivals: when they come, such as :class:`Poisson` or :class:`Recorded`.
@@ -279,7 +280,7 @@ class Simulation:
         self.loop.call_soon(hand_over)
 
     def outage(self, population: Population, group: str, begin: float, end: float) -> None:
-        """Let all jobs of a group of keys fail for a time.
+        """Let all jobs of a group of keys fail that start in a stretch of time.
 
         Args:
             population: whose group it is.
@@ -347,8 +348,11 @@ class Simulation:
         """Forget all that would have happened, and end what runs."""
         self._is_closed = True
         loop = self.loop
+        if loop.is_closed():
+            return
         loop.call_soon(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
-        loop.run_until(loop.time())
+        with contextlib.suppress(Exception):  # of the scenario, which has failed before
+            loop.run_until(loop.time())
         loop.close()
 
     # Helpers.

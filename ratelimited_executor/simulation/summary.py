@@ -42,9 +42,9 @@ class ExecutorSummary:
         executing: jobs that run at the end.
         pending: jobs that wait at the end, those due later included.
         queue_depth_most: most jobs that were due and had not started at the end of a step.
-        queue_depth_mean: their mean over time.
+        queue_depth_mean: their mean over the ends of steps.
         pending_most: most jobs that waited at the end of a step, those due later included.
-        executing_mean: jobs that run, in the mean over time.
+        executing_mean: jobs that run, in the mean over the ends of steps.
         start_delay: from the due time of jobs to their start.
         evenness: of the jobs done in ten minutes each: Jain's index, 1 if all are equal, 1/n if all are done in one of n;
             None if none was done.

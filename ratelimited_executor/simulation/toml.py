@@ -353,7 +353,9 @@ def _check_shape(table: dict[str, Any]) -> None:
         raise ValueError("[executors] must have one executor at least, such as [executors.api]")
     for kind in ("arrivals", "outages"):
         if not isinstance(table.get(kind, []), list):
-            raise TypeError(f"{kind} must be tables such as [[{kind}]], and not [{kind}], got {table[kind]!r}")
+            raise TypeError(
+                f"[[{kind}]] must be tables in two brackets, [[{kind}]], and not [{kind}], got {table[kind]!r}"
+            )
     if not table.get("arrivals"):
         raise ValueError("[[arrivals]] must say once at least what is to be done")
     for number, options in enumerate(table["arrivals"], start=1):

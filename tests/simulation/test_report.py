@@ -216,7 +216,7 @@ def test_long_run_keeps_spikes_and_sums(make_run, tmp_path):
     assert max(everything.y) >= 1_000_000
     ((done,),) = query(path, "SELECT sum(done_jobs) FROM step")
     assert done == pytest.approx(6 * sum(plots["throughput"].lines[0].y), rel=1e-5)
-    assert "Each point stands for 6 min: the maximum of its steps" in plots["queue_depth"].caption
+    assert "Each point stands for 6 min: the maximum at the ends of its steps" in plots["queue_depth"].caption
     assert max(query(path, "SELECT max(p99) / 60 FROM quantiles")[0]) == pytest.approx(
         max(y for line in plots["start_delay"].lines for y in line.y if y is not None), rel=1e-3
     )
@@ -376,7 +376,7 @@ class TestPieces:
         assert [0, 1, 2, 2, 3] == [grid.step_at(time) for time in (0.1, 0.2, 0.1 + 0.2, 0.25, 0.4)]
 
     def test_level_is_zero_in_steps_without_a_row(self):
-        """A piece has the maximum of its steps, and the mean counts every step."""
+        """A piece has the maximum at the ends of its steps, and the mean counts every step."""
         levels = Maxima(Grid.of(6000, 1))  # pieces of 3 steps
         levels.add(1, 5)
         levels.add(2, 3)

@@ -10,6 +10,7 @@ from contextvars import copy_context
 from threading import get_ident as _thread_id
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
+from ratelimited_executor._core.calendar import LARGE_COUNT
 from ratelimited_executor._core.timeline import FAR_SECONDS
 from ratelimited_executor._runtime.arguments import callable_of, number_of
 from ratelimited_executor._runtime.faces.base import ExecutorBase
@@ -65,9 +66,12 @@ class LoopFace(ExecutorBase):
                 bucket.args.append(args)
                 calls.append(callback)
                 engine.accepted_count += 1
+                count = len(calls)
                 if when < engine.armed:  # what is there is due later
                     engine.wake_for(when)
-                return CallHandle(bucket, bucket.shift + len(calls) - 1, when)
+                elif count == LARGE_COUNT:  # it wants to be prepared
+                    engine.wake()
+                return CallHandle(bucket, bucket.shift + count - 1, when)
         return _place(engine, engine.monotonic() + number_of("delay", delay), callback, args, context)
 
     def call_at(

@@ -180,7 +180,7 @@ def make_plots(runs: Sequence[Run]) -> list[Plot]:
             title="Queue depth",
             y_label="jobs due and not started",
             alone="the depth at its end",
-            joined="the maximum of its steps, so that no spike is lost",
+            joined="the maximum at the ends of its steps",
             values=lambda series: series.queue_depth,
             has_log_scale=True,
         ),
@@ -404,7 +404,8 @@ class _LogGrid:
         regular = [each for each in bins if self._is_regular(each)]
         self._width = min(math.log(each.high / each.low) for each in regular)
         self._origin = regular[0].high
-        self._joined_count = max(1, math.ceil(math.log(end / begin) / self._width / _BARS_MAX))
+        least = begin if begin > 0 else min(each.low for each in regular)
+        self._joined_count = max(1, math.ceil(math.log(end / least) / self._width / _BARS_MAX))
 
     @staticmethod
     def _is_regular(each: Bin) -> bool:
