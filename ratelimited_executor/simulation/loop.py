@@ -121,6 +121,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 if not handle._cancelled:
                     handle._run()
                 still_count += 1
+            if ready:
+                raise self._still_error()
             if future is not None and future.done():
                 return
             waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)

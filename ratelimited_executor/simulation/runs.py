@@ -313,7 +313,7 @@ class _Run:
                     "resume it as it was begun, or give another file"
                 )
         self._found = found
-        self._writes_from = float(found["reached"])
+        self._writes_from = float(found["reached"]) or -math.inf  # where nothing was reached, all is to be written
         self._jobs_before = int(found["jobs"])
         self._before = float(found["wall_seconds"])
         if self._writes_from >= self._total:

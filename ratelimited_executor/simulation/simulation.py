@@ -404,8 +404,9 @@ class Nodes:
 
     def next(self) -> RateLimitedExecutor:
         """Return the executor whose turn it is, as a load balancer does."""
+        executor = self.executors[self._next]
         self._next = (self._next + 1) % len(self.executors)
-        return self.executors[self._next]
+        return executor
 
     def schedule(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Awaitable[Any]:
         """Schedule a call on the node whose turn it is."""
@@ -417,10 +418,11 @@ class Nodes:
         """Schedule a batch on each node, and return their handles: the items are dealt out in turn."""
         every = list(items)
         times = None if delays is None else list(delays)
-        count = len(self.executors)
-        return [
-            executor.schedule_many(
-                fn, every[rank::count], delays=None if times is None else times[rank::count], **options
-            )
-            for rank, executor in enumerate(self.executors)
-        ]
+        count, first = len(self.executors), self._next
+        self._next = (first + len(every)) % count  # the next batch goes on where this one ends
+        handles = []
+        for rank, executor in enumerate(self.executors):
+            part = slice((rank - first) % count, None, count)
+            delayed = None if times is None else times[part]
+            handles.append(executor.schedule_many(fn, every[part], delays=delayed, **options))
+        return handles

@@ -620,17 +620,11 @@ def still(monkeypatch):
     monkeypatch.setattr("ratelimited_executor.simulation.loop._STILL_COUNT_MAX", 1000)
 
 
-READY_GOES_ON = pytest.mark.xfail(
-    strict=True,
-    reason="with more callbacks ready than may be, the loop goes on to the next timer, or ends if there is none",
-)
-
-
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param("turns", marks=READY_GOES_ON),
-        pytest.param("callbacks", marks=READY_GOES_ON),
+        "turns",
+        "callbacks",
         "timers",
         "jobs",
     ],

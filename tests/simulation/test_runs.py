@@ -617,7 +617,6 @@ def test_a_run_that_was_killed_goes_on(tmp_path, at):
     assert read(tmp_path / "whole") == read(path)
 
 
-@pytest.mark.xfail(strict=True, reason="samples at the very start count as written, though nothing was")
 def test_a_run_that_was_killed_in_its_first_step_goes_on(tmp_path):
     """Before anything was written but that it runs."""
     path = tmp_path / "run"
@@ -744,7 +743,6 @@ def test_a_scenario_that_has_changed_is_refused_again(tmp_path, each_step):
     assert read(tmp_path / "whole") == read(path)
 
 
-@pytest.mark.xfail(strict=True, reason="its status says from then on that it is running")
 def test_a_scenario_that_has_changed_leaves_the_file_as_it_is(tmp_path, each_step):
     """Every row of it."""
     path = tmp_path / "run"

