@@ -63,7 +63,7 @@ async def test_call_later_calls_little(executor):
     with Calls() as calls:
         for _ in range(COUNT):
             executor.call_later(10.5, task)
-    check(calls, 4.1, 13.1)
+    check(calls, 4.1, 14.3)  # 13, and one more where other tests have run before
 
 
 async def test_schedule_calls_little(executor):
