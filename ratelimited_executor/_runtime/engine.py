@@ -255,14 +255,15 @@ class Engine:
         if (self.max_concurrency is None or self.may_start()) and (lone := queue.take_lone(now)) is not None:
             self.burst.is_changed = False
             now = self._start_lone(*lone, now)
-            if now >= stop or not self.burst.is_changed:
-                return now if now >= stop else self._rest(now, begin, 1)
+            if now >= stop:
+                return now
+            if not self.burst.is_changed:
+                return self._rest(now, begin, 1)
             start_count = 1
         while True:
             self.burst.is_changed = False
             is_done = queue.pull(now)
-            if queue.expiry.is_used:
-                expire_overdue(self, now)
+            expire_overdue(self, now)
             while (calendar := self._choose(now)) is not None:
                 run = calendar.ready.pop()
                 count_max = queue.burst_count(calendar) if self.max_concurrency is None else 1

@@ -31,6 +31,8 @@ def is_expired(engine: Engine, record: Any, now: float) -> bool:
 
 def expire_overdue(engine: Engine, now: float) -> None:
     """End records whose deadline passed in an earlier interval."""
+    if not engine.queue.expiry.is_used:
+        return
     number = engine.queue.sweep_number(now)
     if number is None:
         return

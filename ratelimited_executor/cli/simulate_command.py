@@ -20,6 +20,7 @@ from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.scenarios import load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
+from ratelimited_executor.simulation.database import read_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -203,12 +204,7 @@ def _describe(progress: RunProgress) -> str:
 
 def _is_through(file: Path, days: float) -> bool:
     """Whether a run has come to its end."""
-    connection = sqlite3.connect(file)
-    try:
-        found = dict(connection.execute("SELECT name, value FROM run"))
-    finally:
-        connection.close()
-    return float(found.get("reached", 0.0)) >= days * _DAY_SECONDS
+    return float(read_properties(file).get("reached", 0.0)) >= days * _DAY_SECONDS
 
 
 def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -> None:

@@ -6,6 +6,7 @@ transaction. The journal is written ahead (WAL), so that the file can be read wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FORMAT", "SCHEMA", "RunDatabase", "as_json", "is_run_database"]
+__all__ = ["FORMAT", "SCHEMA", "RunDatabase", "as_json", "is_run_database", "read_properties"]
 
 FORMAT: Final = 1
 
@@ -116,6 +117,7 @@ CREATE TABLE event (                -- what the scenario did at a time, such as 
 );
 """
 
+_PROPERTIES: Final = "SELECT name, value FROM run"
 _ROW_COUNT_MAX: Final = 20_000  # rows that are held before they are written
 _TABLES: Final = {  # the tables that rows are added to, and how many columns each has
     "source": 4,
@@ -195,7 +197,7 @@ class RunDatabase:
 
     def properties(self) -> dict[str, Any]:
         """Return the properties of the run."""
-        return dict(self.connection.execute("SELECT name, value FROM run"))
+        return dict(self.connection.execute(_PROPERTIES))
 
     def forget(self, tables: Iterable[str]) -> None:
         """Empty tables that are written once, at the end."""
@@ -212,17 +214,22 @@ class RunDatabase:
         self.connection.close()
 
 
+def read_properties(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the properties of a run, without a change to its file.
+
+    Raises:
+        sqlite3.Error: if it is not there, or no database of a run.
+    """
+    with contextlib.closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        return dict(connection.execute(_PROPERTIES))
+
+
 def is_run_database(path: str | os.PathLike[str]) -> bool:
     """Whether a file is the database of a run, in the format of this version."""
     try:
-        connection = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            rows = dict(connection.execute("SELECT name, value FROM run"))
-        finally:
-            connection.close()
+        return bool(read_properties(path).get("format") == FORMAT)
     except sqlite3.Error:
         return False
-    return rows.get("format") == FORMAT
 
 
 def as_json(value: Any) -> str:

@@ -7,6 +7,7 @@ that are emptied with each step: memory does not grow with the length of the run
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.states import TaskState
@@ -58,11 +59,10 @@ class Recorder:
         self._keeps_samples = keeps_samples
         self._writes_from = writes_from
         self._executors: list[_Counts] = []
-        self._conflicts: dict[str, int] = {}
+        self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
         self._time = 0.0
         self._next_age = _AGE_SECONDS
         self._next_window = _EVEN_SECONDS
-        self._event_count = 0
         simulation._on_source = self._add_source
         for source in simulation.sources:
             self._add_source(source)
@@ -110,10 +110,6 @@ class Recorder:
             if source.kind == "population":
                 self._take_conflicts(source, time, is_written=is_written)
         self._time = time
-
-    def write(self, values: dict[str, Any]) -> None:
-        """Write what has been taken so far, and properties of the run."""
-        self._database.set(values)
 
     def finish(self, values: dict[str, Any]) -> None:
         """Write what is known at the end, in place of what was written at an earlier one."""
@@ -173,7 +169,7 @@ class Recorder:
         queue = engine.queue
         depth = sum(each.count_until(time, is_spread=False) for each in (queue.on_time, queue.spread))
         pending = engine.waiting_count()
-        rate = float(executor.rate) / getattr(engine.queue.grid, "peers", 1)
+        rate = float(executor.rate) / getattr(queue.grid, "peers", 1)
         backlog = depth / rate if 0 < rate < math.inf else None
         changes = tuple(map(int.__sub__, present, counts.last))
         done = changes[2]
@@ -211,8 +207,7 @@ class Recorder:
             ("outage_failures", population.outage_count),
         ):
             if count:
-                name = f"{source.name} {metric}"
-                self._conflicts[name] = self._conflicts.get(name, 0) + count
+                self._counters[source.name, metric] += count
                 if is_written:
                     self._database.add("counter", (time, source.number, metric, count))
         population.conflict_count = population.outage_count = 0
@@ -267,8 +262,8 @@ class Recorder:
             oldest=max(ages),
             sync_interval=Quantiles.of(source.meters["sync_interval"].histogram),
             sync_delay=Quantiles.of(source.meters["sync_delay"].histogram),
-            lock_conflicts=self._conflicts.get(f"{source.name} lock_conflicts", 0),
-            outage_failures=self._conflicts.get(f"{source.name} outage_failures", 0),
+            lock_conflicts=self._counters[source.name, "lock_conflicts"],
+            outage_failures=self._counters[source.name, "outage_failures"],
         )
 
 

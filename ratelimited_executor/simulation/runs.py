@@ -221,7 +221,7 @@ class _Run:
                 database.set({"days": self._total / _DAY_SECONDS, "status": "running"})
             simulation.set_up(self._scenario)
             self._is_set_up = True
-            status = "finished" if self._pass_time(simulation, recorder) else "interrupted"
+            status = "finished" if self._pass_time(simulation, recorder, database) else "interrupted"
         except KeyboardInterrupt:
             status = "interrupted"
             raise
@@ -245,10 +245,9 @@ class _Run:
             is_done=recorder.is_done and simulation.loop.next_time() == math.inf,
         )
 
-    def _pass_time(self, simulation: Simulation, recorder: Recorder) -> bool:
+    def _pass_time(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> bool:
         """Let time pass, step by step; return False if it was told to stop."""
         step, loop = self._properties["step"], simulation.loop
-        database = recorder._database
         next_report = next_write = 0.0
         end = 0.0
         while end < self._total:
@@ -278,7 +277,7 @@ class _Run:
                     return bool(end >= self._total)
             if end > self._writes_from and (database.is_full or now >= next_write):
                 next_write = now + _WRITE_SECONDS
-                recorder.write(self._state("running"))
+                database.set(self._state("running"))
         self._report(end)
         return True
 

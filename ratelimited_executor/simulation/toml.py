@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -52,7 +53,6 @@ _KINDS: Final = {  # of arrivals, and what else each can have
     "cycle": {"phase", "buckets"},
 }
 _OUTAGE: Final = frozenset({"population", "group", "begin", "end"})
-_DAY_SECONDS: Final = 86_400.0
 
 
 def load_toml(path: str | PathLike[str]) -> TomlScenario:
@@ -70,6 +70,16 @@ def load_toml(path: str | PathLike[str]) -> TomlScenario:
         raise ValueError(f"{file} is no TOML: {error}") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from error
+
+
+@dataclass(slots=True)
+class _Made:
+    """What a file has made so far, by name."""
+
+    sim: Simulation
+    executors: dict[str, Any] = field(default_factory=dict)
+    populations: dict[str, Population] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
 
 
 class TomlScenario(Scenario):
@@ -109,24 +119,22 @@ class TomlScenario(Scenario):
     def setup(self, sim: Simulation) -> None:
         """Set up what the file says."""
         table = self._table
-        executors: dict[str, Any] = {}
-        populations: dict[str, Population] = {}
-        jobs: dict[str, Job] = {}
+        made = _Made(sim)
         for key, options in table["executors"].items():
             with self._placed(f"[executors.{key}]"):
-                executors[key] = _make_executor(sim, key, options)
+                made.executors[key] = _make_executor(sim, key, options)
         for key, options in table.get("populations", {}).items():
             with self._placed(f"[populations.{key}]"):
-                populations[key] = _make_population(sim, key, options)
+                made.populations[key] = _make_population(sim, key, options)
         for key, options in table.get("jobs", {}).items():
             with self._placed(f"[jobs.{key}]"):
-                jobs[key] = self._make_job(sim, key, options, executors, populations, jobs)
+                made.jobs[key] = self._make_job(made, key, options)
         for number, options in enumerate(table["arrivals"], start=1):
             with self._placed(f"[[arrivals]] number {number}"):
-                self._begin(sim, f"{number}", options, executors, populations, jobs)
+                self._begin(made, number, options)
         for number, options in enumerate(table.get("outages", ()), start=1):
             with self._placed(f"[[outages]] number {number}"):
-                population = _find("population", options.get("population"), populations)
+                population = _find("population", options.get("population"), made.populations)
                 begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
                 sim.outage(population, str(options.get("group")), begin, end)
 
@@ -140,28 +148,20 @@ class TomlScenario(Scenario):
         ) as error:  # fmt: skip
             raise ValueError(f"{self._place}: {place}: {error}") from error
 
-    def _make_job(
-        self,
-        sim: Simulation,
-        name: str,
-        options: dict[str, Any],
-        executors: dict[str, Any],
-        populations: dict[str, Population],
-        jobs: dict[str, Job],
-    ) -> Job:
+    def _make_job(self, made: _Made, name: str, options: dict[str, Any]) -> Job:
         population = None
         if "population" in options:
-            population = _find("population", options["population"], populations)
+            population = _find("population", options["population"], made.populations)
         is_sync = options.get("is_sync", True)
         if not isinstance(is_sync, bool):
             raise TypeError(f"is_sync must be true or false, got {is_sync!r}")
         duration = self._duration(options.get("duration"))
         then, follow = options.get("then"), None
         if then is not None:
-            follow = _follower(then, options, executors, jobs, self._table["jobs"])
+            follow = _follower(made, then, options, self._table["jobs"])
             if then["job"] == name and not duration.quantile(0.5) and not then.get("delay"):
                 raise ValueError("then enqueues the same job without any time passing: give a duration or a delay")
-        return sim.job(
+        return made.sim.job(
             name,
             duration,
             failures=options.get("failures", 0.0),
@@ -198,21 +198,14 @@ class TomlScenario(Scenario):
             raise ValueError(f"{path} does not tell how long each took")
         return durations
 
-    def _begin(
-        self,
-        sim: Simulation,
-        number: str,
-        options: dict[str, Any],
-        executors: dict[str, Any],
-        populations: dict[str, Population],
-        jobs: dict[str, Job],
-    ) -> None:
+    def _begin(self, made: _Made, number: int, options: dict[str, Any]) -> None:
         """Let jobs arrive."""
-        executor = _find("executor", options.get("executor"), executors)
-        job = _find("job", options.get("job"), jobs)
+        sim = made.sim
+        executor = _find("executor", options.get("executor"), made.executors)
+        job = _find("job", options.get("job"), made.jobs)
         population = job.population
         if "population" in options:
-            population = _find("population", options["population"], populations)
+            population = _find("population", options["population"], made.populations)
             if job.population not in (None, population):
                 raise ValueError(f"population must be that of the job, {job.population.name}, got {population.name}")
         terms: dict[str, Any] = {key: options[key] for key in ("priority",) if key in options}
@@ -287,9 +280,7 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
     if "pacing" in rest:
         known = {pacing.value: pacing for pacing in Pacing}
         if not isinstance(rest["pacing"], str) or rest["pacing"] not in known:
-            raise ValueError(
-                f"[executors.{name}] pacing must be {' or '.join(map(repr, known))}, got {rest['pacing']!r}"
-            )
+            raise ValueError(f"pacing must be {' or '.join(map(repr, known))}, got {rest['pacing']!r}")
         rest["pacing"] = known[rest["pacing"]]
     return sim.executor(name, **rest) if nodes is None else sim.fleet(name, nodes, **rest)
 
@@ -308,21 +299,17 @@ def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Pop
 
 
 def _follower(
-    then: dict[str, Any],
-    options: dict[str, Any],
-    executors: dict[str, Any],
-    jobs: dict[str, Job],
-    known: dict[str, Any],
+    made: _Made, then: dict[str, Any], options: dict[str, Any], known: dict[str, Any]
 ) -> Callable[[Any], object]:
     """Return what enqueues the job that follows another; it may be named before it is made."""
-    executor = _find("executor", then.get("executor"), executors)
+    executor = _find("executor", then.get("executor"), made.executors)
     name = str(then.get("job"))
     next_one = _find("job", name, known)
     needed = next_one.get("population")
     if needed is not None and options.get("population", needed) != needed:
         raise ValueError(f"then must be a job of the same population, {name} is of {needed}")
     delay = _seconds("delay", then.get("delay", 0))
-    return lambda key: executor.schedule(jobs[name], key, delay=delay)
+    return lambda key: executor.schedule(made.jobs[name], key, delay=delay)
 
 
 @contextmanager

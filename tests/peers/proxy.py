@@ -279,8 +279,8 @@ class _End(asyncio.Protocol):
 
     def reset(self) -> None:
         if self.transport is not None:
-            # Closed already if the peer's own reset has just been noticed.
-            connection: socket.socket = self.transport.get_extra_info("socket")
-            if connection.fileno() >= 0:
+            # Closed already, or let go of by TLS, if the peer's end has just been noticed.
+            connection: socket.socket | None = self.transport.get_extra_info("socket")
+            if connection is not None and connection.fileno() >= 0:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self.transport.abort()
