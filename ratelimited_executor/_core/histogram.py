@@ -80,6 +80,15 @@ class DurationHistogram:
             if last > longest.get(bucket, 0.0):
                 longest[bucket] = last
 
+    def merge(self, other: DurationHistogram) -> None:
+        """Count all that another one has counted."""
+        self._counts.update(other._counts)
+        for bucket, longest in other._longest.items():
+            self._longest[bucket] = max(longest, self._longest.get(bucket, 0.0))
+        self._total += other._total
+        self._sum += other._sum
+        self._max = max(self._max, other._max)
+
     def quantile(self, share: float) -> float:
         """Return a duration that ``share`` of all do not exceed, at most 2 % too long; 0 if there was none.
 

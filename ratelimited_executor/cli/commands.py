@@ -195,11 +195,16 @@ def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Days to simulate; those of the scenario if not given."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--step", type=_Duration(), default="1m", show_default=True, help="Over which values are summed up.")
 @click.option("--samples", is_flag=True, help="Keep every single value: several times the size and the time.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenarios.")
-@click.option("--compare", "is_comparison", is_flag=True, help="Say which of several scenarios is best by what.")
+@click.option(
+    "--compare",
+    "is_comparison",
+    is_flag=True,
+    help="Say which of several scenarios is best by what; so it does anyway.",
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR",
     help="Where databases, report and plots go; simulation-SCENARIO if not given.",
@@ -212,7 +217,7 @@ def simulate(**options: Any) -> None:
     """Preview what a policy does: weeks of jobs in seconds, on the executor that production runs.
 
     SCENARIO is a strategy, a TOML file, or a class such as my_module:MyScenario or load.py:MyScenario; the word strategies is
-    all of those that come with it, to be compared.
+    all of those that come with it, to be compared. Parameters in brackets are for that one alone: 'slots[workers=10]'.
 
     Exit status: 0 simulated; 2 bad usage; 130 interrupted, and to be gone on with by --resume.
     """
@@ -233,7 +238,11 @@ def simulate(**options: Any) -> None:
     "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that share the rate."
 )
 @click.option("--concurrency", type=click.IntRange(min=1), help="Calls under way at a time, on each node.")
-@click.option("--mean", type=click.FloatRange(min=0, min_open=True), help="Seconds that a call takes, in the mean.")
+@click.option("--duration", type=_Duration(), help="How long each call takes, always the same: 0.4, 250ms.")
+@click.option(
+    "--mean", type=click.FloatRange(min=0, min_open=True),
+    help="Seconds that a call takes in the mean: exponential, or log-normal with --p90.",
+)  # fmt: skip
 @click.option("--p90", type=click.FloatRange(min=0, min_open=True), help="What nine in ten take at most; with --mean.")
 @click.option("--durations", metavar="FILE", help="How long calls took: an access log that tells it.")
 @click.option(
@@ -246,7 +255,7 @@ def simulate(**options: Any) -> None:
 @click.option("--by", metavar="HH:MM", help="By when all is to be through, on the same or the next day.")
 @click.option("--within", type=_Duration(), help="The same as a time from the start: 6h.")
 @click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Runs; the more, the surer.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenario.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 def forecast(**options: Any) -> None:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.runs_progress import describe_run, show_runs
 from ratelimited_executor.cli.scenarios import load_scenario
-from ratelimited_executor.simulation import Constant, LogNormal, Sample, forecast, read_recording
+from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Sample, forecast, read_recording
 from ratelimited_executor.simulation.calls import Calls
 
 if TYPE_CHECKING:
-    from ratelimited_executor.simulation import Distribution, Forecast, RunResult, Scenario
+    from ratelimited_executor.simulation import Distribution, Forecast, RunProgress, RunResult, Scenario
 
 __all__ = ["ForecastOptions", "run_forecast"]
 
 _WITHIN_SECONDS_MAX: Final = 100 * 365 * 86_400.0
-_CALL_OPTIONS: Final = ("rate", "nodes", "concurrency", "mean", "p90", "durations", "failures", "attempts")
+_CALL_OPTIONS: Final = ("rate", "nodes", "concurrency", "duration", "mean", "p90", "durations", "failures", "attempts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,7 @@ class ForecastOptions:
     rate: Rate | float | str = math.inf
     nodes: int = 1
     concurrency: int | None = None
+    duration: float | None = None
     mean: float | None = None
     p90: float | None = None
     durations: str | None = None
@@ -67,24 +68,26 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
     scenario = _scenario_of(options)
     start = _clock_time("--start", options.start)
     within = _within(options, start)
-    with Progress(
-        TextColumn("{task.completed:.0f} of {task.total:.0f} runs"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.fields[text]}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        expand=True,
-        transient=True,
-        disable=options.quiet or not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("runs", total=options.seeds, text="")
+    with show_runs(console, "runs", is_quiet=options.quiet) as show:
+        done = 0
 
         def on_run(number: int, result: RunResult) -> None:
-            text = f"{result.speed:,.0f} x real time"
-            bar.update(task, completed=number, text=text, refresh=True)
+            nonlocal done
+            done = number
+            show(done, options.seeds, f"{done} of {options.seeds} runs, {result.speed:,.0f} x real time")
+
+        def on_progress(progress: RunProgress) -> None:
+            show(done, options.seeds, f"{done} of {options.seeds} runs, and of the next {describe_run(progress)}")
 
         try:
-            found = forecast(scenario, within=within, seeds=options.seeds, first_seed=options.seed, on_run=on_run)
+            found = forecast(
+                scenario,
+                within=within,
+                seeds=options.seeds,
+                first_seed=options.seed,
+                on_run=on_run,
+                on_progress=on_progress,
+            )
         except (TypeError, ValueError, OSError, RuntimeError) as error:
             raise CommandError(str(error)) from error
     console.print(_table(found, start))
@@ -111,6 +114,8 @@ def _scenario_of(options: ForecastOptions) -> Scenario:
     if options.settings:
         raise CommandError("--set is for a SCENARIO: --calls has options of its own")
     assert options.calls is not None
+    if Rate.of(options.rate).is_zero:
+        raise CommandError("--rate 0 would never start a call")
     duration = _duration_of(options)
     try:
         return Calls(
@@ -128,16 +133,20 @@ def _scenario_of(options: ForecastOptions) -> Scenario:
 
 def _duration_of(options: ForecastOptions) -> Distribution:
     try:
+        given = [name for name in ("duration", "mean", "durations") if getattr(options, name) is not None]
+        if len(given) != 1:
+            raise CommandError("say how long calls take by one of --duration, --mean (with --p90) and --durations")
+        if options.p90 is not None and options.mean is None:
+            raise CommandError("--p90 needs --mean")
+        if options.duration is not None:
+            return Constant(options.duration)
         if options.durations is not None:
-            if options.mean is not None or options.p90 is not None:
-                raise CommandError("--durations tells how long calls take: leave --mean and --p90 out")
             durations = read_recording(options.durations).durations
             if durations is None:
                 raise CommandError(f"{options.durations} does not tell how long each call took")
             return Sample(durations)
-        if options.mean is None:
-            raise CommandError("say how long calls take, by --mean, --mean and --p90, or --durations")
-        return Constant(options.mean) if options.p90 is None else LogNormal(mean=options.mean, p90=options.p90)
+        assert options.mean is not None
+        return Exponential(options.mean) if options.p90 is None else LogNormal(mean=options.mean, p90=options.p90)
     except (OSError, ValueError) as error:
         raise CommandError(str(error)) from error
 
@@ -183,6 +192,6 @@ def _end(seconds: float, start: datetime) -> str:
 
 
 def _at(start: datetime, seconds: float) -> str:
-    at: Any = start + timedelta(seconds=seconds)
+    at = start + timedelta(seconds=round(seconds))
     days = (at.date() - start.date()).days
     return f"{at:%H:%M:%S}" + (f" on day {days + 1}" if days else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -39,18 +40,24 @@ def load_scenarios(texts: Iterable[str], settings: Iterable[str]) -> list[Scenar
     seen = [scenario.name for scenario in scenarios]
     for name in seen:
         if seen.count(name) > 1:
-            raise CommandError(f"two scenarios are called {name}: give one of them another name")
+            raise CommandError(
+                f"two scenarios are called {name}: give one of them another name, or a parameter of its own as in slots[workers=10]"
+            )
     return scenarios
 
 
 def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
-    """Return the scenario that a text names.
+    """Return the scenario that a text names; ``slots[workers=10]`` sets a parameter, and is called so.
 
     Raises:
         CommandError: if there is none, or it has no such parameter.
     """
+    own = ""
+    if match := re.fullmatch(r"(.+?)\[(.+)\]", text):
+        text, own = match.groups()
+    settings = [*settings, *own.split(",")] if own else list(settings)
     if text.endswith(".toml"):
-        if list(settings):
+        if settings:
             raise CommandError(f"--set is for scenarios in Python: change {text} itself")
         try:
             return load_toml(text)
@@ -71,7 +78,10 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         raise CommandError(f"{text} must define setup(sim)")
     options = _parse_settings(text, made, settings)
     try:
-        return made(**options)
+        scenario: Scenario = made(**options)
+        if own:
+            scenario = type(made.__name__, (made,), {"name": f"{scenario.name}[{own}]"})(**options)
+        return scenario
     except (TypeError, ValueError) as error:
         raise CommandError(f"{text}: {error}") from error
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.runs_progress import describe_run, format_days, show_runs
 from ratelimited_executor.cli.scenarios import load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
 from ratelimited_executor.simulation.database import read_properties
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["SimulateOptions", "run_simulations"]
 
 _PAGE = "report.html"
-_LINE_SECONDS = 5.0  # between two lines where there is no terminal
+_EXECUTOR_COUNT_MAX = 4  # whose figures are shown one by one
 _SHOWN_SECONDS = 1e-4  # less is nothing
 _DAY_SECONDS = 86_400.0
 _PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
@@ -77,13 +77,17 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         raise CommandError("--compare needs two scenarios at least")
     if options.report:
         _check_extra()
-    directory = options.output or Path(f"simulation-{'comparison' if len(scenarios) > 1 else scenarios[0].name}")
-    files = {scenario.name: directory / f"{scenario.name}.sqlite3" for scenario in scenarios}
+    directory = options.output or Path(
+        f"simulation-{'comparison' if len(scenarios) > 1 else _file_name(scenarios[0].name)}"
+    )
+    files = {scenario.name: directory / f"{_file_name(scenario.name)}.sqlite3" for scenario in scenarios}
     _prepare(directory, list(files.values()), options)
     results: dict[str, RunResult] = {}
     for scenario in scenarios:
-        resume = options.resume and files[scenario.name].exists()
-        results[scenario.name] = _run(scenario, files[scenario.name], options, console, resume=resume)
+        with _set_aside(files[scenario.name], is_wanted=options.force):
+            results[scenario.name] = _run(
+                scenario, files[scenario.name], options, console, is_one_of_many=len(scenarios) > 1
+            )
         if results[scenario.name].status != "finished":
             break
     stopped = next((result for result in results.values() if result.status != "finished"), None)
@@ -101,7 +105,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     if stopped is None:
         return ExitStatus.DONE
     console.print(
-        f"Stopped at {_days(stopped.summary.seconds)} of {_days(stopped.total)}. The same command with --resume goes on.",
+        f"Stopped at {format_days(stopped.summary.seconds)} of {format_days(stopped.total)}. The same command with --resume goes on.",
         highlight=False,
         soft_wrap=True,
     )
@@ -111,19 +115,18 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
 # Running.
 
 
-def _run(scenario: Scenario, file: Path, options: SimulateOptions, console: Console, *, resume: bool) -> RunResult:
-    with _stopping() as is_stopped, _progress(console, scenario.name, is_quiet=options.quiet) as show:
+def _run(
+    scenario: Scenario, file: Path, options: SimulateOptions, console: Console, *, is_one_of_many: bool
+) -> RunResult:
+    resume = options.resume and file.exists()
+    with _stopping() as is_stopped, show_runs(console, scenario.name, is_quiet=options.quiet) as show:
 
         def on_progress(progress: RunProgress) -> bool:
-            show(progress)
+            show(progress.seconds, progress.total, describe_run(progress))
             return is_stopped()
 
         options_of_run: dict[str, Any] = {"database": file, "resume": resume}
-        if (
-            resume
-            and options.is_comparison
-            and _is_through(file, scenario.days if options.days is None else options.days)
-        ):
+        if resume and is_one_of_many and _is_through(file, scenario.days if options.days is None else options.days):
             options_of_run = {"database": None, "resume": False}  # it is made again, to be compared
         try:
             return simulate(
@@ -158,48 +161,12 @@ def _stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _progress(console: Console, name: str, *, is_quiet: bool) -> Iterator[Callable[[RunProgress], None]]:
-    """Show how far a run is: a bar on a terminal, a line every few seconds elsewhere."""
-    if is_quiet:
-        yield lambda _: None
-        return
-    if not console.is_terminal:
-        last = time.monotonic()
-
-        def print_line(progress: RunProgress) -> None:
-            nonlocal last
-            if time.monotonic() - last >= _LINE_SECONDS:
-                last = time.monotonic()
-                console.print(f"{name}: {_describe(progress)}", highlight=False, soft_wrap=True)
-
-        yield print_line
-        return
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TextColumn("{task.fields[text]}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        auto_refresh=False,
-        expand=True,
-        transient=True,
-    ) as bar:
-        task = bar.add_task(name, total=None, text="")
-        yield lambda progress: bar.update(
-            task, completed=progress.seconds, total=progress.total, text=_describe(progress), refresh=True
-        )
-
-
-def _describe(progress: RunProgress) -> str:
-    past = "making the past again, " if progress.is_replaying else ""
-    return (
-        f"{past}{_days(progress.seconds)} of {_days(progress.total)}, {progress.jobs:,} jobs, "
-        f"{progress.speed:,.0f} x real time"
-    )
-
-
 # Files.
+
+
+def _file_name(name: str) -> str:
+    """Return a name that files may have everywhere."""
+    return re.sub(r"[^\w.,=\[\] -]", "_", name)
 
 
 def _is_through(file: Path, days: float) -> bool:
@@ -220,14 +187,28 @@ def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -
         )
     if options.resume and not runs:
         raise CommandError(f"there is nothing in {directory} to resume")
-    if options.force:
-        for file in runs:
-            for suffix in ("", "-wal", "-shm"):
-                file.with_name(file.name + suffix).unlink(missing_ok=True)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(f"--output: {error}") from error
+
+
+@contextmanager
+def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
+    """Put the database of an earlier run out of the way, and back again if none has come in its place."""
+    parts = [file.with_name(file.name + suffix) for suffix in ("", "-wal", "-shm")]
+    moved = {part: part.with_name(f"{part.name}.before") for part in parts if is_wanted and part.exists()}
+    for part, aside in moved.items():
+        part.replace(aside)
+    try:
+        yield
+    finally:
+        is_replaced = file.exists()
+        for part, aside in moved.items():
+            if is_replaced:
+                aside.unlink()
+            else:
+                aside.replace(part)
 
 
 def _check_extra() -> None:
@@ -251,7 +232,7 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
 
 def _print_summary(console: Console, result: RunResult) -> None:
     console.print(
-        f"{escape(result.scenario)}, seed {result.seed}: {_days(result.summary.seconds)} in "
+        f"{escape(result.scenario)}, seed {result.seed}: {format_days(result.summary.seconds)} in "
         f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
         highlight=False,
         soft_wrap=True,
@@ -264,10 +245,18 @@ def _summary_table(result: RunResult) -> Table:
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, each in summary.executors.items():
+    shown = dict(summary.executors)
+    if len(shown) > _EXECUTOR_COUNT_MAX:
+        table.caption = f"The {len(shown)} executors are in the report, each by itself."
+        shown.clear()
+    if len(summary.executors) > 1:
+        shown = {f"all {len(summary.executors)} executors": summary.total, **shown}
+    for name, each in shown.items():
         table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("jobs enqueued", f"{each.enqueued:,}")
         table.add_row("done, failed, other", f"{each.done:,}, {each.failed:,}, {each.other:,}")
+        if each.retried:
+            table.add_row("attempts that were followed by another", f"{each.retried:,}")
         table.add_row("executing, pending at the end", f"{each.executing:,}, {each.pending:,}")
         table.add_row("executing, mean", f"{each.executing_mean:,.1f}")
         table.add_row("queue depth, mean and most", f"{each.queue_depth_mean:,.1f}, {each.queue_depth_most:,}")
@@ -324,8 +313,3 @@ def _spans(quantiles: Any) -> str:
 
 def _span(seconds: float) -> str:
     return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
-
-
-def _days(seconds: float) -> str:
-    days = seconds / _DAY_SECONDS
-    return format_duration(seconds) if days < 1 else "1 day" if days == 1 else f"{days:.3g} days"

@@ -32,11 +32,11 @@ class Criterion:
 
 
 def _depth(summary: Summary) -> float:
-    return float(sum(each.queue_depth_most for each in summary.executors.values()))
+    return float(summary.total.queue_depth_most)
 
 
 def _pending(summary: Summary) -> float:
-    return float(sum(each.pending_most for each in summary.executors.values()))
+    return float(summary.total.pending_most)
 
 
 def _sync_delay(summary: Summary) -> float:
@@ -48,7 +48,7 @@ def _forgotten(summary: Summary) -> float:
 
 
 def _unevenness(summary: Summary) -> float:
-    return max((1 - each.evenness for each in summary.executors.values() if each.evenness is not None), default=1.0)
+    return 1.0 if summary.total.evenness is None else 1 - summary.total.evenness
 
 
 def _conflicts(summary: Summary) -> float:

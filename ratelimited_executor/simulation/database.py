@@ -36,8 +36,9 @@ CREATE TABLE source (               -- who is measured
 CREATE TABLE step (                 -- an executor in a step of time; steps in which nothing happened are left out
     time REAL NOT NULL,             -- its end, in seconds since the start
     source INTEGER NOT NULL REFERENCES source,
-    enqueued_jobs INTEGER NOT NULL, -- these seven: within the step
-    started_jobs INTEGER NOT NULL,
+    enqueued_jobs INTEGER NOT NULL, -- these eight: within the step
+    started_jobs INTEGER NOT NULL,  -- each attempt of one
+    retried_jobs INTEGER NOT NULL,  -- attempts that failed and are followed by another
     done_jobs INTEGER NOT NULL,
     failed_jobs INTEGER NOT NULL,
     cancelled_jobs INTEGER NOT NULL,
@@ -89,7 +90,7 @@ CREATE TABLE sample (               -- every single value, if the run keeps them
     value REAL NOT NULL
 );
 
-CREATE TABLE key_summary (          -- every key of a population, at the end
+CREATE TABLE key_summary (          -- every key of a population, at the end; UUIDs and large integers by their text
     source INTEGER NOT NULL REFERENCES source,
     key NOT NULL,
     group_name TEXT,                -- the group that it belongs to, such as a bank; NULL without groups
@@ -97,9 +98,9 @@ CREATE TABLE key_summary (          -- every key of a population, at the end
     syncs INTEGER NOT NULL,         -- 0: never synced
     failures INTEGER NOT NULL,
     last_sync REAL,                 -- seconds since the start; NULL if never
-    longest_interval REAL NOT NULL, -- seconds without a sync, those from the start and to the end included
-    PRIMARY KEY (source, key)
-) WITHOUT ROWID;
+    longest_interval REAL NOT NULL  -- seconds without a sync, those from the start and to the end included
+);
+CREATE INDEX key_summary_key ON key_summary (source, key);
 
 CREATE TABLE slot (                 -- the slots of a cycle
     source INTEGER NOT NULL REFERENCES source,
@@ -121,7 +122,7 @@ _PROPERTIES: Final = "SELECT name, value FROM run"
 _ROW_COUNT_MAX: Final = 20_000  # rows that are held before they are written
 _TABLES: Final = {  # the tables that rows are added to, and how many columns each has
     "source": 4,
-    "step": 13,
+    "step": 14,
     "quantiles": 10,
     "counter": 4,
     "histogram": 5,

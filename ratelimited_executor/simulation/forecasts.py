@@ -17,7 +17,7 @@ from ratelimited_executor.simulation.runs import simulate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ratelimited_executor.simulation.runs import RunResult
+    from ratelimited_executor.simulation.runs import RunProgress, RunResult
     from ratelimited_executor.simulation.scenario import Scenario
 
 __all__ = ["Forecast", "forecast"]
@@ -57,6 +57,7 @@ def forecast(
     seeds: int = 20,
     first_seed: int = 0,
     on_run: Callable[[int, RunResult], object] | None = None,
+    on_progress: Callable[[RunProgress], object] | None = None,
 ) -> Forecast:
     """Run a scenario with several seeds until it is through.
 
@@ -66,6 +67,7 @@ def forecast(
         seeds: how many runs, >= 1; the more, the narrower the intervals.
         first_seed: of the first run; the others have those that follow.
         on_run: told the number of a run that has ended, from 1 on, and its result.
+        on_progress: told ten times a second or less how far the present run is.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -79,11 +81,11 @@ def forecast(
     failed = jobs = 0
     horizon = max(2 * limit, limit + 3600.0)  # so that it is told by how much it is late
     for number in range(count):
-        result = simulate(scenario, days=horizon / 86_400, seed=first_seed + number, until_done=True)
-        executors = result.summary.executors.values()
-        is_through = not any(each.executing or each.pending for each in executors) and result.is_done
-        ends.append(result.end if is_through else math.inf)
-        failed += sum(each.failed for each in executors)
+        result = simulate(
+            scenario, days=horizon / 86_400, seed=first_seed + number, until_done=True, on_progress=on_progress
+        )
+        ends.append(result.end if result.is_done else math.inf)
+        failed += result.summary.total.failed
         jobs += result.summary.jobs
         if on_run is not None:
             on_run(number + 1, result)

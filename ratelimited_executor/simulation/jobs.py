@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor.simulation.distributions import Distribution
-    from ratelimited_executor.simulation.population import Population
+    from ratelimited_executor.simulation.population import Member, Population
     from ratelimited_executor.simulation.simulation import Simulation
 
 __all__ = ["Job", "JobFailedError", "duration_of"]
@@ -55,6 +56,7 @@ class Job:
         self._needs_group = needs_group
         self._then = None if then is None else callable_of("then", then)
         self._on_failure = None if on_failure is None else callable_of("on_failure", on_failure)
+        self._has_end = not (population is None and then is None and on_failure is None)
         self._outage_duration = outage_duration
         self._clock = simulation.loop.clock
         self._random = simulation.random
@@ -72,38 +74,43 @@ class Job:
         seconds = self._draw(self._random)
         failures = self._failures if self._fails is None else self._fails(key)
         is_failed = failures > 0 and self._random.random() < failures
-        population = self.population
+        population, member = self.population, None
         if population is not None:
             try:
                 member = population.members[key]
             except KeyError:
                 raise ValueError(f"{self.name} was called with {key!r}, which is no key of {population.name}") from None
-            now = self._clock._monotonic
             seconds *= member.weight
-            if population.outages and self._needs_group and population.is_out(member, now):
+            if population.outages and self._needs_group and population.is_out(member, self._clock._monotonic):
                 population.outage_count += 1
                 is_failed = True
                 seconds = self._outage_duration.draw(self._random)
-            end = now + seconds
-            if member.locked_until > now:
+            if member.active:
                 population.conflict_count += 1
-                end = max(end, member.locked_until)
-            member.locked_until = end
-            if is_failed:
+            member.active += 1
+        self._add_duration(seconds)
+        error = JobFailedError(f"{self.name} failed") if is_failed else None
+        return Lasting(seconds, error, partial(self._end, key, member) if self._has_end else None)
+
+    def _end(self, key: Any, member: Member | None, error: BaseException | None) -> None:
+        """Note what a job has done for its key, and go on with what follows."""
+        population = self.population
+        if population is not None and member is not None:
+            member.active -= 1
+            if isinstance(error, JobFailedError):
                 member.failures += 1
-            elif self._is_sync:
-                end = now + seconds
-                interval = end - member.synced_at
+            elif error is None and self._is_sync:
+                self._simulation._current_key = key
+                now = self._clock._monotonic
+                interval = now - member.synced_at
                 population.add_interval(interval)
                 if interval > member.longest:  # noqa: PLR1730  # this is the path of every job
                     member.longest = interval
-                member.synced_at = end
+                member.synced_at = now
                 member.syncs += 1
-        self._add_duration(seconds)
-        if is_failed:
-            then = None if self._on_failure is None else partial(self._on_failure, key)
-            return Lasting(seconds, JobFailedError(f"{self.name} failed"), then)
-        return Lasting(seconds) if self._then is None else Lasting(seconds, None, partial(self._then, key))
+        follow = self._then if error is None else self._on_failure
+        if follow is not None and not isinstance(error, asyncio.CancelledError):
+            follow(key)
 
     def __repr__(self) -> str:
         of = "" if self.population is None else f" of {self.population.name}"

@@ -27,10 +27,10 @@ class Lasting(Coroutine[Any, Any, None]):
     Args:
         seconds: >= 0.
         error: what it raises at its end; None if it returns.
-        then: called at its end, whether it returns or raises.
+        on_end: called at its end with what it raises, None if it returns; a CancelledError if it was cancelled.
     """
 
-    __slots__ = ("_coroutines", "_number", "_origin", "_owner", "_sleep", "error", "seconds", "then")
+    __slots__ = ("_coroutines", "_number", "_origin", "_owner", "_sleep", "error", "on_end", "seconds")
 
     # Where it runs, once it does: set by LastingCoroutines alone, as this is the path of every job.
     _coroutines: LastingCoroutines
@@ -38,19 +38,29 @@ class Lasting(Coroutine[Any, Any, None]):
     _owner: Any
     _origin: Context | None
 
-    def __init__(self, seconds: float, error: Exception | None = None, then: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        error: Exception | None = None,
+        on_end: Callable[[BaseException | None], object] | None = None,
+    ) -> None:
         if not 0 <= seconds < math.inf:
             raise ValueError(f"seconds must be >= 0 and finite, got {seconds!r}")
         self.seconds = seconds
         self.error = error
-        self.then = then
+        self.on_end = on_end
 
     # Where it is awaited.
 
     async def _last(self) -> None:
-        await asyncio.sleep(self.seconds)
-        if self.then is not None:
-            self.then()
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError as error:
+            if self.on_end is not None:
+                self.on_end(error)
+            raise
+        if self.on_end is not None:
+            self.on_end(self.error)
         if self.error is not None:
             raise self.error
 
@@ -84,24 +94,25 @@ class Lasting(Coroutine[Any, Any, None]):
 
     def cancel(self, message: object = None) -> bool:
         """End it now, cancelled; False if it has ended."""
-        if self._number not in self._coroutines.running:
-            return False
-        self._end(asyncio.CancelledError(*(() if message is None else (message,))))
-        return True
+        return self._end(asyncio.CancelledError(*(() if message is None else (message,))))
 
-    def _end(self, error: BaseException | None) -> None:
-        """Tell its executor how it ended, unless it has ended before."""
-        engine = self._coroutines._engine
-        if self._coroutines.running.pop(self._number, None) is None:
-            return
-        if error is not None:
-            engine.end_raised(self._owner, error, self._origin)
-        else:
+    def _end(self, error: BaseException | None = None) -> bool:
+        """Tell its executor how it ended: as it was to end, or by an error; return False if it has ended before."""
+        coroutines = self._coroutines
+        if coroutines.running.pop(self._number, None) is None:
+            return False
+        engine = coroutines._engine
+        if error is None:
+            error = self.error
+        if error is None:
             engine.end_done(self._owner, None)
-        if self.then is not None and type(error) is not asyncio.CancelledError:
-            self.then()
+        else:
+            engine.end_raised(self._owner, error, self._origin)
+        if self.on_end is not None:
+            self.on_end(error)
         if engine.is_full:
             engine.wake()
+        return True
 
 
 class LastingCoroutines(Coroutines):
@@ -140,16 +151,4 @@ class LastingCoroutines(Coroutines):
         if type(owner) is not tuple and owner is not None:
             owner._place = coroutine
         loop = self._loop
-        loop.push(loop.clock._monotonic + coroutine.seconds, _end, coroutine)
-
-
-def _end(lasting: Lasting) -> None:
-    if lasting.error is not None or lasting.then is not None:
-        lasting._end(lasting.error)
-        return
-    coroutines = lasting._coroutines  # as end() does it, for nearly all
-    if coroutines.running.pop(lasting._number, None) is not None:
-        engine = coroutines._engine
-        engine.end_done(lasting._owner, None)
-        if engine.is_full:
-            engine.wake()
+        loop.push(loop.clock._monotonic + coroutine.seconds, Lasting._end, coroutine)

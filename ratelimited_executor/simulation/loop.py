@@ -23,7 +23,7 @@ import weakref
 from collections import deque
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ratelimited_executor.simulation.lasting import Lasting, LastingCoroutines
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
@@ -42,6 +42,10 @@ _STILL_COUNT_MAX: Final = 10_000_000  # things that may happen at one instant
 _STALE_COUNT: Final = 1024  # cancelled timers that never matter
 
 
+_Timer: TypeAlias = tuple[float, int, "Callable[[Any], object] | None", Any]
+"""When to call what with what, in the order of numbers; a handle with None, which is called when its turn is."""
+
+
 class SimulationLoop(asyncio.AbstractEventLoop):
     """The event loop of a simulation.
 
@@ -56,24 +60,23 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         clock: what is moved on.
         random: of programs that run here.
         last_time: loop time at which something has happened last, before :meth:`run_until` came to its end.
-        on_error: told, as asyncio tells an exception handler, of exceptions that nobody has retrieved; None logs them.
     """
 
     has_threads: Final = False
     bucket_ns_max: Final = 60_000_000_000
 
-    def __init__(self, *, start_wall: float = DEFAULT_START_WALL, seed: int = 0) -> None:
+    def __init__(self, *, start_wall: float = DEFAULT_START_WALL, seed: int | str = 0) -> None:
         self.clock: Final = VirtualClock(start_wall=start_wall)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.last_time = 0.0
-        self.on_error: Callable[[dict[str, Any]], None] | None = None
         self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, Callable[[Any], None], Any]] = []  # a heap of what to call, with what
+        self._timers: list[_Timer] = []  # a heap
         self._numbers = count()
         self._cancelled_count = 0  # timers in the heap that are never called
         self._wakers: list[_Waker] = []  # of executor managers
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self._task_factory: Any = None
+        self._exception_handler: Any = None
         self._is_closed = False
         self._thread_id = 0  # of whoever runs it, while it runs
 
@@ -81,6 +84,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     def run_until(self, when: float) -> None:
         """Run all that happens up to loop time ``when``, inclusive; the clock ends there."""
+        if not math.isfinite(when):
+            raise ValueError(f"when must be finite, since the clock ends there, got {when!r}")
         with self._entered():
             self._run(when, None)
             self.last_time = self.clock._monotonic
@@ -107,8 +112,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             return self.time()
         timers = self._timers
         while timers and _is_stale(timers[0]):
-            heapq.heappop(timers)
-            self._cancelled_count = max(0, self._cancelled_count - 1)
+            if heapq.heappop(timers)[2] is None:
+                self._cancelled_count -= 1
         times = [waker.at for waker in self._wakers]
         return min(self._timers[0][0] if self._timers else math.inf, *times, math.inf)
 
@@ -141,10 +146,22 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if is_waker:
                 waker.at = math.inf
                 waker.at = waker.run_due(at)
-            else:
-                _, _, call, argument = pop(timers)
+                continue
+            _, _, call, argument = pop(timers)
+            if call is not None:
                 call(argument)
+                continue
+            self._make_ready(argument)  # and all handles that are due with it, before the first of them runs
+            while timers and timers[0][0] <= at and timers[0][2] is None:
+                self._make_ready(pop(timers)[3])
         raise self._still_error()
+
+    def _make_ready(self, handle: Any) -> None:
+        handle._scheduled = False
+        if handle._cancelled:
+            self._cancelled_count -= 1
+        else:
+            self._ready.append(handle)
 
     def _still_error(self) -> RuntimeError:
         return RuntimeError(
@@ -232,11 +249,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Call back at loop time ``when``."""
         handle: Any = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # so that it tells of its cancellation
-        heapq.heappush(self._timers, (when, next(self._numbers), self._fire, handle))
+        heapq.heappush(self._timers, (when, next(self._numbers), None, handle))
         made: asyncio.TimerHandle = handle
         return made
 
-    def push(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
+    def push(self, when: float, call: Callable[[Any], object], argument: Any) -> None:
         """Call ``call(argument)`` at loop time ``when``: without a handle, and in nobody's context."""
         heapq.heappush(self._timers, (when, next(self._numbers), call, argument))
 
@@ -268,39 +285,36 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Tell of an exception that nobody has retrieved."""
-        if self.on_error is not None:
-            self.on_error(context)
-        else:
+        if self._exception_handler is None:
             self.default_exception_handler(context)
+            return
+        try:
+            self._exception_handler(self, context)
+        except Exception:  # noqa: BLE001  # it is foreign code, and an error of it must not end the run
+            _log.exception("the exception handler failed, told of: %s", context.get("message"))
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Log an exception that nobody has retrieved."""
         _log.error("%s", context.get("message"), exc_info=context.get("exception"))
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Tell another of exceptions that nobody has retrieved: called with the loop and a context."""
-        self.on_error = None if handler is None else lambda context: handler(self, context)
+        """Tell another of exceptions that nobody has retrieved: called with the loop and a context; None logs them."""
+        self._exception_handler = handler
 
     def get_exception_handler(self) -> Any:
-        """Return None: what was set is told of them nevertheless."""
-        return None
+        """Return what is told of exceptions that nobody has retrieved; None if they are logged."""
+        return self._exception_handler
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:  # noqa: ARG002  # asyncio calls it so
+    def _timer_handle_cancelled(self, handle: Any) -> None:
         """Free cancelled timers once they are most of them."""
-        self._cancelled_count += 1  # also of those that have fired, by asyncio: it is put right where they are counted
+        if not handle._scheduled:  # it has been called
+            return
+        self._cancelled_count += 1
         if self._cancelled_count > _STALE_COUNT and 2 * self._cancelled_count > len(self._timers):
-            fire = self._fire
-            live = [timer for timer in self._timers if timer[2] != fire or not timer[3]._cancelled]
+            live = [timer for timer in self._timers if timer[2] is not None or not timer[3]._cancelled]
             self._timers[:] = live  # in place: it is being read
             heapq.heapify(self._timers)
             self._cancelled_count = 0
-
-    def _fire(self, handle: Any) -> None:
-        handle._scheduled = False
-        if handle._cancelled:
-            self._cancelled_count -= 1
-        else:
-            handle._run()
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)
@@ -345,11 +359,11 @@ class _Waker:
             self._loop._wakers.remove(self)
 
 
-def _is_stale(timer: tuple[float, int, Callable[[Any], None], Any]) -> bool:
+def _is_stale(timer: _Timer) -> bool:
     """Whether a timer has nothing to do any more: its handle was cancelled, or its job has ended otherwise."""
-    argument = timer[3]
-    if isinstance(argument, asyncio.TimerHandle):
-        return argument.cancelled()
+    _, _, call, argument = timer
+    if call is None:
+        return bool(argument.cancelled())
     return isinstance(argument, Lasting) and not argument.is_running
 
 
@@ -374,7 +388,7 @@ for _name in (
     "add_reader", "add_writer", "add_signal_handler", "connect_accepted_socket", "connect_read_pipe", "connect_write_pipe",
     "create_connection", "create_datagram_endpoint", "create_server", "create_unix_connection", "create_unix_server",
     "getaddrinfo", "getnameinfo", "remove_reader", "remove_writer", "remove_signal_handler", "run_forever",
-    "run_in_executor", "sendfile", "sock_accept", "sock_connect", "sock_recv", "sock_recv_into", "sock_recvfrom",
+    "run_in_executor", "sendfile", "set_default_executor", "sock_accept", "sock_connect", "sock_recv", "sock_recv_into", "sock_recvfrom",
     "sock_recvfrom_into", "sock_sendall", "sock_sendfile", "sock_sendto", "start_tls", "stop", "subprocess_exec",
     "subprocess_shell",
 ):  # fmt: skip

@@ -32,20 +32,20 @@ class Member:
         weight: how much work it is, in multiples of a usual one.
         group: what it belongs to, such as a bank; None without groups.
         synced_at: seconds since the start at which it was synced last; 0 if never.
-        locked_until: seconds since the start.
+        active: jobs that work on it now.
         syncs: how often it was synced.
         failures: how often that failed.
         longest: seconds without a sync at most, those from the start included.
     """
 
-    __slots__ = ("failures", "group", "key", "locked_until", "longest", "synced_at", "syncs", "weight")
+    __slots__ = ("active", "failures", "group", "key", "longest", "synced_at", "syncs", "weight")
 
     def __init__(self, key: Key, weight: float, group: str | None) -> None:
         self.key = key
         self.weight = weight
         self.group = group
         self.synced_at = 0.0
-        self.locked_until = 0.0
+        self.active = 0
         self.syncs = 0
         self.failures = 0
         self.longest = 0.0

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from ratelimited_executor._core.histogram import DurationHistogram
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import Simulation, Source
 
@@ -25,20 +29,81 @@ _EVEN_SECONDS: Final = 600.0  # over which jobs are counted to tell how even the
 _ENDS: Final = (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED)
 
 
-class _Counts:
-    """The counts of an executor at the end of the last step, and what is summed up over all of them."""
+class _Tally(NamedTuple):
+    """What an executor has done, in all or in a step."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.last = (0,) * (2 + len(_ENDS))
-        self.depth_most = 0
-        self.pending_most = 0
-        self.depth_seconds = 0.0  # the integral of the queue depth over time
-        self.executing_seconds = 0.0
-        self.window_done = 0
-        self.window_count = 0
-        self.window_sum = 0.0
-        self.window_squares = 0.0
+    enqueued: int
+    started: int
+    retried: int
+    done: int
+    failed: int
+    cancelled: int
+    expired: int
+    dropped: int
+
+    @classmethod
+    def of(cls, engine: Engine) -> Self:
+        """Read what an executor has done so far."""
+        engine.burst.settle()
+        ends = (engine.count(state) for state in _ENDS)
+        return cls(engine.accepted_count, engine.started_count, engine.overload.retried_count, *ends)
+
+
+class _Account:
+    """What an executor, or all of them together, has done so far, step by step."""
+
+    def __init__(self) -> None:
+        self.tally = _Tally(*(0,) * len(_Tally._fields))
+        self.executing = 0
+        self.pending = 0
+        self._depth_most = 0
+        self._pending_most = 0
+        self._depth_seconds = 0.0  # the integral of the queue depth over time
+        self._executing_seconds = 0.0
+        self._window_done = 0
+        self._window_count = 0
+        self._window_sum = 0.0
+        self._window_squares = 0.0
+
+    def add(self, changes: _Tally, *, executing: int, depth: int, pending: int, seconds: float) -> None:
+        """Add a step."""
+        self.tally = _Tally(*map(int.__add__, self.tally, changes))
+        self.executing, self.pending = executing, pending
+        self._depth_most = max(self._depth_most, depth)
+        self._pending_most = max(self._pending_most, pending)
+        self._depth_seconds += depth * seconds
+        self._executing_seconds += executing * seconds
+        self._window_done += changes.done
+
+    def end_windows(self, count: int) -> None:
+        """End a window for the evenness of the throughput, and others that were skipped, in which nothing was done."""
+        self._window_count += count
+        self._window_sum += self._window_done
+        self._window_squares += self._window_done**2
+        self._window_done = 0
+
+    def sum_up(self, seconds: float, start_delay: DurationHistogram) -> ExecutorSummary:
+        """Sum up all steps."""
+        tally = self.tally
+        evenness = None
+        if self._window_count and self._window_squares:
+            evenness = self._window_sum**2 / (self._window_count * self._window_squares)
+        return ExecutorSummary(
+            enqueued=tally.enqueued,
+            started=tally.started,
+            retried=tally.retried,
+            done=tally.done,
+            failed=tally.failed,
+            other=tally.cancelled + tally.expired + tally.dropped,
+            executing=self.executing,
+            pending=self.pending,
+            queue_depth_most=self._depth_most,
+            queue_depth_mean=self._depth_seconds / seconds if seconds else 0.0,
+            pending_most=self._pending_most,
+            executing_mean=self._executing_seconds / seconds if seconds else 0.0,
+            start_delay=Quantiles.of(start_delay),
+            evenness=evenness,
+        )
 
 
 class Recorder:
@@ -58,7 +123,8 @@ class Recorder:
         self._database = database
         self._keeps_samples = keeps_samples
         self._writes_from = writes_from
-        self._executors: list[_Counts] = []
+        self._accounts: dict[Source, _Account] = {}  # of executors
+        self._total = _Account()
         self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
         self._time = 0.0
         self._next_age = _AGE_SECONDS
@@ -69,32 +135,35 @@ class Recorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs, and nothing that is due waits."""
-        return all(
-            not engine.running_count() and not engine.queue.ready_count()
-            for engine in (counts.source.subject._started() for counts in self._executors)
+        """Whether nothing runs, nothing that is due waits, and nothing falls due unnoticed."""
+        return not any(
+            engine.running_count()
+            or engine.queue.ready_count()
+            or (engine.is_paused and engine.waiting_count())  # it is not woken for what falls due
+            for engine in self._engines()
         )
 
     @property
     def is_done(self) -> bool:
         """Whether nothing runs and nothing waits, due or not."""
-        engines = [counts.source.subject._started() for counts in self._executors]
-        return not any(engine.running_count() or engine.waiting_count() or engine.feeders for engine in engines)
+        return not any(engine.running_count() or engine.waiting_count() or engine.feeders for engine in self._engines())
 
     def jobs(self) -> int:
         """Count the jobs that have ended."""
-        return sum(sum(counts.source.subject._started().ended_counts.values()) for counts in self._executors)
+        return sum(sum(engine.ended_counts.values()) for engine in self._engines())
 
     def take(self, time: float) -> None:
         """End a step at a time, in seconds since the start, which is now."""
         is_written = time > self._writes_from
-        for counts in self._executors:
-            self._take_counts(counts, time, is_written=is_written)
+        self._take_executors(time, is_written=is_written)
         if time >= self._next_age:
             self._next_age = (time // _AGE_SECONDS + 1) * _AGE_SECONDS
             self._measure_ages()
         if time >= self._next_window:
-            self._end_windows(time)
+            windows = int((time - self._next_window) // _EVEN_SECONDS) + 1
+            self._next_window += windows * _EVEN_SECONDS
+            for account in (*self._accounts.values(), self._total):
+                account.end_windows(windows)
         add = self._database.add
         for source in self._simulation.sources:
             if source.kind == "population":
@@ -130,20 +199,29 @@ class Recorder:
 
     def summary(self) -> Summary:
         """Sum up what was measured."""
-        executors = {counts.source.name: self._sum_up_executor(counts) for counts in self._executors}
+        executors = {}
+        delays = DurationHistogram()
+        for source, account in self._accounts.items():
+            histogram = source.meters["start_delay"].histogram
+            delays.merge(histogram)
+            executors[source.name] = account.sum_up(self._time, histogram)
         populations = {
             source.name: self._sum_up_population(source)
             for source in self._simulation.sources
             if source.kind == "population"
         }
-        return Summary(seconds=self._time, executors=executors, populations=populations)
+        total = self._total.sum_up(self._time, delays)
+        return Summary(seconds=self._time, executors=executors, total=total, populations=populations)
 
     # Helpers.
+
+    def _engines(self) -> Iterator[Engine]:
+        return (source.subject._started() for source in self._accounts)
 
     def _add_source(self, source: Source) -> None:
         self._database.add("source", (source.number, source.kind, source.name, as_json(source.details())))
         if source.kind == "executor":
-            self._executors.append(_Counts(source))
+            self._accounts[source] = _Account()
         if self._keeps_samples:
             simulation = self._simulation
             for meter in source.meters.values():  # whose key a job has is known once it is called, after its start
@@ -160,38 +238,28 @@ class Recorder:
                 period = self._simulation.sources[source - 1].subject.period
                 self._database.add("sample", (now, source, "sync_delay", _written(key), max(0.0, value - period)))
 
-    def _take_counts(self, counts: _Counts, time: float, *, is_written: bool) -> None:
-        executor = counts.source.subject
-        engine = executor._started()
-        engine.burst.settle()
-        present = (engine.accepted_count, engine.started_count, *(engine.count(state) for state in _ENDS))
-        executing = engine.running_count()
-        queue = engine.queue
-        depth = sum(each.count_until(time, is_spread=False) for each in (queue.on_time, queue.spread))
-        pending = engine.waiting_count()
-        rate = float(executor.rate) / getattr(queue.grid, "peers", 1)
-        backlog = depth / rate if 0 < rate < math.inf else None
-        changes = tuple(map(int.__sub__, present, counts.last))
-        done = changes[2]
-        if is_written and (any(changes) or executing or depth):
-            row = (time, counts.source.number, *changes, executing, depth, pending, backlog)
-            self._database.add("step", row)
-        counts.last = present
-        counts.depth_most = max(counts.depth_most, depth)
-        counts.pending_most = max(counts.pending_most, pending)
-        counts.depth_seconds += depth * (time - self._time)
-        counts.executing_seconds += executing * (time - self._time)
-        counts.window_done += done
-
-    def _end_windows(self, time: float) -> None:
-        """Count the jobs of a window for the evenness of the throughput; windows that were skipped had none."""
-        windows = int((time - self._next_window) // _EVEN_SECONDS) + 1
-        self._next_window += windows * _EVEN_SECONDS
-        for counts in self._executors:
-            counts.window_count += windows
-            counts.window_sum += counts.window_done
-            counts.window_squares += counts.window_done**2
-            counts.window_done = 0
+    def _take_executors(self, time: float, *, is_written: bool) -> None:
+        seconds = time - self._time
+        total = [0] * len(_Tally._fields)
+        total_executing = total_depth = total_pending = 0
+        for source, account in self._accounts.items():
+            engine = source.subject._started()
+            changes = _Tally(*map(int.__sub__, _Tally.of(engine), account.tally))
+            executing, pending = engine.running_count(), engine.waiting_count()
+            queue = engine.queue
+            depth = sum(each.count_until(time, is_spread=False) for each in (queue.on_time, queue.spread))
+            if is_written and (any(changes) or executing or depth):
+                rate = float(source.subject.rate) / getattr(queue.grid, "peers", 1)
+                backlog = depth / rate if 0 < rate < math.inf else None
+                self._database.add("step", (time, source.number, *changes, executing, depth, pending, backlog))
+            account.add(changes, executing=executing, depth=depth, pending=pending, seconds=seconds)
+            total[:] = map(int.__add__, total, changes)
+            total_executing += executing
+            total_depth += depth
+            total_pending += pending
+        self._total.add(
+            _Tally(*total), executing=total_executing, depth=total_depth, pending=total_pending, seconds=seconds
+        )
 
     def _measure_ages(self) -> None:
         now = self._simulation.now
@@ -228,29 +296,6 @@ class Recorder:
                 longest,
             )
             self._database.add("key_summary", row)
-
-    def _sum_up_executor(self, counts: _Counts) -> ExecutorSummary:
-        engine = counts.source.subject._started()
-        windows = counts.window_count
-        evenness = None
-        if windows and counts.window_squares:
-            evenness = counts.window_sum**2 / (windows * counts.window_squares)
-        enqueued, started, done, failed, *others = counts.last
-        return ExecutorSummary(
-            enqueued=enqueued,
-            started=started,
-            done=done,
-            failed=failed,
-            other=sum(others),
-            executing=engine.running_count(),
-            pending=engine.waiting_count(),
-            queue_depth_most=counts.depth_most,
-            queue_depth_mean=counts.depth_seconds / self._time if self._time else 0.0,
-            pending_most=counts.pending_most,
-            executing_mean=counts.executing_seconds / self._time if self._time else 0.0,
-            start_delay=Quantiles.of(counts.source.meters["start_delay"].histogram),
-            evenness=evenness,
-        )
 
     def _sum_up_population(self, source: Source) -> PopulationSummary:
         population, now = source.subject, self._simulation.now

@@ -132,8 +132,8 @@ def simulate(
     width = seconds_of("step", step)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
-    if not -(2**63) <= seed < 2**63:
-        raise ValueError(f"seed must fit into 64 bits, got {seed!r}")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be >= 0 and < 2**63, got {seed!r}")
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(
             "simulate() cannot run within a running event loop, which it would hold: call it in a thread"

@@ -90,8 +90,8 @@ class Simulation:
     """
 
     def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: float = 1.0) -> None:
-        self.loop: Final = SimulationLoop(start_wall=start, seed=seed)  # type: ignore[abstract]  # as it says in its module
-        self.loop.on_error = self._note_error
+        self.loop: Final = SimulationLoop(start_wall=start, seed=f"loop {seed}")  # type: ignore[abstract]  # as it says in its module
+        self.loop.set_exception_handler(self._note_error)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.sources: list[Source] = []
         self.events: list[tuple[float, str]] = []
@@ -106,6 +106,7 @@ class Simulation:
         self._refused_count = 0  # arrivals for which there was no room
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._setup: asyncio.Task[Any] | None = None
 
     @property
     def now(self) -> float:
@@ -301,7 +302,18 @@ class Simulation:
     def note_slots(
         self, population: Population, name: str, slots: CycleSlots, slot_of: Callable[[Any], int] | None = None
     ) -> list[list[Key]]:
-        """Deal the keys of a population out to the slots of a cycle, note that for the reports, and return them."""
+        """Deal the keys of a population out to the slots of a cycle, note that for the reports, and return them.
+
+        Args:
+            population: one of this simulation.
+            name: of the cycle, unlike that of every other one of the population.
+            slots: of the cycle.
+            slot_of: tells the slot of a key; that of its hash unless given.
+        """
+        if not any(source.subject is population for source in self.sources):
+            raise ValueError(f"population must be one of this simulation, made by sim.population(), got {population!r}")
+        if any(each[:2] == (population, name) for each in self.slots):
+            raise ValueError(f"name {name!r} is in use: every cycle of a population needs a name of its own")
         find = slots.slot_of if slot_of is None else slot_of
         dealt: list[list[Key]] = [[] for _ in range(slots.count)]
         for key in population:
@@ -326,23 +338,26 @@ class Simulation:
     # For whoever runs it.
 
     def set_up(self, scenario: Scenario) -> None:
-        """Let a scenario set up what there is and what happens."""
+        """Let a scenario set up what there is and what happens; an ``async`` setup may go on while time passes."""
 
         async def begin() -> None:
             await self._manager.start()
             found: object = scenario.setup(self)
             if asyncio.iscoroutine(found):
                 await found
+            if not any(source.kind == "executor" for source in self.sources):
+                raise ValueError(f"the scenario {scenario.name} makes no executor: call sim.executor() in its setup()")
 
-        self.loop.run_until_complete(begin())
-        if not any(source.kind == "executor" for source in self.sources):
-            raise ValueError(f"the scenario {scenario.name} makes no executor: call sim.executor() in its setup()")
+        self._setup = self.spawn(begin())
+        self.run_until(self.now)
 
     def run_until(self, seconds: float) -> None:
         """Run all that happens up to a time, in seconds since the start; raise what went wrong in the scenario."""
         self.loop.run_until(seconds)
         if self._error is not None:
             raise self._error
+        if self._setup is not None and not self._setup.done() and self.loop.next_time() == math.inf:
+            raise RuntimeError("setup() waits for what will never happen: nothing is left to happen")
 
     def close(self) -> None:
         """Forget all that would have happened, and end what runs."""
@@ -383,7 +398,7 @@ class Simulation:
         if not task.cancelled() and task.exception() is not None and not self._is_closed:
             self._error = self._error or task.exception()
 
-    def _note_error(self, context: dict[str, Any]) -> None:
+    def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Take note of an error that nobody has retrieved: jobs may fail, the scenario must not."""
         error = context.get("exception")
         if self._is_closed or isinstance(error, JobFailedError):

@@ -31,11 +31,12 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSummary:
-    """What an executor did in a run.
+    """What an executor, or all of them together, did in a run.
 
     Attributes:
         enqueued: jobs that it was given.
-        started: jobs that have started.
+        started: jobs that have started, each attempt of one.
+        retried: attempts that failed and were, or will be, followed by another.
         done: jobs that returned.
         failed: jobs that raised.
         other: jobs that were cancelled, expired or dropped.
@@ -52,6 +53,7 @@ class ExecutorSummary:
 
     enqueued: int
     started: int
+    retried: int
     done: int
     failed: int
     other: int
@@ -97,14 +99,16 @@ class Summary:
     Attributes:
         seconds: simulated.
         executors: by name.
+        total: all executors together.
         populations: by name.
     """
 
     seconds: float
     executors: dict[str, ExecutorSummary]
+    total: ExecutorSummary
     populations: dict[str, PopulationSummary]
 
     @property
     def jobs(self) -> int:
         """How many jobs have ended."""
-        return sum(each.done + each.failed + each.other for each in self.executors.values())
+        return self.total.done + self.total.failed + self.total.other

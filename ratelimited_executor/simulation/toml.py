@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
+from ratelimited_executor.simulation.jobs import JobFailedError
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.scenario import Scenario
@@ -39,7 +41,7 @@ __all__ = ["TomlScenario", "load_toml"]
 
 _TOP: Final = frozenset({"name", "days", "interval", "executors", "populations", "jobs", "arrivals", "outages"})
 _EXECUTOR: Final = frozenset(
-    {"rate", "max_concurrency", "pacing", "nodes", "max_pending", "key_rate", "key_concurrency"}
+    {"rate", "max_concurrency", "pacing", "nodes", "max_pending", "key_rate", "key_concurrency", "attempts"}
 )
 _POPULATION: Final = frozenset({"count", "period", "groups"})
 _JOB: Final = frozenset({"duration", "failures", "population", "is_sync", "then"})
@@ -52,7 +54,7 @@ _KINDS: Final = {  # of arrivals, and what else each can have
     "log": {"speed", "every", "time", "key", "duration"},
     "cycle": {"phase", "buckets"},
 }
-_OUTAGE: Final = frozenset({"population", "group", "begin", "end"})
+_OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end"})
 
 
 def load_toml(path: str | PathLike[str]) -> TomlScenario:
@@ -134,9 +136,7 @@ class TomlScenario(Scenario):
                 self._begin(made, number, options)
         for number, options in enumerate(table.get("outages", ()), start=1):
             with self._placed(f"[[outages]] number {number}"):
-                population = _find("population", options.get("population"), made.populations)
-                begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
-                sim.outage(population, str(options.get("group")), begin, end)
+                _begin_outage(made, options)
 
     @contextmanager
     def _placed(self, place: str) -> Iterator[None]:
@@ -156,15 +156,19 @@ class TomlScenario(Scenario):
         if not isinstance(is_sync, bool):
             raise TypeError(f"is_sync must be true or false, got {is_sync!r}")
         duration = self._duration(options.get("duration"))
+        failures = options.get("failures", 0.0)
+        spans = [_span(each) for each in self._table.get("outages", ()) if each.get("job") == name]
+        if spans:
+            failures = _failures_in_outages(made.sim, failures, spans)
         then, follow = options.get("then"), None
         if then is not None:
-            follow = _follower(made, then, options, self._table["jobs"])
+            follow = _follower(made, name, options, self._table["jobs"])
             if then["job"] == name and not duration.quantile(0.5) and not then.get("delay"):
                 raise ValueError("then enqueues the same job without any time passing: give a duration or a delay")
         return made.sim.job(
             name,
             duration,
-            failures=options.get("failures", 0.0),
+            failures=failures,
             population=population,
             is_sync=is_sync,
             then=follow,
@@ -282,6 +286,9 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
         if not isinstance(rest["pacing"], str) or rest["pacing"] not in known:
             raise ValueError(f"pacing must be {' or '.join(map(repr, known))}, got {rest['pacing']!r}")
         rest["pacing"] = known[rest["pacing"]]
+    attempts = rest.pop("attempts", 1)
+    if count_of("attempts", attempts, least=1) > 1:
+        rest["retry"] = Retry(attempts, on=(JobFailedError,))
     return sim.executor(name, **rest) if nodes is None else sim.fleet(name, nodes, **rest)
 
 
@@ -298,10 +305,9 @@ def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Pop
     return sim.population(name, options["count"], period=options["period"], group=lambda key: f"{name} {key % count}")
 
 
-def _follower(
-    made: _Made, then: dict[str, Any], options: dict[str, Any], known: dict[str, Any]
-) -> Callable[[Any], object]:
+def _follower(made: _Made, first: str, options: dict[str, Any], known: dict[str, Any]) -> Callable[[Any], object]:
     """Return what enqueues the job that follows another; it may be named before it is made."""
+    then = options["then"]
     executor = _find("executor", then.get("executor"), made.executors)
     name = str(then.get("job"))
     next_one = _find("job", name, known)
@@ -309,7 +315,46 @@ def _follower(
     if needed is not None and options.get("population", needed) != needed:
         raise ValueError(f"then must be a job of the same population, {name} is of {needed}")
     delay = _seconds("delay", then.get("delay", 0))
-    return lambda key: executor.schedule(made.jobs[name], key, delay=delay)
+
+    def follow(key: Any) -> None:
+        next_job = made.jobs[name]
+        if next_job.population is not None and key not in next_job.population.members:
+            raise ValueError(
+                f"[jobs.{first}] then: {name} is of the population {needed}, which has no key {key!r}: "
+                f'give the job population = "{needed}"'
+            )
+        executor.schedule(next_job, key, delay=delay)
+
+    return follow
+
+
+def _span(options: dict[str, Any]) -> tuple[float, float]:
+    begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
+    if begin >= end:
+        raise ValueError(f"an outage must begin, and end later, got {options['begin']!r} to {options['end']!r}")
+    return begin, end
+
+
+def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
+    """Let a group of a population be out; what an outage does to a job is made with the job."""
+    begin, end = _span(options)
+    if "job" not in options:
+        population = _find("population", options.get("population"), made.populations)
+        made.sim.outage(population, str(options.get("group")), begin, end)
+        return
+    if {"population", "group"} & set(options):
+        raise ValueError("job must not be said beside population and group: an outage is of one of both")
+    job = _find("job", options["job"], made.jobs)
+    made.sim.at(begin, lambda: made.sim.mark(f"{job.name} is out"))
+    made.sim.at(end, lambda: made.sim.mark(f"{job.name} is back"))
+
+
+def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
+    """Return what tells the part of jobs that fails: all of those that start in an outage."""
+    part = number_of("failures", usual)
+    if not 0 <= part <= 1:
+        raise ValueError(f"failures must be a part of all jobs, from 0 to 1, got {usual!r}")
+    return lambda _: 1.0 if any(begin <= sim.now < end for begin, end in spans) else part
 
 
 @contextmanager

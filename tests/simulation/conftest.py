@@ -73,7 +73,7 @@ def write_run(
                 executing = min(40, done // 3 + chance.randrange(4))
                 failed = chance.randrange(3) if is_out else 0
                 step_rows.append(
-                    (time, source, asked, done, done, failed, 0, 0, 0, executing, depth, depth + 500, depth / 20)
+                    (time, source, asked, done, 0, done, failed, 0, 0, 0, executing, depth, depth + 500, depth / 20)
                 )
                 delay = 0.05 + backlog[source] / 60 + chance.random() * 0.2
                 if done:

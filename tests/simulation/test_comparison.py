@@ -46,8 +46,10 @@ def summary(
     population = _filled(
         PopulationSummary, keys=10, overdue=overdue, sync_interval=nothing, sync_delay=delays, lock_conflicts=conflicts
     )
+    total = dataclasses.replace(executor, queue_depth_most=executors * depth, pending_most=executors * pending)
     return Summary(
         seconds=1.0,
+        total=total,
         executors={f"executor {number}": executor for number in range(executors)},
         populations={f"population {number}": population for number in range(populations)},
     )

@@ -29,11 +29,10 @@ def runs_end(monkeypatch):
     def install(ends, failed=0, jobs=1):
         left = iter(ends)
 
-        def run(scenario, *, days, seed, until_done):
+        def run(scenario, *, days, seed, until_done, on_progress):
             end = next(left)
             is_done = end < INF
-            executor = SimpleNamespace(executing=0, pending=0 if is_done else 5, failed=failed)
-            summary = SimpleNamespace(executors={"api": executor}, jobs=jobs)
+            summary = SimpleNamespace(total=SimpleNamespace(failed=failed), jobs=jobs)
             return SimpleNamespace(summary=summary, is_done=is_done, end=end, speed=1.0)
 
         monkeypatch.setattr(forecasts, "simulate", run)

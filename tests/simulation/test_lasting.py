@@ -35,7 +35,7 @@ def simulated(coroutine):
     """Run a coroutine on a loop of a simulation."""
     loop = SimulationLoop()
     told = []
-    loop.on_error = told.append
+    loop.set_exception_handler(lambda _, context: told.append(context))
     try:
         result = loop.run_until_complete(coroutine)
         assert [] == told
@@ -56,7 +56,12 @@ class Jobs:
 
     def last(self, name, seconds, error=None):
         self.begins.append((name, now()))
-        return Lasting(seconds, error, lambda: self.ends.append((name, now())))
+
+        def end(raised):
+            if not isinstance(raised, asyncio.CancelledError):
+                self.ends.append((name, now()))
+
+        return Lasting(seconds, error, end)
 
 
 # One job.
@@ -145,7 +150,7 @@ def test_what_follows_a_job_may_schedule_the_next(run):
 
             def job(number):
                 begins.append((number, now()))
-                return Lasting(2, None, lambda: executor.schedule(job, number + 1) if number < 4 else None)
+                return Lasting(2, None, lambda _: executor.schedule(job, number + 1) if number < 4 else None)
 
             executor.schedule(job, 0)
             await asyncio.sleep(9)
@@ -209,7 +214,7 @@ def test_the_error_of_what_follows_is_not_lost(run):
 
     async def main():
         async with RateLimitedExecutor("x") as executor:
-            await executor.schedule(lambda: Lasting(1, None, lambda: 1 / 0))
+            await executor.schedule(lambda: Lasting(1, None, lambda _: 1 / 0))
 
     with pytest.raises(ZeroDivisionError):
         run(main())
@@ -393,7 +398,7 @@ def test_no_more_run_at_a_time_than_may(run):
             running += 1
             of_key[key] += 1
             most, key_most = max(most, running), max(key_most, of_key[key])
-            return Lasting(2, None, lambda: end(key))
+            return Lasting(2, None, lambda _: end(key))
 
         def end(key):
             nonlocal running
@@ -506,10 +511,12 @@ async def live_through(interval, executors, jobs):
         row = [name, now(), None, None]
         rows.append(row)
 
-        def then():
-            row[2:] = now(), "done" if error is None else "failed"
+        def end(raised):
+            assert raised is error or isinstance(raised, asyncio.CancelledError)
+            if raised is error:
+                row[2:] = now(), "done" if error is None else "failed"
 
-        return Lasting(seconds, error, then)
+        return Lasting(seconds, error, end)
 
     async with ExecutorManager(interval=interval) as manager:
         made = [manager.executor(f"x{number}", **options) for number, options in enumerate(executors)]

@@ -370,6 +370,30 @@ def test_what_expires_is_not_started(play):
         assert (3, 7) == (api.done, api.other)
 
 
+def test_outage_fails_the_jobs_of_a_kind(play):
+    """All that start in it, of that kind alone; those outside of it fail as they do otherwise."""
+    text = HEAD + CALL + "count = 100\nover = 100\n" + SYNC + "count = 100\nover = 100\n"
+    result, rows = play(text + '[[outages]]\njob = "call"\nbegin = 20\nend = "40s"\n')
+    assert (20, 180) == (result.summary.total.failed, result.summary.total.done)
+    assert 200 == len(rows)
+    result, _ = play(
+        text.replace("[jobs.call]", "[jobs.call]\nfailures = 1") + '[[outages]]\njob = "call"\nbegin = 20\nend = 40\n'
+    )
+    assert (100, 100) == (result.summary.total.failed, result.summary.total.done)
+
+
+def test_failed_jobs_are_tried_again(play):
+    """So often at most; each attempt is drawn anew."""
+    text = HEAD.replace("[executors.api]", "[executors.api]\nattempts = 3").replace(
+        "[jobs.call]", "[jobs.call]\nfailures = 0.5"
+    )
+    result, rows = play(text + CALL + "count = 1000\n")
+    total = result.summary.total
+    assert 125 == pytest.approx(total.failed, abs=50)
+    assert 1750 == pytest.approx(len(rows), abs=100)
+    assert (1000, len(rows), len(rows) - 1000) == (total.done + total.failed, total.started, total.retried)
+
+
 def test_outage_fails_the_jobs_of_its_group(play):
     """From its begin until its end, and those of no other group."""
     result, _ = play(HEAD + SYNC + "count = 100\nover = 100\n" + OUTAGE + "begin = 20\nend = 40\n")
@@ -454,7 +478,6 @@ def test_chain_that_takes_no_time_is_told(write, monkeypatch, more):
     assert count <= 1001
 
 
-@pytest.mark.xfail(strict=True, reason="KeyError of a bare number, in the midst of the run")
 def test_key_that_a_population_does_not_have_is_told(write):
     """A job that follows with the key of another population, or of none: the place is named."""
     with pytest.raises(ValueError, match=r"\[jobs\.call\]:? then.*users"):

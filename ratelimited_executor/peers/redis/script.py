@@ -311,13 +311,15 @@ local function ask_at_once(interval)
     if before == sequence then return plan, text end
   end
   if not redis.call('HGET', plan.key, 'swept') then  -- what was planned for those who did not call
-    local all, unfetched = redis.call('HGETALL', plan.key), {'swept'}
+    local all, unfetched, ranges = redis.call('HGETALL', plan.key), {'swept'}, {}
     for index = 1, #all, 2 do
       if string.sub(all[index], 1, 2) == 'r:' then
-        for _, range in ipairs(ranges_of(all[index + 1])) do plan.free[#plan.free + 1] = range end
+        for _, range in ipairs(ranges_of(all[index + 1])) do ranges[#ranges + 1] = range end
         unfetched[#unfetched + 1] = all[index]
       end
     end
+    table.sort(ranges, function(one, other) return one[1] < other[1] end)  -- a hash table has an order of its own
+    for _, range in ipairs(ranges) do plan.free[#plan.free + 1] = range end
     for index = 2, #unfetched, 512 do
       redis.call('HDEL', plan.key, unpack(unfetched, index, math.min(index + 511, #unfetched)))
     end

@@ -1,0 +1,69 @@
+"""How far simulations are: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ratelimited_executor._core.durations import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from ratelimited_executor.simulation import RunProgress
+
+__all__ = ["describe_run", "format_days", "show_runs"]
+
+_LINE_SECONDS: Final = 5.0  # between two lines where there is no terminal
+_DAY_SECONDS: Final = 86_400.0
+
+
+def describe_run(progress: RunProgress) -> str:
+    """Write how far a run is."""
+    past = "making the past again, " if progress.is_replaying else ""
+    return (
+        f"{past}{format_days(progress.seconds)} of {format_days(progress.total)}, {progress.jobs:,} jobs, "
+        f"{progress.speed:,.0f} x real time"
+    )
+
+
+def format_days(seconds: float) -> str:
+    """Write a duration in days; one of less than a day in hours, minutes and seconds."""
+    days = seconds / _DAY_SECONDS
+    return format_duration(seconds) if days < 1 else "1 day" if days == 1 else f"{days:.3g} days"
+
+
+@contextmanager
+def show_runs(console: Console, name: str, *, is_quiet: bool) -> Iterator[Callable[[float, float, str], None]]:
+    """Show how far it is; what is yielded is called with how much is done, how much there is, and a text."""
+    if is_quiet:
+        yield lambda *_: None
+        return
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def print_line(_: float, __: float, text: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _LINE_SECONDS:
+                last = time.monotonic()
+                console.print(f"{name}: {text}", highlight=False, markup=False, soft_wrap=True)
+
+        yield print_line
+        return
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        auto_refresh=False,
+        expand=True,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(name, total=None, text="")
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, text=text, refresh=True)
