@@ -280,7 +280,7 @@ class BatchHandle(Generic[T]):
         if self.attempts:
             self.attempts.pop(index, None)
         self._counts[state] += 1
-        if self._is_watched():
+        if self.on_end is not None or self._listeners or self._outcomes is not None:
             self._note(index, state, outcome)
         elif state is TaskState.FAILED and self._counts[state] == 1:
             message = f"exception in {self.name}[{index}], the first of its batch to fail"

@@ -15,7 +15,6 @@ import contextvars
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import Bucket, name_of
 from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.ordering import default_order
@@ -29,7 +28,7 @@ from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.expiring import end_expired_item, expire_overdue, is_expired
 from ratelimited_executor._runtime.launch import await_it, run_in_thread, run_timeout_error, with_timeout
-from ratelimited_executor._runtime.lone import start_plain_item
+from ratelimited_executor._runtime.lone import start_lone
 from ratelimited_executor._runtime.overload import Overload
 from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor.abc import Fleet
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     import anyio
 
     from ratelimited_executor._core.adaptive import Adaptive
+    from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.queue import Pacing
@@ -254,7 +254,7 @@ class Engine:
         start_count = 0
         if (self.max_concurrency is None or self.may_start()) and (lone := queue.take_lone(now)) is not None:
             self.burst.is_changed = False
-            now = self._start_lone(*lone, now)
+            now = start_lone(self, *lone, now)
             if now >= stop:
                 return now
             if not self.burst.is_changed:
@@ -286,12 +286,6 @@ class Engine:
             if now >= stop or start_count >= _START_COUNT_MAX:
                 return now
 
-    def _start_lone(self, source: Any, item: Any, now: float) -> float:
-        """Start a task that is alone, and return the time afterwards."""
-        if type(source) is BatchSource and source.is_plain:
-            return start_plain_item(self, source, item, now)
-        return self._start(self.queue.on_time, source, item, now)
-
     def _choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first task starts now; None if none does, or no place is free."""
         while True:
@@ -316,11 +310,12 @@ class Engine:
         runner = self.runner
         earliest = runner.earliest
         if queue.is_unlimited:
-            is_crowded = start_count >= _CROWD_COUNT
-            earliest = max(earliest, begin + (runner.precision_crowded if is_crowded else runner.precision_unlimited))
+            crowded = begin + (runner.precision_unlimited if start_count < _CROWD_COUNT else runner.precision_crowded)
+            if crowded > earliest:  # noqa: PLR1730  # this is the path of every wake-up
+                earliest = crowded
         if wake == math.inf or queue.is_forgetting:
             self.progress()  # who waits for the end may see that nothing goes on
-        return max(wake, earliest)
+        return wake if wake > earliest else earliest  # noqa: FURB136  # as above
 
     @property
     def is_stuck(self) -> bool:

@@ -1,4 +1,4 @@
-"""Starts a task of a batch that is alone: what ``Engine`` does in six steps, for nearly all of them, in one.
+"""Starts a task that is alone: what ``Engine`` does in six steps, for nearly all tasks of batches in one.
 
 It is the path of every start where few tasks are due at a time, as in a batch that is spread over an hour. A test runs the same
 programs by this way and by the long one.
@@ -8,30 +8,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._runtime.batches import INERT_TYPES, call_with_item
 from ratelimited_executor._runtime.burst import LONG_HOLD_SECONDS
 
 if TYPE_CHECKING:
     from contextvars import Context
 
-    from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["start_plain_item"]
+__all__ = ["start_lone"]
 
 
-def start_plain_item(engine: Engine, batch: BatchSource, position: int, now: float) -> float:
-    """Start a task of a batch without keys, costs and deadlines, and return the time afterwards.
+def start_lone(engine: Engine, source: Any, item: Any, now: float) -> float:
+    """Start a task that is alone, and return the time afterwards.
 
     Args:
-        engine: whose task it is; its queue has just taken it as one that is alone.
-        batch: which batch it is of.
-        position: which of the batch's.
+        engine: whose task it is; its queue has just taken it.
+        source: whence it is: a bucket, a batch, or None for a record.
+        item: its position in that, or the record.
         now: loop time.
     """
     queue = engine.queue
     calendar = queue.on_time
+    if type(source) is not BatchSource or not source.is_plain:
+        return engine._start(calendar, source, item, now)
+    batch, position = source, item
     calendar.opened_count -= 1
     handle: BatchHandle[Any] = batch.owner
     batch.start(position)

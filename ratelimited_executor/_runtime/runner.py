@@ -130,16 +130,22 @@ class Runner:
     def _run(self, now: float) -> None:
         """Run each engine whose time has come once; what they ask of each other meanwhile is for the next turn."""
         stop = now + _SLICE_SECONDS
-        due: list[Engine] = []
         heap = self._heap
+        if len(heap) == 1 and heap[0][0] <= now and heap[0][2].armed == heap[0][0]:  # nearly always
+            engine = heap.pop()[2]
+            engine.armed = wake = -math.inf  # as below
+            try:
+                wake = engine.run(stop)
+            finally:
+                engine.armed = math.inf
+                self.arm(engine, wake)
+            return
+        due: list[Engine] = []
         while heap and heap[0][0] <= now:
             when, _, engine = heapq.heappop(heap)
             if engine.armed == when:
                 due.append(engine)
                 engine.armed = -math.inf  # what it arms until it has run is in the answer that it returns
-        if len(due) == 1:  # nearly always
-            self._run_alone(due[0], stop)
-            return
         run_count = 0
         try:
             for engine in due:
@@ -157,14 +163,6 @@ class Runner:
             for engine in due[run_count:]:
                 engine.armed = math.inf
                 self.arm(engine, -math.inf)
-
-    def _run_alone(self, engine: Engine, stop: float) -> None:
-        wake = -math.inf  # as above
-        try:
-            wake = engine.run(stop)
-        finally:
-            engine.armed = math.inf
-            self.arm(engine, wake)
 
     def _next(self) -> float:
         """Return when the next engine wants to be run; infinity if none does."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from heapq import heappush
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._runtime.coroutines import Coroutines
 
@@ -33,7 +34,7 @@ class Lasting(Coroutine[Any, Any, None]):
     __slots__ = ("_coroutines", "_number", "_origin", "_owner", "_sleep", "error", "on_end", "seconds")
 
     # Where it runs, once it does: set by LastingCoroutines alone, as this is the path of every job.
-    _coroutines: LastingCoroutines
+    _coroutines: LastingCoroutines | None
     _number: int
     _owner: Any
     _origin: Context | None
@@ -49,6 +50,7 @@ class Lasting(Coroutine[Any, Any, None]):
         self.seconds = seconds
         self.error = error
         self.on_end = on_end
+        self._coroutines = None
 
     # Where it is awaited.
 
@@ -90,7 +92,7 @@ class Lasting(Coroutine[Any, Any, None]):
     @property
     def is_running(self) -> bool:
         """Whether an executor of a simulation runs it."""
-        return hasattr(self, "_number") and self._number in self._coroutines.running
+        return self._coroutines is not None and self._number in self._coroutines.running
 
     def cancel(self, message: object = None) -> bool:
         """End it now, cancelled; False if it has ended."""
@@ -98,7 +100,7 @@ class Lasting(Coroutine[Any, Any, None]):
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Tell its executor how it ended: as it was to end, or by an error; return False if it has ended before."""
-        coroutines = self._coroutines
+        coroutines: Any = self._coroutines
         if coroutines.running.pop(self._number, None) is None:
             return False
         engine = coroutines._engine
@@ -139,7 +141,7 @@ class LastingCoroutines(Coroutines):
         if type(coroutine) is not Lasting:
             super().start(owner, coroutine, context, origin)
             return
-        if hasattr(coroutine, "_number"):  # the same once more: as asyncio says of a coroutine
+        if coroutine._coroutines is not None:  # the same once more: as asyncio says of a coroutine
             self._engine.end_raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
             return
         number = self._number = self._number + 1
@@ -151,4 +153,7 @@ class LastingCoroutines(Coroutines):
         if type(owner) is not tuple and owner is not None:
             owner._place = coroutine
         loop = self._loop
-        loop.push(loop.clock._monotonic + coroutine.seconds, Lasting._end, coroutine)
+        heappush(loop._timers, (loop.clock._monotonic + coroutine.seconds, next(loop._numbers), _END, coroutine))
+
+
+_END: Final = Lasting._end

@@ -111,8 +111,8 @@ async def test_tasks_of_a_batch_that_are_alone_take_the_short_way(monkeypatch, v
     from ratelimited_executor._runtime import engine
 
     taken = []
-    original = engine.start_plain_item
-    monkeypatch.setattr(engine, "start_plain_item", lambda *args: taken.append(args[2]) or original(*args))
+    original = engine.start_lone
+    monkeypatch.setattr(engine, "start_lone", lambda *args: taken.append(args[2]) or original(*args))
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         batch = executor.schedule_many(int, range(20), delays=[0.37 * index for index in range(20)])
         assert 20 == (await batch).done
