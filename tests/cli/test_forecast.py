@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from ratelimited_executor.cli import runs_progress
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.forecast_command import ForecastOptions, run_forecast
+from ratelimited_executor.simulation import runs
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
 PATIENCE_S = 60
@@ -272,6 +274,17 @@ def test_pipe_gets_the_answer_alone():
     """No bar, and nothing on standard error."""
     result = forecast("--calls", "10", "--duration", "1", "--within", "1m")
     assert ("", False) == (result.stderr, "\x1b" in result.stdout or "of 20 runs\n" in result.stdout)
+
+
+def test_pipe_gets_a_line_now_and_then(monkeypatch):
+    """With the runs that are through, and how far the present one is; none if it is quiet."""
+    monkeypatch.setattr(runs_progress, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "_PROGRESS_SECONDS", 0.0)
+    arguments = ["--calls", "100", "--rate", "1", "--duration", "1", "--within", "5m", "--seeds", "2"]
+    lines = [line for line in forecast(*arguments).stdout.splitlines() if line.startswith("runs: ")]
+    assert any(line.startswith("runs: 0 of 2 runs, and of the next 1:00 of 1:05:00, 60 jobs, ") for line in lines)
+    assert lines[-1].startswith("runs: 2 of 2 runs, ")
+    assert "runs: " not in forecast(*arguments, "--quiet").stdout
 
 
 def test_terminal_gets_a_bar_unless_it_is_quiet():

@@ -44,6 +44,22 @@ def test_many_are_counted_as_one_by_one(values: list[float]) -> None:
         )
 
 
+@given(st.lists(st.lists(st.floats(0, 1e9)), max_size=4))
+def test_merged_histograms_are_one(parts: list[list[float]]) -> None:
+    """Of all values of all of them; what was merged stays as it was."""
+    merged, whole = DurationHistogram(), DurationHistogram()
+    for part in parts:
+        one = DurationHistogram()
+        one.add_sorted(sorted(part))
+        before = list(one.buckets())
+        merged.merge(one)
+        assert before == list(one.buckets())
+    whole.add_sorted(sorted(value for part in parts for value in part))
+    assert list(merged.buckets()) == list(whole.buckets())
+    assert (merged.total, merged.max, merged.mean) == (whole.total, whole.max, pytest.approx(whole.mean))
+    assert [merged.quantile(share) for share in (0.1, 0.5, 1.0)] == [whole.quantile(share) for share in (0.1, 0.5, 1.0)]
+
+
 def test_an_empty_histogram_is_all_zero() -> None:
     """No durations have no percentile; it is shown as 0."""
     assert (0.0, 0.0) == (DurationHistogram().quantile(0.5), DurationHistogram().max)
