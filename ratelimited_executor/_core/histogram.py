@@ -1,7 +1,7 @@
 """Percentiles of durations in bounded memory.
 
-Durations fall into buckets whose bounds grow by 2 %, from one microsecond on, so a percentile is exact within 2 % and
-some 1,700 buckets reach a billion seconds. The idea is that of HdrHistogram (Gil Tene); a library was not worth it for
+Durations fall into buckets whose bounds grow by 2 % or less, from one microsecond on, so a percentile is exact within that;
+with 2 % some 1,700 buckets reach a billion seconds. The idea is that of HdrHistogram (Gil Tene); a library was not worth it for
 these few lines.
 """
 
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["DurationHistogram"]
 
 _SMALLEST_S: Final = 1e-6
-_GROWTH_LOG: Final = math.log(1.02)
-_PER_LOG: Final = 1 / _GROWTH_LOG
-_SHIFT: Final = -math.log(_SMALLEST_S) * _PER_LOG
+_SMALLEST_LOG: Final = math.log(_SMALLEST_S)
 
 
 class DurationHistogram:
-    """Counts durations in seconds; anything below a microsecond counts as one."""
+    """Counts durations in seconds; anything below a microsecond counts as one.
 
-    def __init__(self) -> None:
+    Args:
+        growth: from the bound of a bucket to the next, > 1.
+    """
+
+    def __init__(self, growth: float = 1.02) -> None:
+        self._growth_log = math.log(growth)
+        self._per_log = 1 / self._growth_log
         self._counts: Counter[int] = Counter()
         self._longest: dict[int, float] = {}  # of each bucket, so that what is always the same is told exactly
         self._total = 0
@@ -52,7 +56,7 @@ class DurationHistogram:
 
     def add(self, seconds: float) -> None:
         """Count one duration, finite."""
-        bucket = math.ceil(math.log(max(seconds, _SMALLEST_S) / _SMALLEST_S) / _GROWTH_LOG)
+        bucket = math.ceil(math.log(max(seconds, _SMALLEST_S) / _SMALLEST_S) / self._growth_log)
         self._counts[bucket] += 1
         self._longest[bucket] = max(seconds, self._longest.get(bucket, 0.0))
         self._total += 1
@@ -72,8 +76,8 @@ class DurationHistogram:
             self._longest[0] = max(seconds[small - 1], self._longest.get(0, 0.0))
             seconds = seconds[small:]
         # Rounded down and one more in place of up, which only differs on a bound.
-        scaled = map(mul, map(math.log, seconds), repeat(_PER_LOG))
-        buckets = list(map(int, map((1 + _SHIFT).__add__, scaled)))
+        scaled = map(mul, map(math.log, seconds), repeat(self._per_log))
+        buckets = list(map(int, map((1 - _SMALLEST_LOG * self._per_log).__add__, scaled)))
         self._counts.update(buckets)
         longest = self._longest
         for bucket, last in dict(zip(buckets, seconds, strict=True)).items():  # the last of each, and so the longest
@@ -81,7 +85,8 @@ class DurationHistogram:
                 longest[bucket] = last
 
     def merge(self, other: DurationHistogram) -> None:
-        """Count all that another one has counted."""
+        """Count all that another one of the same growth has counted."""
+        assert self._growth_log == other._growth_log
         self._counts.update(other._counts)
         for bucket, longest in other._longest.items():
             self._longest[bucket] = max(longest, self._longest.get(bucket, 0.0))
@@ -90,7 +95,7 @@ class DurationHistogram:
         self._max = max(self._max, other._max)
 
     def quantile(self, share: float) -> float:
-        """Return a duration that ``share`` of all do not exceed, at most 2 % too long; 0 if there was none.
+        """Return a duration that ``share`` of all do not exceed, too long by the growth at most; 0 if there was none.
 
         >>> histogram = DurationHistogram()
         >>> for milliseconds in range(1, 101):
@@ -109,5 +114,5 @@ class DurationHistogram:
     def buckets(self) -> Iterator[tuple[float, float, int]]:
         """Walk the buckets that hold anything, rising: (low, high, count), of durations > low and <= high; 0 is in the first."""
         for bucket in sorted(self._counts):
-            high = _SMALLEST_S * math.exp(bucket * _GROWTH_LOG)
-            yield high * math.exp(-_GROWTH_LOG) if bucket else 0.0, high, self._counts[bucket]
+            high = _SMALLEST_S * math.exp(bucket * self._growth_log)
+            yield high * math.exp(-self._growth_log) if bucket else 0.0, high, self._counts[bucket]

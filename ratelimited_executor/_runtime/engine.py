@@ -258,6 +258,7 @@ class Engine:
             if now >= stop:
                 return now
             if not self.burst.is_changed:
+                self.is_full = self.max_concurrency is not None and not self.may_start()
                 return self._rest(now, begin, 1)
             start_count = 1
         while True:

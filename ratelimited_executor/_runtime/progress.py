@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["MemoryProgress", "SQLiteProgress"]
+__all__ = ["MemoryProgress", "SQLiteProgress", "open_progress"]
 
 _BUSY_SECONDS: Final = 30.0  # for which another process may hold the file
 _SCHEMA: Final = """
@@ -223,3 +223,8 @@ class SQLiteProgress:
             connection.close()
             raise
         return connection
+
+
+def open_progress(path: str | PathLike[str]) -> MemoryProgress | SQLiteProgress:
+    """Return a store in a file; one in memory in a simulation, which has no threads, and must not find an earlier one's progress."""
+    return SQLiteProgress(path) if getattr(asyncio.get_running_loop(), "has_threads", True) else MemoryProgress()

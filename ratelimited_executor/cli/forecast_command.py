@@ -13,10 +13,11 @@ from rich.table import Table
 from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
-from ratelimited_executor.cli.runs_progress import describe_run, show_runs
-from ratelimited_executor.cli.scenarios import load_scenario
+from ratelimited_executor.cli.runs_progress import format_days, show_runs
+from ratelimited_executor.cli.scenarios import describe_error, load_scenario
 from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Sample, forecast, read_recording
 from ratelimited_executor.simulation.calls import Calls
+from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
     from ratelimited_executor.simulation import Distribution, Forecast, RunProgress, RunResult, Scenario
@@ -77,7 +78,7 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
             show(done, options.seeds, f"{done} of {options.seeds} runs, {result.speed:,.0f} x real time")
 
         def on_progress(progress: RunProgress) -> None:
-            show(done, options.seeds, f"{done} of {options.seeds} runs, and of the next {describe_run(progress)}")
+            show(done, options.seeds, f"{done} of {options.seeds} runs, the next at {format_days(progress.seconds)}")
 
         try:
             found = forecast(
@@ -85,11 +86,12 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
                 within=within,
                 seeds=options.seeds,
                 first_seed=options.seed,
+                start=DEFAULT_START_WALL + (start - start.replace(hour=0, minute=0)).total_seconds(),
                 on_run=on_run,
                 on_progress=on_progress,
             )
-        except (TypeError, ValueError, OSError, RuntimeError) as error:
-            raise CommandError(str(error)) from error
+        except Exception as error:  # the scenario's own code runs here, and may raise anything
+            raise CommandError(f"{scenario.name}: {describe_error(error)}") from error
     console.print(_table(found, start))
     low, chance, high = found.chance
     answer = "Yes" if low > 0.5 else "No" if high < 0.5 else "It is not sure"
@@ -99,6 +101,12 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
         highlight=False,
         soft_wrap=True,
     )
+    if found.ends[0] == math.inf:
+        console.print(
+            "No run was through in twice that time: too much work, or a scenario in which jobs never cease to come.",
+            highlight=False,
+            soft_wrap=True,
+        )
     return ExitStatus.DONE if chance >= 0.5 else ExitStatus.FAILED
 
 

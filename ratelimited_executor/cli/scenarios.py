@@ -6,11 +6,13 @@ import importlib.util
 import inspect
 import re
 import sys
+import traceback
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
+import ratelimited_executor
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.simulation import STRATEGIES, Scenario, load_toml
@@ -18,7 +20,9 @@ from ratelimited_executor.simulation import STRATEGIES, Scenario, load_toml
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["load_scenario", "load_scenarios", "strategies_text"]
+__all__ = ["describe_error", "load_scenario", "load_scenarios", "strategies_text"]
+
+_LIBRARY_DIRECTORIES: Final = (str(Path(ratelimited_executor.__file__).parent), str(Path(traceback.__file__).parent))
 
 
 def strategies_text() -> str:
@@ -26,6 +30,15 @@ def strategies_text() -> str:
     width = max(map(len, STRATEGIES))
     lines = ((name, (inspect.getdoc(made) or "").partition("\n")[0]) for name, made in STRATEGIES.items())
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in lines)
+
+
+def describe_error(error: BaseException) -> str:
+    """Write an error for people: with its kind and place, where code of the user has raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith((*_LIBRARY_DIRECTORIES, "<"))]
+    is_ours = not theirs or frames[-1].filename.startswith(_LIBRARY_DIRECTORIES[0])
+    text = str(error) if is_ours and str(error) else f"{type(error).__name__}: {error}"
+    return f"{text} ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else text
 
 
 def load_scenarios(texts: Iterable[str], settings: Iterable[str]) -> list[Scenario]:

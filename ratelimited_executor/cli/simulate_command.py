@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sqlite3
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ from rich.table import Table
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.runs_progress import describe_run, format_days, show_runs
-from ratelimited_executor.cli.scenarios import load_scenarios
+from ratelimited_executor.cli.scenarios import describe_error, load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
 from ratelimited_executor.simulation.database import read_properties
 
@@ -81,6 +80,8 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         f"simulation-{'comparison' if len(scenarios) > 1 else _file_name(scenarios[0].name)}"
     )
     files = {scenario.name: directory / f"{_file_name(scenario.name)}.sqlite3" for scenario in scenarios}
+    if len(set(files.values())) < len(files):
+        raise CommandError("two scenarios would have the same file: give one of them another name")
     _prepare(directory, list(files.values()), options)
     results: dict[str, RunResult] = {}
     for scenario in scenarios:
@@ -91,24 +92,19 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         if results[scenario.name].status != "finished":
             break
     stopped = next((result for result in results.values() if result.status != "finished"), None)
-    if len(scenarios) == 1 or stopped is not None:
-        for result in results.values():
-            _print_summary(console, result)
-    else:
-        comparison = compare({name: result.summary for name, result in results.items()})
-        console.print(_comparison_table(comparison, results))
-        _print_verdict(console, comparison)
+    _print_results(console, results, is_comparison=len(scenarios) > 1 and stopped is None)
     for name in results:
-        console.print(f"Database: {files[name]}", highlight=False, soft_wrap=True)
+        console.print(f"Database: {files[name]}", highlight=False, markup=False, soft_wrap=True)
     if options.report:
         _write_report([files[name] for name in results], directory, console)
     if stopped is None:
         return ExitStatus.DONE
-    console.print(
-        f"Stopped at {format_days(stopped.summary.seconds)} of {format_days(stopped.total)}. The same command with --resume goes on.",
-        highlight=False,
-        soft_wrap=True,
+    where = (
+        "while the past was made again: the database is as it was"
+        if stopped.is_past
+        else (f"at {format_days(stopped.summary.seconds)} of {format_days(stopped.total)}")
     )
+    console.print(f"Stopped {where}. The same command with --resume goes on.", highlight=False, soft_wrap=True)
     return ExitStatus.INTERRUPTED
 
 
@@ -138,8 +134,8 @@ def _run(
                 on_progress=on_progress,
                 **options_of_run,
             )
-        except (OSError, sqlite3.Error, ValueError, TypeError, RuntimeError) as error:
-            raise CommandError(f"{scenario.name}: {error}") from error
+        except Exception as error:  # the scenario's own code runs here, and may raise anything
+            raise CommandError(f"{scenario.name}: {describe_error(error)}") from error
 
 
 @contextmanager
@@ -195,19 +191,30 @@ def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -
 
 @contextmanager
 def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
-    """Put the database of an earlier run out of the way, and back again if none has come in its place."""
-    parts = [file.with_name(file.name + suffix) for suffix in ("", "-wal", "-shm")]
-    moved = {part: part.with_name(f"{part.name}.before") for part in parts if is_wanted and part.exists()}
-    for part, aside in moved.items():
-        part.replace(aside)
+    """Put the database of an earlier run out of the way, and back again if none has come in its place.
+
+    Should the process be killed, it lies there as NAME.before; the next one with --force leaves it there until it has its own.
+    """
+    if not is_wanted:
+        yield
+        return
+    parts = {
+        file.with_name(file.name + each): file.with_name(f"{file.name}.before{each}") for each in ("", "-wal", "-shm")
+    }
+    is_aside = file.with_name(f"{file.name}.before").exists()
+    for part, aside in parts.items():
+        if is_aside:  # what is in its place is of a run that was killed
+            part.unlink(missing_ok=True)
+        elif part.exists():
+            part.replace(aside)
     try:
         yield
     finally:
         is_replaced = file.exists()
-        for part, aside in moved.items():
+        for part, aside in parts.items():
             if is_replaced:
-                aside.unlink()
-            else:
+                aside.unlink(missing_ok=True)
+            elif aside.exists():
                 aside.replace(part)
 
 
@@ -224,10 +231,21 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
 
     pictures = directory / "plots"
     page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
-    console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, soft_wrap=True)
+    console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, markup=False, soft_wrap=True)
 
 
 # Tables.
+
+
+def _print_results(console: Console, results: dict[str, RunResult], *, is_comparison: bool) -> None:
+    if is_comparison:
+        comparison = compare({name: result.summary for name, result in results.items()})
+        console.print(_comparison_table(comparison, results))
+        _print_verdict(console, comparison)
+        return
+    for result in results.values():
+        if not result.is_past:
+            _print_summary(console, result)
 
 
 def _print_summary(console: Console, result: RunResult) -> None:
@@ -247,7 +265,7 @@ def _summary_table(result: RunResult) -> Table:
     table.add_column(justify="right")
     shown = dict(summary.executors)
     if len(shown) > _EXECUTOR_COUNT_MAX:
-        table.caption = f"The {len(shown)} executors are in the report, each by itself."
+        table.caption = f"The {len(shown)} executors are in the database, each by itself."
         shown.clear()
     if len(summary.executors) > 1:
         shown = {f"all {len(summary.executors)} executors": summary.total, **shown}
@@ -257,11 +275,13 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row("done, failed, other", f"{each.done:,}, {each.failed:,}, {each.other:,}")
         if each.retried:
             table.add_row("attempts that were followed by another", f"{each.retried:,}")
+        if each.refused:
+            table.add_row("refused, as there was no room", f"{each.refused:,}")
         table.add_row("executing, pending at the end", f"{each.executing:,}, {each.pending:,}")
         table.add_row("executing, mean", f"{each.executing_mean:,.1f}")
         table.add_row("queue depth, mean and most", f"{each.queue_depth_mean:,.1f}, {each.queue_depth_most:,}")
         table.add_row("start delay, p50, p99 and most", _spans(each.start_delay))
-        table.add_row("throughput, evenness", "" if each.evenness is None else f"{each.evenness:.3f}")
+        table.add_row("evenness of the throughput", "none" if each.evenness is None else f"{each.evenness:.3f}")
     for name, of in summary.populations.items():
         table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("keys", f"{of.keys:,}")
@@ -277,7 +297,8 @@ def _summary_table(result: RunResult) -> Table:
 def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:
     table = Table(title=f"{len(results)} scenarios, the best first", title_justify="left")
     table.add_column("", no_wrap=True)
-    headings = ["jobs", *(criterion.name for criterion in CRITERIA), "never synced", "sum of ranks"]
+    criteria = (f"{each.name}, {each.of}" if each.of else each.name for each in CRITERIA)
+    headings = ["jobs", *criteria, "never synced", "sum of ranks"]
     for heading in headings:
         table.add_column(heading, justify="right")
     for name in comparison.order:
@@ -288,7 +309,7 @@ def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> 
             is_best = comparison.ranks[criterion.name][name] == 1
             cells.append(f"[bold green]{text}[/]" if is_best else text)
         cells.append(f"{sum(of.never_synced for of in summary.populations.values()):,}")
-        cells.append(str(sum(ranks[name] for ranks in comparison.ranks.values())))
+        cells.append(str(comparison.rank_sum(name)))
         table.add_row(escape(name), *cells)
     return table
 
@@ -303,11 +324,14 @@ def _print_verdict(console: Console, comparison: Comparison) -> None:
     for criterion in CRITERIA:
         best = comparison.best(criterion.name)
         console.print(f"Best by {criterion.name}: {escape(', '.join(best))}", highlight=False, soft_wrap=True)
-    best = [escape(comparison.order[0])]
-    console.print(f"Best by the sum of all ranks: {best[0]}", highlight=False, soft_wrap=True)
+    sums = {name: comparison.rank_sum(name) for name in comparison.order}
+    first = [escape(name) for name, total in sums.items() if total == min(sums.values())]
+    console.print(f"Best by the sum of all ranks: {', '.join(first)}", highlight=False, soft_wrap=True)
 
 
 def _spans(quantiles: Any) -> str:
+    if not quantiles.count:
+        return "none"
     return ", ".join(map(_span, (quantiles.p50, quantiles.p99, quantiles.most)))
 
 

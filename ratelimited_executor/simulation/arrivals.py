@@ -94,14 +94,16 @@ class Daily(_Endless):
     """Jobs that know nothing of each other, more or fewer of them by the hour of the day.
 
     Args:
-        rates: a second in the mean, by hour of the day, 0 to 23, counted from the start of the simulation, which is midnight
-            unless it is told otherwise; hours that are left out go on as the one before.
+        rates: a second in the mean, by hour of the day (UTC), 0 to 23; hours that are left out go on as the one before.
+        start: epoch seconds at which the simulation begins, by default a midnight; :meth:`Simulation.arrive` says it.
 
     Raises:
         ValueError: if there is none, or one is out of range.
     """
 
-    def __init__(self, rates: Mapping[int, float]) -> None:
+    def __init__(self, rates: Mapping[int, float], *, start: float = 0.0) -> None:
+        self._given = dict(rates)
+        self._start = number_of("start", start)
         if not rates or not all(hour in range(24) for hour in rates):
             raise ValueError(f"rates must have hours of the day, 0 to 23, and one at least, got {dict(rates)!r}")
         self._rates: list[float] = []
@@ -117,9 +119,13 @@ class Daily(_Endless):
         """Draw the gaps of the busiest hour, and leave out what is too much in the others (thinning)."""
         times, time = [], begin
         while (time := time + chance.expovariate(self._most)) < end:
-            if chance.random() * self._most < self._rates[int(time // _HOUR_SECONDS) % 24]:
+            if chance.random() * self._most < self._rates[int((self._start + time) // _HOUR_SECONDS) % 24]:
                 times.append(time)
         return times
+
+    def starting_at(self, start: float) -> Daily:
+        """Return the same for a simulation that begins at an epoch time."""
+        return Daily(self._given, start=start)
 
     def __repr__(self) -> str:
         return f"Daily({dict(enumerate(self._rates))})"

@@ -24,11 +24,13 @@ class Criterion:
         name: what it is called.
         unit: of its values: jobs, seconds, keys, or part of the whole.
         value: tells it of a run; smaller is better.
+        of: which of many values it is, such as the most.
     """
 
     name: str
     unit: str
     value: Callable[[Summary], float]
+    of: str = ""
 
 
 def _depth(summary: Summary) -> float:
@@ -56,9 +58,9 @@ def _conflicts(summary: Summary) -> float:
 
 
 CRITERIA: Final = (
-    Criterion("queue depth", "jobs", _depth),
-    Criterion("pending jobs", "jobs", _pending),
-    Criterion("sync delay", "seconds", _sync_delay),
+    Criterion("queue depth", "jobs", _depth, "most"),
+    Criterion("pending jobs", "jobs", _pending, "most"),
+    Criterion("sync delay", "seconds", _sync_delay, "mean"),
     Criterion("overdue keys", "keys", _forgotten),
     Criterion("throughput evenness", "part", _unevenness),
     Criterion("lock conflicts", "jobs", _conflicts),
@@ -78,6 +80,10 @@ class Comparison:
     values: dict[str, dict[str, float]]
     ranks: dict[str, dict[str, int]]
     order: Sequence[str]
+
+    def rank_sum(self, run: str) -> int:
+        """Return the sum of the ranks of a run."""
+        return sum(found[run] for found in self.ranks.values())
 
     def best(self, criterion: str) -> list[str]:
         """Return the runs that are best by a criterion."""

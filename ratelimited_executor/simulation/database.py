@@ -68,7 +68,7 @@ CREATE TABLE quantiles (            -- values that were measured within a step, 
 CREATE TABLE counter (              -- what else is counted within a step; zeros are left out
     time REAL NOT NULL,
     source INTEGER NOT NULL REFERENCES source,
-    metric TEXT NOT NULL,           -- lock_conflicts, outage_failures
+    metric TEXT NOT NULL,           -- lock_conflicts, outage_failures, refused_jobs
     value INTEGER NOT NULL,
     PRIMARY KEY (time, source, metric)
 ) WITHOUT ROWID;

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.simulation.runs import simulate
+from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ def forecast(
     within: float,
     seeds: int = 20,
     first_seed: int = 0,
+    start: float = DEFAULT_START_WALL,
     on_run: Callable[[int, RunResult], object] | None = None,
     on_progress: Callable[[RunProgress], object] | None = None,
 ) -> Forecast:
@@ -66,6 +68,7 @@ def forecast(
         within: seconds within which all is to be through, > 0.
         seeds: how many runs, >= 1; the more, the narrower the intervals.
         first_seed: of the first run; the others have those that follow.
+        start: epoch seconds at which it begins; by default a midnight.
         on_run: told the number of a run that has ended, from 1 on, and its result.
         on_progress: told ten times a second or less how far the present run is.
 
@@ -82,7 +85,12 @@ def forecast(
     horizon = max(2 * limit, limit + 3600.0)  # so that it is told by how much it is late
     for number in range(count):
         result = simulate(
-            scenario, days=horizon / 86_400, seed=first_seed + number, until_done=True, on_progress=on_progress
+            scenario,
+            days=horizon / 86_400,
+            seed=first_seed + number,
+            start=start,
+            until_done=True,
+            on_progress=on_progress,
         )
         ends.append(result.end if result.is_done else math.inf)
         failed += result.summary.total.failed

@@ -85,12 +85,11 @@ class Job:
                 population.outage_count += 1
                 is_failed = True
                 seconds = self._outage_duration.draw(self._random)
-            if member.active:
-                population.conflict_count += 1
-            member.active += 1
         self._add_duration(seconds)
         error = JobFailedError(f"{self.name} failed") if is_failed else None
-        return Lasting(seconds, error, partial(self._end, key, member) if self._has_end else None)
+        if not self._has_end:
+            return Lasting(seconds, error)
+        return Lasting(seconds, error, partial(self._end, key, member), None if member is None else member.begin)
 
     def _end(self, key: Any, member: Member | None, error: BaseException | None) -> None:
         """Note what a job has done for its key, and go on with what follows."""
@@ -103,7 +102,8 @@ class Job:
                 self._simulation._current_key = key
                 now = self._clock._monotonic
                 interval = now - member.synced_at
-                population.add_interval(interval)
+                if member.syncs:
+                    population.add_interval(interval)
                 if interval > member.longest:  # noqa: PLR1730  # this is the path of every job
                     member.longest = interval
                 member.synced_at = now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
+from functools import partial
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,35 +30,52 @@ class Lasting(Coroutine[Any, Any, None]):
         seconds: >= 0.
         error: what it raises at its end; None if it returns.
         on_end: called at its end with what it raises, None if it returns; a CancelledError if it was cancelled.
+        on_begin: called when it begins; what never begins never ends.
     """
 
-    __slots__ = ("_coroutines", "_number", "_origin", "_owner", "_sleep", "error", "on_end", "seconds")
+    __slots__ = (
+        "_coroutines",
+        "_number",
+        "_origin",
+        "_owner",
+        "_sleep",
+        "_until",
+        "error",
+        "on_begin",
+        "on_end",
+        "seconds",
+    )
 
     # Where it runs, once it does: set by LastingCoroutines alone, as this is the path of every job.
     _coroutines: LastingCoroutines | None
     _number: int
     _owner: Any
     _origin: Context | None
+    _until: float
 
     def __init__(
         self,
         seconds: float,
         error: Exception | None = None,
         on_end: Callable[[BaseException | None], object] | None = None,
+        on_begin: Callable[[], object] | None = None,
     ) -> None:
         if not 0 <= seconds < math.inf:
             raise ValueError(f"seconds must be >= 0 and finite, got {seconds!r}")
         self.seconds = seconds
         self.error = error
         self.on_end = on_end
+        self.on_begin = on_begin
         self._coroutines = None
 
     # Where it is awaited.
 
     async def _last(self) -> None:
+        if self.on_begin is not None:
+            self.on_begin()
         try:
             await asyncio.sleep(self.seconds)
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, GeneratorExit) as error:
             if self.on_end is not None:
                 self.on_end(error)
             raise
@@ -96,7 +114,15 @@ class Lasting(Coroutine[Any, Any, None]):
 
     def cancel(self, message: object = None) -> bool:
         """End it now, cancelled; False if it has ended."""
-        return self._end(asyncio.CancelledError(*(() if message is None else (message,))))
+        try:
+            is_cancelled = self._end(asyncio.CancelledError(*(() if message is None else (message,))))
+        except Exception as error:  # noqa: BLE001  # of on_end: whoever cancels it cannot help it
+            is_cancelled = True
+            report = {"message": f"on_end of {self!r} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
+        if is_cancelled and self._coroutines is not None:
+            self._coroutines.note_cancelled(self._until)
+        return is_cancelled
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Tell its executor how it ended: as it was to end, or by an error; return False if it has ended before."""
@@ -110,10 +136,12 @@ class Lasting(Coroutine[Any, Any, None]):
             engine.end_done(self._owner, None)
         else:
             engine.end_raised(self._owner, error, self._origin)
-        if self.on_end is not None:
-            self.on_end(error)
-        if engine.is_full:
-            engine.wake()
+        try:
+            if self.on_end is not None:
+                self.on_end(error)
+        finally:
+            if engine.is_full:
+                engine.wake()
         return True
 
 
@@ -127,11 +155,13 @@ class LastingCoroutines(Coroutines):
 
     kinds = Coroutines.kinds | {Lasting}
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_begins", "_loop", "_seconds")
 
     def __init__(self, engine: Engine, loop: SimulationLoop) -> None:
         super().__init__(engine)
         self._loop = loop
+        self._seconds = 0.0  # that all have run, or will have when those that last have ended
+        self._begins: dict[int, float] = {}  # of tasks, by number
         self.running: dict[int, Any]
 
     def start(
@@ -140,6 +170,11 @@ class LastingCoroutines(Coroutines):
         """Run a coroutine, as a task or as nothing but its end."""
         if type(coroutine) is not Lasting:
             super().start(owner, coroutine, context, origin)
+            number = self._number
+            task = self.running.get(number)
+            if task is not None:
+                self._begins[number] = self._loop.time()
+                task.add_done_callback(partial(self._note_end, number))
             return
         if coroutine._coroutines is not None:  # the same once more: as asyncio says of a coroutine
             self._engine.end_raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
@@ -152,8 +187,26 @@ class LastingCoroutines(Coroutines):
         coroutine._origin = origin
         if type(owner) is not tuple and owner is not None:
             owner._place = coroutine
+        if coroutine.on_begin is not None:
+            coroutine.on_begin()
         loop = self._loop
-        heappush(loop._timers, (loop.clock._monotonic + coroutine.seconds, next(loop._numbers), _END, coroutine))
+        coroutine._until = when = loop.clock._monotonic + coroutine.seconds
+        self._seconds += coroutine.seconds
+        heappush(loop._timers, (when, next(loop._numbers), _END, coroutine))
+
+    def note_cancelled(self, until: float) -> None:
+        """Note that one that lasts until some time was cancelled."""
+        self._seconds -= until - self._loop.time()
+        self._loop.note_stale()
+
+    def running_seconds(self) -> float:
+        """Return for how many seconds coroutines have run so far, all together."""
+        now = self._loop.time()
+        left = math.fsum(each._until - now for each in self.running.values() if type(each) is Lasting)
+        return self._seconds - left + math.fsum(now - begin for begin in self._begins.values())
+
+    def _note_end(self, number: int, _: object) -> None:
+        self._seconds += self._loop.time() - self._begins.pop(number)
 
 
 _END: Final = Lasting._end

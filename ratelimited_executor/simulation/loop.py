@@ -39,7 +39,8 @@ __all__ = ["SimulationLoop"]
 
 _log: Final = logging.getLogger("ratelimited_executor.simulation")
 _STILL_COUNT_MAX: Final = 10_000_000  # things that may happen at one instant
-_STALE_COUNT: Final = 1024  # cancelled timers that never matter
+_PATIENCE_COUNT: Final = 100_000  # things after which what is due now goes before what is ready, which does not end
+_STALE_COUNT: Final = 1024  # stale timers that never matter
 
 
 _Timer: TypeAlias = tuple[float, int, "Callable[[Any], object] | None", Any]
@@ -72,7 +73,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[_Timer] = []  # a heap
         self._numbers = count()
-        self._cancelled_count = 0  # timers in the heap that are never called
+        self._stale_count = 0  # timers in the heap that have nothing to do any more
         self._wakers: list[_Waker] = []  # of executor managers
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self._task_factory: Any = None
@@ -86,10 +87,13 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Run all that happens up to loop time ``when``, inclusive; the clock ends there."""
         if not math.isfinite(when):
             raise ValueError(f"when must be finite, since the clock ends there, got {when!r}")
+        clock = self.clock
         with self._entered():
+            before = clock._monotonic
             self._run(when, None)
-            self.last_time = self.clock._monotonic
-            self.clock._monotonic = max(self.clock._monotonic, when)
+            if clock._monotonic > before:
+                self.last_time = clock._monotonic
+            clock._monotonic = max(clock._monotonic, when)
 
     def run_until_complete(self, future: Any) -> Any:
         """Run until a future or coroutine is done, and return its result.
@@ -110,24 +114,20 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Return the loop time at which something happens next; infinity if nothing ever does."""
         if self._ready:
             return self.time()
+        self._drop_stale()
         timers = self._timers
-        while timers and _is_stale(timers[0]):
-            if heapq.heappop(timers)[2] is None:
-                self._cancelled_count -= 1
         times = [waker.at for waker in self._wakers]
-        return min(self._timers[0][0] if self._timers else math.inf, *times, math.inf)
+        return min(timers[0][0] if timers else math.inf, *times, math.inf)
 
     def _run(self, when: float, future: asyncio.Future[Any] | None) -> None:
         clock, ready, timers, wakers, pop = self.clock, self._ready, self._timers, self._wakers, heapq.heappop
+        last = min(when, sys.float_info.max)  # nothing ever happens at infinity
         still_count = 0  # what has happened since time moved
         while still_count <= _STILL_COUNT_MAX:
-            while ready and still_count <= _STILL_COUNT_MAX:
-                handle = ready.popleft()
-                if not handle._cancelled:
-                    handle._run()
-                still_count += 1
             if ready:
-                raise self._still_error()
+                still_count = self._run_ready(still_count)
+            if self._stale_count:
+                self._drop_stale()
             if future is not None and future.done():
                 return
             waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)
@@ -135,33 +135,59 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             is_waker = waker.at < at
             if is_waker:
                 at = waker.at
-            if at > when or at == math.inf:
-                return
             if at > clock._monotonic:
+                if ready:
+                    continue
+                if at > last:
+                    return
                 clock._monotonic = at
                 still_count = 0
             else:
                 at = clock._monotonic
                 still_count += 1
             if is_waker:
-                waker.at = math.inf
+                waker.at = at  # should it leave by an exception, it is run again
                 waker.at = waker.run_due(at)
                 continue
             _, _, call, argument = pop(timers)
             if call is not None:
                 call(argument)
-                continue
-            self._make_ready(argument)  # and all handles that are due with it, before the first of them runs
-            while timers and timers[0][0] <= at and timers[0][2] is None:
-                self._make_ready(pop(timers)[3])
+            else:
+                self._make_ready(argument)
         raise self._still_error()
 
+    def _run_ready(self, still_count: int) -> int:
+        """Run what is ready, until nothing is, or it does not end; return how much has happened since time moved."""
+        ready = self._ready
+        while ready and still_count <= _STILL_COUNT_MAX:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+                still_count += 1
+            if still_count > _PATIENCE_COUNT:  # perhaps something waits for what is due by looking again and again
+                break
+        return still_count
+
     def _make_ready(self, handle: Any) -> None:
-        handle._scheduled = False
-        if handle._cancelled:
-            self._cancelled_count -= 1
-        else:
-            self._ready.append(handle)
+        """Make a handle ready that was a timer, and all that are due with it, before the first of them runs."""
+        timers = self._timers
+        while True:
+            handle._scheduled = False
+            if handle._cancelled:
+                self._stale_count -= 1
+            else:
+                self._ready.append(handle)
+            if not timers or timers[0][0] > self.clock._monotonic or timers[0][2] is not None:
+                return
+            handle = heapq.heappop(timers)[3]
+
+    def _drop_stale(self) -> None:
+        """Drop timers that come next and have nothing to do, so that time does not move for them."""
+        timers = self._timers
+        while timers and _is_stale(timers[0]):
+            heapq.heappop(timers)
+            self._stale_count -= 1
 
     def _still_error(self) -> RuntimeError:
         return RuntimeError(
@@ -306,15 +332,17 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return self._exception_handler
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        """Free cancelled timers once they are most of them."""
-        if not handle._scheduled:  # it has been called
-            return
-        self._cancelled_count += 1
-        if self._cancelled_count > _STALE_COUNT and 2 * self._cancelled_count > len(self._timers):
-            live = [timer for timer in self._timers if timer[2] is not None or not timer[3]._cancelled]
-            self._timers[:] = live  # in place: it is being read
+        """Note that a timer was cancelled."""
+        if handle._scheduled:  # else it has been called
+            self.note_stale()
+
+    def note_stale(self) -> None:
+        """Note that a timer has nothing to do any more; free such timers once they are most of them."""
+        self._stale_count += 1
+        if self._stale_count > _STALE_COUNT and 2 * self._stale_count > len(self._timers):
+            self._timers[:] = [timer for timer in self._timers if not _is_stale(timer)]  # in place: it is being read
             heapq.heapify(self._timers)
-            self._cancelled_count = 0
+            self._stale_count = 0
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)

@@ -28,6 +28,7 @@ class Member:
     """A key of a population, and what was done for it.
 
     Attributes:
+        population: what it is of.
         key: what it is called.
         weight: how much work it is, in multiples of a usual one.
         group: what it belongs to, such as a bank; None without groups.
@@ -38,9 +39,10 @@ class Member:
         longest: seconds without a sync at most, those from the start included.
     """
 
-    __slots__ = ("active", "failures", "group", "key", "longest", "synced_at", "syncs", "weight")
+    __slots__ = ("active", "failures", "group", "key", "longest", "population", "synced_at", "syncs", "weight")
 
-    def __init__(self, key: Key, weight: float, group: str | None) -> None:
+    def __init__(self, population: Population, key: Key, weight: float, group: str | None) -> None:
+        self.population = population
         self.key = key
         self.weight = weight
         self.group = group
@@ -49,6 +51,12 @@ class Member:
         self.syncs = 0
         self.failures = 0
         self.longest = 0.0
+
+    def begin(self) -> None:
+        """Note that a job begins to work on it; a lock conflict, if one does already."""
+        if self.active:
+            self.population.conflict_count += 1
+        self.active += 1
 
 
 class Population:
@@ -94,7 +102,7 @@ class Population:
             share = 1.0 if weight is None else number_of(f"weight of {key!r}", weight(key))
             if share <= 0:
                 raise ValueError(f"weight of {key!r} in the population {name} must be > 0, got {share!r}")
-            self.members[key] = Member(key, share, None if group is None else group(key))
+            self.members[key] = Member(self, key, share, None if group is None else group(key))
         if not self.members:
             raise ValueError(f"keys of the population {name} must be one at least, got none")
         self.add_interval: Callable[[float], object] = float

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from ratelimited_executor._core.histogram import DurationHistogram
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor.simulation.database import as_json
+from ratelimited_executor.simulation.meters import new_histogram
 from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import Simulation, Source
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 _AGE_SECONDS: Final = 3600.0  # between two looks at the age of all keys
-_EVEN_SECONDS: Final = 600.0  # over which jobs are counted to tell how even the throughput is
+_EVEN_SECONDS: Final = 600.0  # over which jobs are counted to tell how even the throughput is; at least a step
 _ENDS: Final = (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED)
 
 
@@ -56,23 +58,28 @@ class _Account:
         self.tally = _Tally(*(0,) * len(_Tally._fields))
         self.executing = 0
         self.pending = 0
+        self.refused = 0
         self._depth_most = 0
         self._pending_most = 0
-        self._depth_seconds = 0.0  # the integral of the queue depth over time
-        self._executing_seconds = 0.0
+        self._depth_seconds = 0.0  # the integral of the queue depth over time, by looks
+        self._holding_seconds = 0.0  # and that of the permits that are held
         self._window_done = 0
         self._window_count = 0
         self._window_sum = 0.0
         self._window_squares = 0.0
 
-    def add(self, changes: _Tally, *, executing: int, depth: int, pending: int, seconds: float) -> None:
+    def add_look(self, *, depth: int, holding: int, seconds: float) -> None:
+        """Add what was seen at a moment that stands for so many seconds."""
+        self._holding_seconds += holding * seconds
+        self._depth_seconds += depth * seconds
+        self._depth_most = max(self._depth_most, depth)
+
+    def add(self, changes: _Tally, *, executing: int, depth: int, pending: int) -> None:
         """Add a step."""
         self.tally = _Tally(*map(int.__add__, self.tally, changes))
         self.executing, self.pending = executing, pending
         self._depth_most = max(self._depth_most, depth)
         self._pending_most = max(self._pending_most, pending)
-        self._depth_seconds += depth * seconds
-        self._executing_seconds += executing * seconds
         self._window_done += changes.done
 
     def end_windows(self, count: int) -> None:
@@ -82,8 +89,8 @@ class _Account:
         self._window_squares += self._window_done**2
         self._window_done = 0
 
-    def sum_up(self, seconds: float, start_delay: DurationHistogram) -> ExecutorSummary:
-        """Sum up all steps."""
+    def sum_up(self, seconds: float, start_delay: DurationHistogram, executing_seconds: float) -> ExecutorSummary:
+        """Sum up all steps of so many seconds, in which coroutines have run for so many, all together."""
         tally = self.tally
         evenness = None
         if self._window_count and self._window_squares:
@@ -95,12 +102,13 @@ class _Account:
             done=tally.done,
             failed=tally.failed,
             other=tally.cancelled + tally.expired + tally.dropped,
+            refused=self.refused,
             executing=self.executing,
             pending=self.pending,
             queue_depth_most=self._depth_most,
             queue_depth_mean=self._depth_seconds / seconds if seconds else 0.0,
             pending_most=self._pending_most,
-            executing_mean=self._executing_seconds / seconds if seconds else 0.0,
+            executing_mean=(executing_seconds + self._holding_seconds) / seconds if seconds else 0.0,
             start_delay=Quantiles.of(start_delay),
             evenness=evenness,
         )
@@ -112,12 +120,19 @@ class Recorder:
     Args:
         simulation: what is measured.
         database: where it is written.
+        step: seconds over which values are summed up.
         keeps_samples: whether every single value is written.
         writes_from: seconds before which nothing is written, because it is there already.
     """
 
     def __init__(
-        self, simulation: Simulation, database: RunDatabase, *, keeps_samples: bool, writes_from: float = -math.inf
+        self,
+        simulation: Simulation,
+        database: RunDatabase,
+        *,
+        step: float,
+        keeps_samples: bool,
+        writes_from: float = -math.inf,
     ) -> None:
         self._simulation = simulation
         self._database = database
@@ -128,7 +143,8 @@ class Recorder:
         self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
         self._time = 0.0
         self._next_age = _AGE_SECONDS
-        self._next_window = _EVEN_SECONDS
+        self._window_seconds = step * math.ceil(_EVEN_SECONDS / step)
+        self._next_window = self._window_seconds
         simulation._on_source = self._add_source
         for source in simulation.sources:
             self._add_source(source)
@@ -139,7 +155,7 @@ class Recorder:
         return not any(
             engine.running_count()
             or engine.queue.ready_count()
-            or (engine.is_paused and engine.waiting_count())  # it is not woken for what falls due
+            or (_is_halted(engine) and engine.waiting_count())  # it is not woken for what falls due
             for engine in self._engines()
         )
 
@@ -150,7 +166,25 @@ class Recorder:
 
     def jobs(self) -> int:
         """Count the jobs that have ended."""
-        return sum(sum(engine.ended_counts.values()) for engine in self._engines())
+        return sum(sum(_Tally.of(engine)[3:]) for engine in self._engines())
+
+    @property
+    def next_age(self) -> float:
+        """When the age of all keys is looked at next; infinity if there are no populations."""
+        has_keys = any(source.kind == "population" for source in self._simulation.sources)
+        return self._next_age if has_keys else math.inf
+
+    def look(self, seconds: float) -> None:
+        """See how many jobs wait now, at a moment that stands for so many seconds."""
+        now = self._simulation.now
+        total_depth = total_holding = 0
+        for source, account in self._accounts.items():
+            engine = source.subject._started()
+            depth, holding = _depth(engine, now), len(engine.holding)
+            account.add_look(depth=depth, holding=holding, seconds=seconds)
+            total_depth += depth
+            total_holding += holding
+        self._total.add_look(depth=total_depth, holding=total_holding, seconds=seconds)
 
     def take(self, time: float) -> None:
         """End a step at a time, in seconds since the start, which is now."""
@@ -160,8 +194,8 @@ class Recorder:
             self._next_age = (time // _AGE_SECONDS + 1) * _AGE_SECONDS
             self._measure_ages()
         if time >= self._next_window:
-            windows = int((time - self._next_window) // _EVEN_SECONDS) + 1
-            self._next_window += windows * _EVEN_SECONDS
+            windows = int((time - self._next_window) // self._window_seconds) + 1
+            self._next_window += windows * self._window_seconds
             for account in (*self._accounts.values(), self._total):
                 account.end_windows(windows)
         add = self._database.add
@@ -193,24 +227,27 @@ class Recorder:
         numbers = {id(source.subject): source.number for source in simulation.sources}
         for population, *slot in simulation.slots:
             database.add("slot", (numbers[id(population)], *slot))
-        for event in simulation.events:
-            database.add("event", event)
+        for event in sorted(simulation.events, key=itemgetter(0)):
+            if event[0] <= simulation.now:  # else it was to happen later
+                database.add("event", event)
         database.set(values)
 
     def summary(self) -> Summary:
         """Sum up what was measured."""
         executors = {}
-        delays = DurationHistogram()
+        delays, all_seconds = new_histogram(), 0.0
         for source, account in self._accounts.items():
             histogram = source.meters["start_delay"].histogram
             delays.merge(histogram)
-            executors[source.name] = account.sum_up(self._time, histogram)
+            seconds = source.subject._started().coroutines.running_seconds()
+            all_seconds += seconds
+            executors[source.name] = account.sum_up(self._time, histogram, seconds)
         populations = {
             source.name: self._sum_up_population(source)
             for source in self._simulation.sources
             if source.kind == "population"
         }
-        total = self._total.sum_up(self._time, delays)
+        total = self._total.sum_up(self._time, delays, all_seconds)
         return Summary(seconds=self._time, executors=executors, total=total, populations=populations)
 
     # Helpers.
@@ -239,27 +276,28 @@ class Recorder:
                 self._database.add("sample", (now, source, "sync_delay", _written(key), max(0.0, value - period)))
 
     def _take_executors(self, time: float, *, is_written: bool) -> None:
-        seconds = time - self._time
         total = [0] * len(_Tally._fields)
         total_executing = total_depth = total_pending = 0
         for source, account in self._accounts.items():
             engine = source.subject._started()
             changes = _Tally(*map(int.__sub__, _Tally.of(engine), account.tally))
             executing, pending = engine.running_count(), engine.waiting_count()
-            queue = engine.queue
-            depth = sum(each.count_until(time, is_spread=False) for each in (queue.on_time, queue.spread))
+            depth = _depth(engine, time)
             if is_written and (any(changes) or executing or depth):
-                rate = float(source.subject.rate) / getattr(queue.grid, "peers", 1)
+                rate = float(source.subject.rate) / getattr(engine.queue.grid, "peers", 1)
                 backlog = depth / rate if 0 < rate < math.inf else None
                 self._database.add("step", (time, source.number, *changes, executing, depth, pending, backlog))
-            account.add(changes, executing=executing, depth=depth, pending=pending, seconds=seconds)
+            account.add(changes, executing=executing, depth=depth, pending=pending)
+            refused = self._simulation.refused.pop(source.subject, 0)
+            account.refused += refused
+            self._total.refused += refused
+            if refused and is_written:
+                self._database.add("counter", (time, source.number, "refused_jobs", refused))
             total[:] = map(int.__add__, total, changes)
             total_executing += executing
             total_depth += depth
             total_pending += pending
-        self._total.add(
-            _Tally(*total), executing=total_executing, depth=total_depth, pending=total_pending, seconds=seconds
-        )
+        self._total.add(_Tally(*total), executing=total_executing, depth=total_depth, pending=total_pending)
 
     def _measure_ages(self) -> None:
         now = self._simulation.now
@@ -310,6 +348,16 @@ class Recorder:
             lock_conflicts=self._counters[source.name, "lock_conflicts"],
             outage_failures=self._counters[source.name, "outage_failures"],
         )
+
+
+def _is_halted(engine: Engine) -> bool:
+    """Whether nothing starts, whatever falls due."""
+    return engine.is_paused or engine.queue.grid.is_stopped or engine.max_concurrency == 0
+
+
+def _depth(engine: Engine, now: float) -> int:
+    """Count the tasks that are due and have not started."""
+    return sum(each.count_until(now, is_spread=False) for each in (engine.queue.on_time, engine.queue.spread))
 
 
 def _no_key() -> None:

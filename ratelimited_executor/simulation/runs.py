@@ -30,6 +30,8 @@ __all__ = ["RunProgress", "RunResult", "simulate"]
 _DAY_SECONDS: Final = 86_400.0
 _PROGRESS_SECONDS: Final = 0.1  # between two reports
 _WRITE_SECONDS: Final = 2.0  # between two transactions
+_LOOK_SECONDS: Final = 60.0  # between two looks at how many jobs run and wait
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,9 @@ class RunResult:
         rows: that were written.
         wall_seconds: that it took, now and before it was interrupted.
         total: seconds that were to be simulated.
-        end: seconds since the start at which something has happened last.
+        end: seconds since the start at which a job has ended last.
         is_done: whether nothing is left to do: no job runs or waits, and none will come.
+        is_past: whether it was stopped while it made again what an interrupted run had come to: the file is as it was.
     """
 
     scenario: str
@@ -81,6 +84,7 @@ class RunResult:
     total: float
     end: float
     is_done: bool
+    is_past: bool = False
 
     @property
     def speed(self) -> float:
@@ -197,6 +201,7 @@ class _Run:
             recorder = Recorder(
                 simulation,
                 database,
+                step=self._properties["step"],
                 keeps_samples=bool(self._properties["is_sampled"]),
                 writes_from=self._writes_from,
             )
@@ -225,13 +230,11 @@ class _Run:
         except KeyboardInterrupt:
             status = "interrupted"
             raise
-        except _PastDiffersError:
-            status = ""  # the file stays as it was
-            database.set({name: self._found[name] for name in ("days", "status")})
-            raise
         finally:
             LOGGER.removeFilter(warnings)
-            if status:
+            if self._reached < self._writes_from:  # the past was not made again: the file stays as it was
+                database.set({name: self._found[name] for name in ("days", "status")})
+            else:
                 recorder.finish(self._state(status))
         return RunResult(
             scenario=self._properties["scenario"],
@@ -243,6 +246,7 @@ class _Run:
             total=self._total,
             end=self._last_time,
             is_done=recorder.is_done and simulation.loop.next_time() == math.inf,
+            is_past=self._reached < self._writes_from,
         )
 
     def _pass_time(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> bool:
@@ -254,19 +258,24 @@ class _Run:
             begin = end
             end = min(self._total, (math.floor(end / step + 1e-9) + 1) * step)
             upcoming = loop.next_time()
-            if upcoming > end and recorder.is_idle:  # nothing happens for a while: on to the step before something does
-                end = max(end, min(self._total, (math.ceil(min(upcoming, self._total) / step) - 1) * step))
+            is_idle = begin > 0 and upcoming > end and recorder.is_idle
+            if is_idle:  # nothing happens for a while: on to the step before something does
+                stop = min(upcoming, self._total, recorder.next_age)
+                end = max(end, min(self._total, (math.ceil(stop / step) - 1) * step))
             if begin < self._writes_from < end:  # where an earlier run has ended, in the midst of a step perhaps
                 end = self._writes_from
+            if not is_idle:
+                self._look(simulation, recorder, begin, end)
             simulation.run_until(end)
             recorder.take(end)
-            self._reached, self._jobs = end, recorder.jobs()
-            if end == self._writes_from and self._jobs != self._jobs_before:
-                raise _PastDiffersError(
-                    f"the past could not be made again: {self._jobs} jobs in place of {self._jobs_before}, because the "
+            jobs_before, jobs = self._jobs, recorder.jobs()
+            if end == self._writes_from and jobs != self._jobs_before:
+                raise ValueError(
+                    f"the past could not be made again: {jobs} jobs in place of {self._jobs_before}, because the "
                     "scenario has changed or is not repeatable (draw from sim.random, and use no sets)"
                 )
-            if loop.last_time > begin or not recorder.is_idle:
+            self._reached, self._jobs = end, jobs
+            if jobs > jobs_before:
                 self._last_time = loop.last_time
             if self._until_done and loop.next_time() == math.inf and recorder.is_done:
                 break
@@ -280,6 +289,22 @@ class _Run:
                 database.set(self._state("running"))
         self._report(end)
         return True
+
+    def _look(self, simulation: Simulation, recorder: Recorder, begin: float, end: float) -> None:
+        """Let time pass with a look in each minute, at a moment of it that is as good as random.
+
+        At the end of a minute one would always see what comes by the minute. The moments are those of the golden section, which
+        lie more evenly than random ones: Weyl's additive recurrence.
+        """
+        cell = min(_LOOK_SECONDS, self._properties["step"])
+        number = math.floor(begin / cell)
+        while number * cell < end:
+            seconds = min(cell, self._total - number * cell)
+            moment = number * cell + (number + 1) * _GOLDEN % 1 * seconds
+            if begin < moment <= end:
+                simulation.run_until(moment)
+                recorder.look(seconds)
+            number += 1
 
     def _report(self, seconds: float) -> bool:
         """Tell how far the run is; return whether it is to stop."""
@@ -296,9 +321,8 @@ class _Run:
         return answer is True
 
     def _state(self, status: str) -> dict[str, Any]:
-        is_behind = self._reached < self._writes_from
-        reached, jobs = (self._writes_from, self._jobs_before) if is_behind else (self._reached, self._jobs)
-        return {"status": status, "reached": reached, "jobs": jobs, "wall_seconds": self._wall_seconds()}
+        wall_seconds = self._wall_seconds()
+        return {"status": status, "reached": self._reached, "jobs": self._jobs, "wall_seconds": wall_seconds}
 
     def _wall_seconds(self) -> float:
         return self._before + time.perf_counter() - self._begin
@@ -319,10 +343,6 @@ class _Run:
             raise ValueError(
                 f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to go on"
             )
-
-
-class _PastDiffersError(ValueError):
-    """The past could not be made again."""
 
 
 class _Warnings(logging.Filter):

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import math
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
 from ratelimited_executor._runtime.manager import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
+from ratelimited_executor.simulation.arrivals import Daily
 from ratelimited_executor.simulation.jobs import Job, JobFailedError, duration_of
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
@@ -85,7 +87,8 @@ class Simulation:
         loop: the event loop; ``loop.time()`` are seconds since the start.
         random: where to draw from.
         sources: who is measured.
-        events: what has happened, as (seconds, text).
+        events: what has happened, and what is known to happen, as (seconds, text).
+        refused: arrivals for which there was no room, by executor, since the last look.
         slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
     """
 
@@ -95,6 +98,7 @@ class Simulation:
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.sources: list[Source] = []
         self.events: list[tuple[float, str]] = []
+        self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
         self._current_key: Any = None  # of the job that began last
         self._on_source: Callable[[Source], None] | None = None
@@ -103,7 +107,6 @@ class Simulation:
         self._managers = [self._manager]
         self._error: BaseException | None = None
         self._warning_count = 0
-        self._refused_count = 0  # arrivals for which there was no room
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._setup: asyncio.Task[Any] | None = None
@@ -248,16 +251,21 @@ class Simulation:
             keys: whose they are, drawn evenly; those of a recording if it has any, else numbers from 0 on.
             options: as for ``schedule_many``, such as ``expires`` and ``priority``.
         """
+        if isinstance(arrivals, Daily):
+            arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
         chosen = None if keys is None else list(keys)
         if chosen is not None and not chosen:
             raise ValueError("keys must hold one key at least, got none")
         count = 0
+        nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+        is_bounded = any(each._max_pending is not None or each._key_limits.pending is not None for each in nodes)
 
         def offer(key: Any) -> None:
+            node = executor.next() if isinstance(executor, Nodes) else executor
             try:
-                executor.schedule(job, key, **options)
+                node.schedule(job, key, **options)
             except BacklogFullError:
-                self._refused_count += 1
+                self.refused[node] += 1
 
         def hand_over() -> None:
             nonlocal count
@@ -270,7 +278,7 @@ class Simulation:
                 elif found is None:
                     found = range(count, count + len(times))
                 count += len(times)
-                if getattr(executor, "_max_pending", None) is None:
+                if not is_bounded:
                     executor.schedule_many(job, found, delays=[time - begin for time in times], **options)
                 else:  # what is handed over ahead would take the room of what waits
                     for time, key in zip(times, found, strict=True):
@@ -292,8 +300,7 @@ class Simulation:
         if not 0 <= begin < end:
             raise ValueError(f"an outage must begin at 0 s or later, and end later, got {begin!r} to {end!r}")
         population.add_outage(group, begin, end)
-        self.at(begin, lambda: self.mark(f"{group} is out"))
-        self.at(end, lambda: self.mark(f"{group} is back"))
+        self.events += [(begin, f"{group} is out"), (end, f"{group} is back")]
 
     def mark(self, text: str) -> None:
         """Note that something happens now, for the reports."""
@@ -356,7 +363,11 @@ class Simulation:
         self.loop.run_until(seconds)
         if self._error is not None:
             raise self._error
-        if self._setup is not None and not self._setup.done() and self.loop.next_time() == math.inf:
+        if self._setup is None:
+            return
+        if self._setup.cancelled():
+            raise RuntimeError("setup() was cancelled")
+        if not self._setup.done() and self.loop.next_time() == math.inf:
             raise RuntimeError("setup() waits for what will never happen: nothing is left to happen")
 
     def close(self) -> None:

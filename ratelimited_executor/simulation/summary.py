@@ -13,7 +13,7 @@ __all__ = ["ExecutorSummary", "PopulationSummary", "Quantiles", "Summary"]
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """How long something took, in seconds; percentiles are at most 2 % too long, mean and most are exact."""
+    """How long something took, in seconds; percentiles are at most 0.1 % too long, mean and most are exact."""
 
     count: int
     mean: float
@@ -40,14 +40,15 @@ class ExecutorSummary:
         done: jobs that returned.
         failed: jobs that raised.
         other: jobs that were cancelled, expired or dropped.
+        refused: arrivals for which there was no room; they are not among those enqueued.
         executing: jobs that run at the end.
         pending: jobs that wait at the end, those due later included.
-        queue_depth_most: most jobs that were due and had not started at the end of a step.
-        queue_depth_mean: their mean over the ends of steps.
+        queue_depth_most: most jobs that were due and had not started, of all looks: one in each minute, and the end of each step.
+        queue_depth_mean: their mean over a look in each minute, each at another moment of it.
         pending_most: most jobs that waited at the end of a step, those due later included.
-        executing_mean: jobs that run, in the mean over the ends of steps.
+        executing_mean: jobs that run, in the mean over all time.
         start_delay: from the due time of jobs to their start.
-        evenness: of the jobs done in ten minutes each: Jain's index, 1 if all are equal, 1/n if all are done in one of n;
+        evenness: of the jobs done in ten minutes each, or in a step if that is longer: Jain's index, 1 if all are equal, 1/n if all are done in one of n;
             None if none was done.
     """
 
@@ -57,6 +58,7 @@ class ExecutorSummary:
     done: int
     failed: int
     other: int
+    refused: int
     executing: int
     pending: int
     queue_depth_most: int
@@ -76,7 +78,7 @@ class PopulationSummary:
         never_synced: keys that were not synced once.
         overdue: keys that at the end have not been synced for longer than their period.
         oldest: seconds for which the worst key has not been synced at the end.
-        sync_interval: from a sync of a key to the next.
+        sync_interval: from a sync of a key to the next; the time until its first one is none.
         sync_delay: by how much that was longer than the period.
         lock_conflicts: jobs that started while another worked on their key.
         outage_failures: jobs that failed by an outage.

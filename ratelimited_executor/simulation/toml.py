@@ -51,7 +51,7 @@ _KINDS: Final = {  # of arrivals, and what else each can have
     "count": {"at", "over"},
     "rate": {"pattern"},
     "daily": set(),
-    "log": {"speed", "every", "time", "key", "duration"},
+    "log": {"speed", "every", "time", "key"},
     "cycle": {"phase", "buckets"},
 }
 _OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end"})
@@ -128,9 +128,15 @@ class TomlScenario(Scenario):
         for key, options in table.get("populations", {}).items():
             with self._placed(f"[populations.{key}]"):
                 made.populations[key] = _make_population(sim, key, options)
+        for number, options in enumerate(table.get("outages", ()), start=1):
+            with self._placed(f"[[outages]] number {number}"):
+                _span(options)  # jobs need to know them
         for key, options in table.get("jobs", {}).items():
             with self._placed(f"[jobs.{key}]"):
                 made.jobs[key] = self._make_job(made, key, options)
+        for key in made.jobs:
+            with self._placed(f"[jobs.{key}]"):
+                _check_time_passes(key, table["jobs"], made.jobs)
         for number, options in enumerate(table["arrivals"], start=1):
             with self._placed(f"[[arrivals]] number {number}"):
                 self._begin(made, number, options)
@@ -163,8 +169,6 @@ class TomlScenario(Scenario):
         then, follow = options.get("then"), None
         if then is not None:
             follow = _follower(made, name, options, self._table["jobs"])
-            if then["job"] == name and not duration.quantile(0.5) and not then.get("delay"):
-                raise ValueError("then enqueues the same job without any time passing: give a duration or a delay")
         return made.sim.job(
             name,
             duration,
@@ -185,22 +189,24 @@ class TomlScenario(Scenario):
                 {float(part): value for part, value in of["percentiles"].items()}
             ),
             frozenset({"sample"}): lambda of: Sample(of["sample"]),
-            frozenset({"log"}): lambda of: Sample(self._durations(of["log"])),
+            frozenset({"log"}): self._durations,
+            frozenset({"log", "time", "duration"}): self._durations,
         }
         make = shapes.get(frozenset(found)) if isinstance(found, dict) else None
         if make is None:
             raise ValueError(
                 f"duration must be seconds, {{mean = 4, p90 = 8}}, {{mean = 4}}, {{percentiles = {{0 = ..., 100 = ...}}}}, "
-                f'{{sample = [...]}} or {{log = "access.log"}}, got {found!r}'
+                f'{{sample = [...]}}, {{log = "access.log"}} or {{log = "calls.csv", time = "...", duration = "..."}}, got {found!r}'
             )
         with _named(f"duration {', '.join(found)}"):
             return make(found)
 
-    def _durations(self, path: str) -> Iterable[float]:
-        durations = read_recording(self._directory / path).durations
+    def _durations(self, found: dict[str, str]) -> Sample:
+        columns = {key: found[key] for key in ("time", "duration") if key in found}
+        durations = read_recording(self._directory / found["log"], **columns).durations
         if durations is None:
-            raise ValueError(f"{path} does not tell how long each took")
-        return durations
+            raise ValueError(f"{found['log']} does not tell how long each took")
+        return Sample(durations)
 
     def _begin(self, made: _Made, number: int, options: dict[str, Any]) -> None:
         """Let jobs arrive."""
@@ -213,6 +219,8 @@ class TomlScenario(Scenario):
             if job.population not in (None, population):
                 raise ValueError(f"population must be that of the job, {job.population.name}, got {population.name}")
         terms: dict[str, Any] = {key: options[key] for key in ("priority",) if key in options}
+        if not isinstance(terms.get("priority", 0), int):
+            raise TypeError(f"priority must be an integer, got {options['priority']!r}")
         if {"key_rate", "key_concurrency"} & set(self._table["executors"][options["executor"]]):
             terms["key"] = _itself
         if "expires" in options:
@@ -239,9 +247,9 @@ class TomlScenario(Scenario):
             arrivals = Regular(rate) if pattern == "regular" else Poisson(rate)
         elif kind == "daily":
             with _named("daily"):
-                arrivals = Daily({int(hour): float(Rate.of(rate)) for hour, rate in options["daily"].items()})
+                arrivals = Daily({_hour(text): float(Rate.of(rate)) for text, rate in options["daily"].items()})
         else:
-            columns = {key: options[key] for key in ("time", "key", "duration") if key in options}
+            columns = {key: options[key] for key in ("time", "key") if key in options}
             with _named("log must be the path of a log"):
                 recording = read_recording(self._directory / options["log"], **columns)
             arrivals = Recorded(recording, speed=options.get("speed", 1.0), every=options.get("every"))
@@ -328,6 +336,22 @@ def _follower(made: _Made, first: str, options: dict[str, Any], known: dict[str,
     return follow
 
 
+def _check_time_passes(first: str, tables: dict[str, Any], jobs: dict[str, Job]) -> None:
+    """Refuse jobs that enqueue one another, and in the end the first, without any time passing."""
+    name, seen = first, set()
+    while name not in seen and not jobs[name].duration.quantile(0.5):
+        seen.add(name)
+        then = tables[name].get("then")
+        if then is None or then.get("delay"):
+            return
+        name = then["job"]
+        if name == first:
+            raise ValueError(
+                f"then enqueues {'the same job' if len(seen) == 1 else 'jobs in a circle'} without any time passing: "
+                "give a duration or a delay"
+            )
+
+
 def _span(options: dict[str, Any]) -> tuple[float, float]:
     begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
     if begin >= end:
@@ -345,8 +369,7 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
     if {"population", "group"} & set(options):
         raise ValueError("job must not be said beside population and group: an outage is of one of both")
     job = _find("job", options["job"], made.jobs)
-    made.sim.at(begin, lambda: made.sim.mark(f"{job.name} is out"))
-    made.sim.at(end, lambda: made.sim.mark(f"{job.name} is back"))
+    made.sim.events += [(begin, f"{job.name} is out"), (end, f"{job.name} is back")]
 
 
 def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
@@ -364,6 +387,12 @@ def _named(what: str) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{what}: {error}") from error
+
+
+def _hour(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"must have hours of the day such as 8 and 20, got {text!r}")
+    return int(text)
 
 
 def _itself(key: Any) -> Any:

@@ -282,7 +282,7 @@ def test_pipe_gets_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(runs, "_PROGRESS_SECONDS", 0.0)
     arguments = ["--calls", "100", "--rate", "1", "--duration", "1", "--within", "5m", "--seeds", "2"]
     lines = [line for line in forecast(*arguments).stdout.splitlines() if line.startswith("runs: ")]
-    assert any(line.startswith("runs: 0 of 2 runs, and of the next 1:00 of 1:05:00, 60 jobs, ") for line in lines)
+    assert "runs: 0 of 2 runs, the next at 1:00" in lines
     assert lines[-1].startswith("runs: 2 of 2 runs, ")
     assert "runs: " not in forecast(*arguments, "--quiet").stdout
 
@@ -304,6 +304,29 @@ def test_interrupt_is_status_130(place):
     command = [sys.executable, "-m", "ratelimited_executor", "forecast", f"{place.module}:Stopped", "--within", "1h"]
     done = subprocess.run(command, cwd=place.path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (130, "") == (done.returncode, done.stderr)
+
+
+def test_it_begins_at_the_time_that_was_said(place):
+    """So many calls a day: at ten in the evening the next day is near."""
+    text = FILE.replace('rate = "1/s"', 'rate = "10/s, 20_000 per day"')
+    text = text[: text.index("[[arrivals]]")] + '[[arrivals]]\nexecutor = "api"\njob = "call"\ncount = 30_000\n'
+    place.write("nightly.toml", text)
+    for start, answer in (("22:00", "Yes"), ("18:00", "No")):
+        result = forecast("nightly.toml", "--start", start, "--within", "4h", "--seeds", "6")
+        assert answer == answer_of(result)[: len(answer)], result.output
+
+
+def test_work_that_never_ends_is_told_so(place):
+    """It is not only late."""
+    assert "jobs never cease to come" in forecast(f"{place.module}:Endless", "--within", "1m", "--seeds", "1").stdout
+
+
+def test_outage_after_the_end_is_not_waited_for(place):
+    """The last job counts, and not what would have happened afterwards."""
+    place.write("load.toml", FILE + '[[outages]]\njob = "call"\nbegin = "10h"\nend = "11h"\n')
+    for within in ("2m", "24h"):
+        result = forecast("load.toml", "--within", within, "--seeds", "1")
+        assert rows_of(result)["latest end"].startswith("00:0"), result.output
 
 
 # What it asks back.

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import textwrap
 from contextlib import closing
 
 import pytest
@@ -320,6 +321,8 @@ def test_one_scenario_is_compared_with_other_parameters(place):
     """Each is called as it was written, and has files of its own; what is set for all goes to all."""
     result = simulate("slots[workers=1]", "slots[workers=9,mean=3.75]", "slots", *SMALL, "--output", "out")
     assert 0 == result.exit_code, result.output
+    names = [line.partition(": out/")[2] for line in result.stdout.splitlines() if line.startswith("Database: ")]
+    assert ["slots[workers=1].sqlite3", "slots[workers=9,mean=3.75].sqlite3", "slots.sqlite3"] == names
     for name, workers, mean in (
         ("slots[workers=1]", 1, 4.0),
         ("slots[workers=9,mean=3.75]", 9, 3.75),
@@ -348,6 +351,33 @@ def test_executors_are_summed_up(place):
         assert 1 == sum(f"all {nodes} executors" in line for line in lines)
         assert 1 == sum("jobs enqueued" in line and line.split("│")[2].strip() == "50" for line in lines)
         assert (3 if nodes == 3 else 0) == sum("api/" in line for line in lines)
+
+
+def test_equal_sums_are_all_best(place):
+    """A tie is no victory."""
+    result = simulate("slots[workers=30]", "slots[workers=31]", *SMALL, "--set", "accounts=5")
+    assert "Best by the sum of all ranks: slots[workers=30], slots[workers=31]" in result.stdout
+
+
+def test_errors_of_a_scenario_are_told_with_their_place(place):
+    """Whatever their kind, with status 2."""
+    place.write(
+        "bad.py",
+        textwrap.dedent("""\
+        from ratelimited_executor.simulation import Scenario
+
+        class Bad(Scenario):
+            def setup(self, sim):
+                sim.at(60, lambda: {}["nothing"])
+                sim.executor("a")
+
+        class Wrong(Scenario):
+            def setup(self, sim):
+                sim.executor("a", max_concurrency=-1)
+        """),
+    )
+    assert_refused(simulate("bad.py:Bad"), "bad: KeyError: 'nothing' (", "bad.py, line 5)")
+    assert_refused(simulate("bad.py:Wrong"), "wrong: max_concurrency", "bad.py, line 10)")
 
 
 def test_attempts_are_told(place):
@@ -451,6 +481,31 @@ def test_what_is_there_stays_if_nothing_comes_in_its_place(place):
     assert 0 == simulate("load.toml", "--output", "out", "--force").exit_code
     assert ["load.sqlite3"] == [path.name for path in (place.path / "out").iterdir()]
     assert before != content(place.path / "out" / "load.sqlite3")
+
+
+def test_what_was_there_survives_a_killed_run(place):
+    """And the next one that cannot begin."""
+    assert 0 == simulate("load.toml", "--output", "out").exit_code
+    before = content(place.path / "out" / "load.sqlite3")
+    out = place.path / "out"
+    (out / "load.sqlite3").rename(out / "load.sqlite3.before")  # as a run with --force leaves it that is killed
+    (out / "load.sqlite3").write_text("half")
+    place.write("load.toml", FILE.replace('rate = "2/s"', "max_concurrency = -1"))
+    assert_refused(simulate("load.toml", "--output", "out", "--force"), "max_concurrency")
+    assert ["load.sqlite3"] == [path.name for path in out.iterdir()]
+    assert before == content(out / "load.sqlite3")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
+def test_past_that_is_not_made_again_changes_nothing(place):
+    """A run that goes on may be stopped before it has come to where it was: its file is as it was."""
+    first = simulate(f"{place.module}:Stopped", "--days", "1", "--output", "out")
+    assert 130 == first.exit_code
+    before = content(place.path / "out" / "stopped.sqlite3")
+    place.write(f"{place.module}.py", SCENARIOS.replace("43_210", "3_610"))
+    again = simulate(f"{place.path}/{place.module}.py:Stopped", "--days", "1", "--output", "out", "--resume")
+    assert (130, True) == (again.exit_code, "Stopped while the past was made again" in again.stdout), again.output
+    assert before == content(place.path / "out" / "stopped.sqlite3")
 
 
 def test_slip_leaves_nothing_behind(place):

@@ -117,3 +117,21 @@ async def test_tasks_of_a_batch_that_are_alone_take_the_short_way(monkeypatch, v
         batch = executor.schedule_many(int, range(20), delays=[0.37 * index for index in range(20)])
         assert 20 == (await batch).done
     assert 20 == len(taken)
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+async def test_spread_tasks_find_their_place_after_one_that_took_the_last(monkeypatch, virtual_clock, is_short):
+    """The only place is taken by a lone task: the next ones are planned for when it is free."""
+    if not is_short:
+        monkeypatch.setattr(TaskQueue, "take_lone", lambda self, now: None)
+    loop, starts = asyncio.get_running_loop(), []
+
+    async def work(seconds):
+        starts.append(loop.time())
+        await asyncio.sleep(seconds)
+
+    begin = loop.time()
+    async with RateLimitedExecutor("x", max_concurrency=1, pacing=Pacing.SPREAD) as executor:
+        for delay, seconds in ((0.54, 1.96), (2.35, 0.22), (1.62, 0)):
+            executor.schedule(work, seconds, delay=delay)
+    assert [0.54, 2.5, 2.75] == pytest.approx([start - begin for start in starts], abs=0.01)

@@ -29,7 +29,7 @@ def runs_end(monkeypatch):
     def install(ends, failed=0, jobs=1):
         left = iter(ends)
 
-        def run(scenario, *, days, seed, until_done, on_progress):
+        def run(scenario, *, days, seed, start, until_done, on_progress):
             end = next(left)
             is_done = end < INF
             summary = SimpleNamespace(total=SimpleNamespace(failed=failed), jobs=jobs)

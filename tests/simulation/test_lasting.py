@@ -600,3 +600,25 @@ def test_jobs_that_may_be_early_are_as_early():
         return jobs.begins
 
     assert simulated(main()) == run_virtual(main())
+
+
+def test_an_error_of_what_is_called_at_the_end_stops_no_cancelling():
+    """All are cancelled, and the error is told."""
+    told = []
+
+    def fail(error):
+        raise KeyError("mine")
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        with pytest.raises(ZeroDivisionError):
+            async with RateLimitedExecutor("x") as executor:
+                executor.schedule_many(lambda _: Lasting(100, None, fail), range(3))
+                await asyncio.sleep(1)
+                1 / 0
+        assert (3, 1.0) == (executor.statistics().cancelled, now())
+
+    loop = SimulationLoop()
+    loop.run_until_complete(main())
+    loop.close()
+    assert [KeyError] * 3 == list(map(type, told))

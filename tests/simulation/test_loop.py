@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor import Pacing, RateLimitedExecutor
 from ratelimited_executor.simulation import Lasting
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.testing import run_virtual
@@ -498,7 +498,7 @@ def test_timers_that_have_fired_are_not_counted_as_cancelled(loop):
             await asyncio.sleep(1)
 
     loop.run_until_complete(main())
-    assert 0 == loop._cancelled_count
+    assert 0 == loop._stale_count
 
 
 # Errors.
@@ -908,3 +908,55 @@ def test_there_is_no_debug_mode(loop):
     """It may be asked for, and is not there."""
     loop.set_debug(True)
     assert not loop.get_debug()
+
+
+def test_looking_again_and_again_stops_nobody(loop):
+    """Who waits for what is due now by turns of the loop is not in its way."""
+    seen = []
+
+    async def main():
+        loop.call_later(0, seen.append, "timer")
+        async with RateLimitedExecutor("x") as executor:
+            handle = executor.schedule(seen.append, "job")
+            while len(seen) < 2:
+                await asyncio.sleep(0)
+            assert handle.done()
+
+    loop.run_until_complete(main())
+    assert {"timer", "job"} == set(seen)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_executors_go_on_after_what_ends_a_program(loop, error):
+    """If somebody goes on with the loop: nothing is lost."""
+    seen = []
+
+    def fail():
+        raise error
+
+    async def begin():
+        executor = RateLimitedExecutor("x", pacing=Pacing.ON_TIME)
+        await executor.start()
+        executor.schedule_many(seen.append, range(4), delays=[0, 1, 2, 3])
+        executor.schedule(fail, delay=1.5)
+        return executor
+
+    executor = loop.run_until_complete(begin())
+    with pytest.raises(error):
+        loop.run_until(10)
+    loop.run_until_complete(executor.aclose())
+    assert [0, 1, 2, 3] == seen
+
+
+def test_jobs_that_were_cancelled_are_let_go_of(loop):
+    """Long before their end, once they are most of what there is."""
+
+    async def main():
+        async with RateLimitedExecutor("x") as executor:
+            for _ in range(5000):
+                handle = executor.schedule(lambda: Lasting(1e6))
+                await asyncio.sleep(1)
+                handle.cancel()
+            assert len(loop._timers) < 2500
+
+    loop.run_until_complete(main())

@@ -216,7 +216,8 @@ def test_counts_agree(tmp_path):
     assert counters == {"lock_conflicts": population.lock_conflicts, "outage_failures": population.outage_failures}
     assert all(counters.values())
     keys = columns(path, "SELECT count(*), sum(syncs), sum(syncs = 0) FROM key_summary")
-    assert keys == [(40, population.sync_interval.count, population.never_synced)]
+    first = population.keys - population.never_synced  # each key's first sync ends no interval
+    assert keys == [(40, population.sync_interval.count + first, population.never_synced)]
     metrics = "SELECT source, metric, sum(count) FROM {} GROUP BY source, metric ORDER BY source, metric"
     assert columns(path, metrics.format("histogram")) == columns(path, metrics.format("quantiles"))
     assert result.rows == sum(len(rows) for table, rows in read(path).items() if table != "run")
@@ -260,9 +261,8 @@ def test_a_tiny_run_by_hand(tmp_path):
     assert quantiles[30.0, "execution_time"] == [4, 5, 5, 5, 5, 5, 5]
     assert (120.0, "start_delay") not in quantiles
     summary = result.summary.executors["a"]
-    assert (6, 30 * (6 + 3) / 120, 30 * 3 / 120) == (
-        summary.queue_depth_most, summary.queue_depth_mean, summary.executing_mean,
-    )  # fmt: skip
+    assert (8, pytest.approx(10 * 5 / 120)) == (summary.queue_depth_most, summary.executing_mean)
+    assert summary.queue_depth_mean == pytest.approx(sum(range(0, 100, 10)) / 120, rel=0.1)
     assert (10, 90.0) == (summary.start_delay.count, pytest.approx(summary.start_delay.most))
     assert 40 <= summary.start_delay.p50 <= 40 * 1.02
     assert (95.0, True) == (pytest.approx(result.end), result.is_done)
@@ -389,7 +389,7 @@ def test_samples_keep_each_value(tmp_path):
         )
         assert samples == quantiles != []
     keys = columns(path, "SELECT key, count(*) FROM sample WHERE metric = 'sync_interval' GROUP BY key")
-    assert keys == columns(path, "SELECT key, syncs FROM key_summary WHERE syncs")
+    assert keys == columns(path, "SELECT key, syncs - 1 FROM key_summary WHERE syncs > 1")
 
 
 @pytest.mark.parametrize("metric", ["sync_delay"])
@@ -1013,3 +1013,91 @@ def test_memory_does_not_grow_with_the_length_of_a_run(tmp_path, each_step, monk
     held(0.25)  # what is made once
     short, long = held(1), held(4)
     assert long < 1.1 * short, (short, long)
+
+
+# What is the same in steps of any width.
+
+
+@pytest.mark.parametrize("step", [7.0, 60.0, 450.0, 900.0, 3600.0, 86_400.0])
+def test_means_and_evenness_do_not_hang_on_the_step(step):
+    """Six jobs a minute, at the very times at which one looks."""
+
+    def setup(sim):
+        sim.arrive(Regular(0.1), sim.executor("a", pacing=Pacing.ON_TIME), sim.job("job", 2.5))
+
+    summary = run(setup, DAY, step=step).summary.executors["a"]
+    assert (0.25, 1.0) == (pytest.approx(summary.executing_mean, abs=1e-3), pytest.approx(summary.evenness, abs=1e-3))
+    assert summary.queue_depth_mean < 0.2
+
+
+def test_running_time_is_exact():
+    """Of jobs that last, coroutines, those that were cancelled, and those that still run."""
+
+    def setup(sim):
+        executor = sim.executor("a", pacing=Pacing.ON_TIME)
+        executor.schedule_many(sim.job("job", 10), range(5))
+        executor.schedule(asyncio.sleep, 20)
+        handles = [executor.schedule(sim.job("long", 1e6)), executor.schedule(asyncio.sleep, 1e6)]
+        sim.at(30, handles[0].cancel)
+        sim.at(40, handles[1].cancel)
+        executor.schedule(sim.job("late", 1e6), delay=HOUR - 7)
+        executor.schedule(asyncio.sleep, 1e6, delay=HOUR - 8)
+
+    summary = run(setup, HOUR).summary
+    assert summary.total.executing_mean * HOUR == pytest.approx(50 + 20 + 30 + 40 + 7 + 8)
+
+
+def test_what_setup_enqueues_is_written_at_once(tmp_path):
+    """However long it takes until it is due."""
+    path = tmp_path / "run"
+    run(
+        lambda sim: sim.executor("a").schedule_many(sim.job("job", 1), range(9), delay=5 * HOUR) and None,
+        DAY,
+        database=path,
+    )
+    assert (60.0, 9) == columns(path, "SELECT time, enqueued_jobs FROM step ORDER BY time")[0]
+
+
+@pytest.mark.parametrize("how", ["rate", "max_concurrency"])
+def test_queue_of_an_executor_that_is_halted_in_mid_run(tmp_path, how):
+    """What falls due meanwhile is seen in each step."""
+
+    def setup(sim):
+        executor = sim.executor("a", pacing=Pacing.ON_TIME)
+        executor.schedule_many(sim.job("job", 1), range(3), delays=[1800, 3600, 5400])
+        before = getattr(executor, how)
+        sim.at(600, lambda: setattr(executor, how, 0))
+        sim.at(9000, lambda: setattr(executor, how, before))
+
+    path = tmp_path / "run"
+    summary = run(setup, 10_000, database=path).summary.executors["a"]
+    assert summary.queue_depth_mean * 10_000 == pytest.approx(7200 + 5400 + 3600, abs=200)
+    assert 118 < len(read(path)["step"]) < 130
+
+
+def test_ages_are_looked_at_each_hour(tmp_path):
+    """Also while nothing happens."""
+
+    def setup(sim):
+        population = sim.population("all", 10, period="1h")
+        sim.executor("a").schedule_many(sim.job("job", 1, population=population), range(10), delay=11 * HOUR)
+
+    path = tmp_path / "run"
+    run(setup, DAY / 2, database=path)
+    assert [(12, 120)] == columns(
+        path, "SELECT count(*), sum(count) FROM quantiles WHERE metric = 'time_since_last_sync'"
+    )
+
+
+def test_the_end_is_that_of_the_last_job():
+    """And not of a timeout that was not needed, or of a mark."""
+
+    def setup(sim):
+        executor = sim.executor("a")
+        executor.schedule(sim.job("job", 1), run_timeout=50)
+        handle = executor.schedule(sim.job("long", 45))
+        sim.at(2, handle.cancel)
+        population = sim.population("all", 1, period="1h", group=str)
+        sim.outage(population, "0", 20, 40)
+
+    assert 2.0 == run(setup, HOUR, until_done=True).end

@@ -23,6 +23,7 @@ from ratelimited_executor.simulation import (
     Regular,
     Scenario,
     Simulation,
+    simulate,
 )
 from ratelimited_executor.spread import CycleSlots
 from ratelimited_executor.testing import worst_window
@@ -465,7 +466,7 @@ def test_syncs_are_noted_at_their_ends():
     live(setup)
     meter, population = made[0]
     member = population.members[0]
-    assert [10.0, 100.0, 300.0] == meter.values
+    assert [100.0, 300.0] == meter.values  # the time until the first one is none
     assert (3, 0, 410.0, 300.0) == (member.syncs, member.failures, member.synced_at, member.longest)
     assert [90.0] == population.ages(500.0)
 
@@ -718,8 +719,8 @@ def test_jobs_arrive_when_they_are_told_to(begin, place):
         assert starts.times == sorted(starts.times)
 
 
-def test_daily_arrivals_count_their_hours_from_the_start():
-    """Whatever the time of day is then."""
+def test_daily_arrivals_come_by_the_clock():
+    """A simulation that begins at five has its noon after seven hours."""
     made = []
 
     def setup(sim):
@@ -728,7 +729,7 @@ def test_daily_arrivals_count_their_hours_from_the_start():
 
     live(setup, 24 * HOUR, start=1_704_067_200 + 5 * HOUR)
     assert made[0].times
-    assert 12 * HOUR <= min(made[0].times) < max(made[0].times) < 13 * HOUR
+    assert 7 * HOUR <= min(made[0].times) < max(made[0].times) < 8 * HOUR
 
 
 def test_arrivals_are_whose_they_were_recorded():
@@ -981,6 +982,46 @@ def test_an_error_of_a_setup_that_has_waited_is_raised():
         live(setup, HOUR)
 
 
+@pytest.mark.parametrize("how", ["before its first step", "in a task of its own", "closed"])
+def test_a_job_that_has_not_begun_holds_no_key(how):
+    """It was cancelled first, or is given up: later jobs of its key are no conflicts."""
+    made = []
+
+    def setup(sim):
+        population = sim.population("all", 1, period="1h")
+        job, executor = sim.job("job", 10, population=population), sim.executor("a")
+        if how == "before its first step":
+            handle = executor.schedule(job, 0, run_timeout=5)
+            executor.schedule(lambda: handle.cancel() and None)
+        elif how == "in a task of its own":
+            sim.loop.create_task(job(0)).cancel()
+        else:
+            begun = job(0)
+            begun.send(None)
+            begun.close()
+        executor.schedule(job, 0, delay=30)
+        made.append(population)
+
+    live(setup)
+    assert (0, 0, 1) == (made[0].conflict_count, made[0].members[0].active, made[0].members[0].syncs)
+
+
+def test_arrivals_that_find_no_room_are_counted():
+    """Of one executor and of nodes, for all their tasks and for those of a key."""
+    for options in ({"max_pending": 5}, {"max_pending": 100, "key_max_pending": 5}):
+        for is_fleet in (False, True):
+
+            def setup(sim, options=options, is_fleet=is_fleet):
+                common = {"rate": 1, "pacing": Pacing.ON_TIME, **options}
+                executor = sim.fleet("a", 2, **common) if is_fleet else sim.executor("a", **common)
+                terms = {"key": "all"} if "key_max_pending" in options else {}
+                sim.arrive(Regular(2), executor, sim.job("job", 0), **terms)
+
+            total = simulate(Made(setup), days=600 / 86_400).summary.total
+            assert 600 + (10 if is_fleet else 5) == pytest.approx(total.enqueued, abs=8)
+            assert 1200 == pytest.approx(total.enqueued + total.refused, abs=1)
+
+
 def test_a_cancelled_job_frees_its_key():
     """What starts afterwards is no conflict."""
     made = []
@@ -1005,3 +1046,16 @@ def test_time_has_an_end():
                 sim.run_until(bad)
         sim.run_until(10)
         assert 10.0 == sim.now
+
+
+def test_a_cycle_keeps_its_progress_in_memory(tmp_path, monkeypatch):
+    """Unless it is told otherwise: a simulation must not find what an earlier one has left."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def setup(sim):
+        sim.executor("a").every(cycle="1h", keys=lambda slot: [slot], fn=seen.append, slot_of=int)
+
+    live(setup, 2 * HOUR)
+    assert len(seen) > 10
+    assert [] == list(tmp_path.iterdir())

@@ -159,9 +159,9 @@ def test_central_clogs_under_an_outage(run):
     central, slots = run("central", **OUT), run("slots", **OUT)
     assert central.executor.queue_depth_most > 10 * slots.executor.queue_depth_most
     assert central.executor.queue_depth_mean > 10 * slots.executor.queue_depth_mean
-    for quantile in ("p50", "p99", "most"):
-        delays = [getattr(found.population.sync_delay, quantile) for found in (central, slots)]
-        assert delays[0] > 10 * delays[1] + 600, quantile
+    central, slots = (run(name, days=2, **OUT) for name in ("central", "slots"))
+    delays = [found.population.sync_delay.p99 for found in (central, slots)]
+    assert delays[0] > 600 > 60 > delays[1]
 
 
 def test_central_starves_the_healthy_under_an_outage(run):

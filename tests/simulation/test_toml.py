@@ -148,7 +148,6 @@ def test_full_file_does_all_that_it_says(write, tmp_path):
         log = "{CSV}"
         time = "time"
         key = "client"
-        duration = "seconds"
         [[arrivals]]
         executor = "api"
         job = "logged"
@@ -380,6 +379,25 @@ def test_outage_fails_the_jobs_of_a_kind(play):
         text.replace("[jobs.call]", "[jobs.call]\nfailures = 1") + '[[outages]]\njob = "call"\nbegin = 20\nend = 40\n'
     )
     assert (100, 100) == (result.summary.total.failed, result.summary.total.done)
+
+
+def test_jobs_in_a_circle_need_time(write):
+    """Else nothing would ever end."""
+    text = HEAD.replace("duration = 2", "duration = 0")
+    text = text.replace("[jobs.call]", '[jobs.call]\nthen = {job = "b", executor = "api"}')
+    text += '[jobs.b]\nduration = 0\nthen = {job = "c", executor = "api"}\n'
+    circle = '[jobs.c]\nduration = 0\nthen = {job = "call", executor = "api"}\n'
+    with pytest.raises(ValueError, match=r"\[jobs\.call\]: then enqueues jobs in a circle without any time"):
+        simulate(load_toml(write(text + circle + CALL + "count = 1\n")))
+    assert simulate(load_toml(write(text + circle.replace("= 0", "= 0.1") + CALL + "count = 1\n"))).summary.jobs > 100
+
+
+def test_durations_of_a_csv_are_those_of_its_column(play):
+    """Whose name is said where the duration is."""
+    text = HEAD.replace("duration = 2", f'duration = {{log = "{CSV}", time = "time", duration = "seconds"}}', 1)
+    _, rows = play(text + CALL + "count = 500\n")
+    recorded = set(read_recording(CSV, time="time", duration="seconds").durations)
+    assert {value for *_, value in rows} <= recorded
 
 
 def test_failed_jobs_are_tried_again(play):

@@ -87,9 +87,9 @@ class CycleFace(BulkFace):
         own = name_or_none("name", name) or name_of(fn)
         owns_progress = isinstance(progress, (str, PathLike))
         if isinstance(progress, (str, PathLike)):
-            from ratelimited_executor._runtime.progress import SQLiteProgress  # noqa: PLC0415  # most never need it
+            from ratelimited_executor._runtime.progress import open_progress  # noqa: PLC0415  # most never need it
 
-            progress = SQLiteProgress(progress)
+            progress = open_progress(progress)
         if isinstance(progress, type) or not isinstance(progress, Progress):
             raise TypeError(
                 f"progress must be the path of a file, or an object such as MemoryProgress(), got {progress!r}"
