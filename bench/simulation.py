@@ -20,6 +20,7 @@ import random
 import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -238,11 +239,17 @@ def measure(*, side: str, keys: int, days: float, workers: int, is_constant: boo
 def _ours(scenario: Scenario, days: float, path: Path, *, keeps_samples: bool) -> dict[str, float]:
     result = simulate(scenario, days=days, seed=SEED, step=STEP_SECONDS, samples=keeps_samples, database=path)
     found = result.summary.executors["workers"]
+    executing = depth = 0.0  # in the mean over the ends of steps, as SimPy's side has them
+    with closing(sqlite3.connect(path)) as connection:
+        for end, running, waiting in connection.execute("SELECT time, executing_jobs, queue_depth FROM step"):
+            seconds = end - STEP_SECONDS * (math.ceil(end / STEP_SECONDS) - 1)
+            executing += running * seconds
+            depth += waiting * seconds
     return {
         "started": found.started,
         "done": found.done,
-        "executing": found.executing_mean,
-        "depth": found.queue_depth_mean,
+        "executing": executing / (days * _DAY_SECONDS),
+        "depth": depth / (days * _DAY_SECONDS),
         "rows": result.rows,
     }
 
