@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
-from functools import partial
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, Final
 
@@ -170,11 +169,6 @@ class LastingCoroutines(Coroutines):
         """Run a coroutine, as a task or as nothing but its end."""
         if type(coroutine) is not Lasting:
             super().start(owner, coroutine, context, origin)
-            number = self._number
-            task = self.running.get(number)
-            if task is not None:
-                self._begins[number] = self._loop.time()
-                task.add_done_callback(partial(self._note_end, number))
             return
         if coroutine._coroutines is not None:  # the same once more: as asyncio says of a coroutine
             self._engine.end_raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
@@ -205,8 +199,16 @@ class LastingCoroutines(Coroutines):
         left = math.fsum(each._until - now for each in self.running.values() if type(each) is Lasting)
         return self._seconds - left + math.fsum(now - begin for begin in self._begins.values())
 
-    def _note_end(self, number: int, _: object) -> None:
-        self._seconds += self._loop.time() - self._begins.pop(number)
+    async def _watch(
+        self, number: int, owner: Any, coroutine: Coroutine[Any, Any, Any], origin: Context | None
+    ) -> None:
+        """Await a coroutine as in production, and note for how long it has run."""
+        clock = self._loop.clock
+        self._begins[number] = clock._monotonic
+        try:
+            await super()._watch(number, owner, coroutine, origin)
+        finally:
+            self._seconds += clock._monotonic - self._begins.pop(number)
 
 
 _END: Final = Lasting._end

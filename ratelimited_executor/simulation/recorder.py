@@ -165,8 +165,8 @@ class Recorder:
         return not any(engine.running_count() or engine.waiting_count() or engine.feeders for engine in self._engines())
 
     def jobs(self) -> int:
-        """Count the jobs that have ended."""
-        return sum(sum(_Tally.of(engine)[3:]) for engine in self._engines())
+        """Count the jobs that had ended by the end of the last step."""
+        return sum(self._total.tally[3:])
 
     @property
     def next_age(self) -> float:
@@ -357,7 +357,11 @@ def _is_halted(engine: Engine) -> bool:
 
 def _depth(engine: Engine, now: float) -> int:
     """Count the tasks that are due and have not started."""
-    return sum(each.count_until(now, is_spread=False) for each in (engine.queue.on_time, engine.queue.spread))
+    queue = engine.queue
+    depth = queue.on_time.count_until(now, is_spread=False)
+    if queue.spread.opened_count or queue.spread.numbers:
+        depth += queue.spread.count_until(now, is_spread=False)
+    return depth
 
 
 def _no_key() -> None:
