@@ -101,7 +101,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         return ExitStatus.DONE
     where = (
         "while the past was made again: the database is as it was"
-        if stopped.is_past
+        if stopped.is_replaying
         else (f"at {format_days(stopped.summary.seconds)} of {format_days(stopped.total)}")
     )
     console.print(f"Stopped {where}. The same command with --resume goes on.", highlight=False, soft_wrap=True)
@@ -244,7 +244,7 @@ def _print_results(console: Console, results: dict[str, RunResult], *, is_compar
         _print_verdict(console, comparison)
         return
     for result in results.values():
-        if not result.is_past:
+        if not result.is_replaying:
             _print_summary(console, result)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +107,8 @@ class Job:
                     member.longest = interval
                 member.synced_at = now
                 member.syncs += 1
-        follow = self._then if error is None else self._on_failure
-        if follow is not None and not isinstance(error, asyncio.CancelledError):
+        follow = self._then if error is None else self._on_failure if isinstance(error, JobFailedError) else None
+        if follow is not None:
             follow(key)
 
     def __repr__(self) -> str:

@@ -72,7 +72,7 @@ class RunResult:
         total: seconds that were to be simulated.
         end: seconds since the start at which a job has ended last.
         is_done: whether nothing is left to do: no job runs or waits, and none will come.
-        is_past: whether it was stopped while it made again what an interrupted run had come to: the file is as it was.
+        is_replaying: whether it was stopped while it made again what an interrupted run had come to: the file is as it was.
     """
 
     scenario: str
@@ -84,7 +84,7 @@ class RunResult:
     total: float
     end: float
     is_done: bool
-    is_past: bool = False
+    is_replaying: bool = False
 
     @property
     def speed(self) -> float:
@@ -246,7 +246,7 @@ class _Run:
             total=self._total,
             end=self._last_time,
             is_done=recorder.is_done and simulation.loop.next_time() == math.inf,
-            is_past=self._reached < self._writes_from,
+            is_replaying=self._reached < self._writes_from,
         )
 
     def _pass_time(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> bool:
