@@ -165,6 +165,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 if not handle._cancelled:
                     handle._run()
                 still_count += 1
+            del handle  # else the traceback of a task's error keeps this frame, which keeps the task, which keeps the error
             if still_count > _PATIENCE_COUNT:  # perhaps something waits for what is due by looking again and again
                 break
         return still_count
