@@ -90,7 +90,7 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
                 on_run=on_run,
                 on_progress=on_progress,
             )
-        except Exception as error:  # the scenario's own code runs here, and may raise anything
+        except (Exception, SystemExit) as error:  # the scenario's own code runs here, and may raise anything
             raise CommandError(f"{scenario.name}: {describe_error(error)}") from error
     console.print(_table(found, start))
     low, chance, high = found.chance

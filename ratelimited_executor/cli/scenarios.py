@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_error", "load_scenario", "load_scenarios", "strategies_text"]
 
-_LIBRARY_DIRECTORIES: Final = (str(Path(ratelimited_executor.__file__).parent), str(Path(traceback.__file__).parent))
+_LIBRARY_DIRECTORIES: Final = tuple(
+    f"{Path(module.__file__ or '').parent}{os.sep}" for module in (ratelimited_executor, traceback)
+)
 
 
 def strategies_text() -> str:
@@ -34,6 +37,8 @@ def strategies_text() -> str:
 
 def describe_error(error: BaseException) -> str:
     """Write an error for people: with its kind and place, where code of the user has raised it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((*_LIBRARY_DIRECTORIES, "<"))]
     is_ours = not theirs or frames[-1].filename.startswith(_LIBRARY_DIRECTORIES[0])
@@ -95,8 +100,8 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         if own:
             scenario = type(made.__name__, (made,), {"name": f"{scenario.name}[{own}]"})(**options)
         return scenario
-    except (TypeError, ValueError) as error:
-        raise CommandError(f"{text}: {error}") from error
+    except Exception as error:  # code of the user runs here
+        raise CommandError(f"{text}: {describe_error(error)}") from error
 
 
 def _find_in_file(text: str) -> Any:
@@ -125,7 +130,7 @@ def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) ->
     known: dict[str, Any] = {field.name: field for field in fields(made)} if is_dataclass(made) else {}
     try:
         hints = get_type_hints(made)
-    except NameError:  # of a name that is there for type checkers alone
+    except Exception:  # noqa: BLE001  # of a name that is there for type checkers alone, or of what is no type at all
         hints = {name: type(field.default) for name, field in known.items()}
     options: dict[str, Any] = {}
     for setting in settings:

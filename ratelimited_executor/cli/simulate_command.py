@@ -122,9 +122,9 @@ def _run(
             return is_stopped()
 
         options_of_run: dict[str, Any] = {"database": file, "resume": resume}
-        if resume and is_one_of_many and _is_through(file, scenario.days if options.days is None else options.days):
-            options_of_run = {"database": None, "resume": False}  # it is made again, to be compared
         try:
+            if resume and is_one_of_many and _is_through(file, scenario.days if options.days is None else options.days):
+                options_of_run = {"database": None, "resume": False}  # it is made again, to be compared
             return simulate(
                 scenario,
                 days=options.days,
@@ -134,7 +134,7 @@ def _run(
                 on_progress=on_progress,
                 **options_of_run,
             )
-        except Exception as error:  # the scenario's own code runs here, and may raise anything
+        except (Exception, SystemExit) as error:  # the scenario's own code runs here, and may raise anything
             raise CommandError(f"{scenario.name}: {describe_error(error)}") from error
 
 
@@ -195,18 +195,18 @@ def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
 
     Should the process be killed, it lies there as NAME.before; the next one with --force leaves it there until it has its own.
     """
-    if not is_wanted:
-        yield
-        return
     parts = {
         file.with_name(file.name + each): file.with_name(f"{file.name}.before{each}") for each in ("", "-wal", "-shm")
     }
     is_aside = file.with_name(f"{file.name}.before").exists()
-    for part, aside in parts.items():
-        if is_aside:  # what is in its place is of a run that was killed
-            part.unlink(missing_ok=True)
-        elif part.exists():
-            part.replace(aside)
+    try:
+        for part, aside in parts.items() if is_wanted else ():
+            if is_aside:  # what is in its place is of a run that was killed
+                part.unlink(missing_ok=True)
+            elif part.exists():
+                part.replace(aside)
+    except OSError as error:
+        raise CommandError(f"--force: {error}") from error
     try:
         yield
     finally:
@@ -214,7 +214,7 @@ def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
         for part, aside in parts.items():
             if is_replaced:
                 aside.unlink(missing_ok=True)
-            elif aside.exists():
+            elif aside.exists() and is_wanted:
                 aside.replace(part)
 
 
@@ -230,7 +230,10 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
     from ratelimited_executor.simulation.report import write_report  # noqa: PLC0415  # plotly and matplotlib load here
 
     pictures = directory / "plots"
-    page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
+    try:
+        page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
+    except OSError as error:
+        raise CommandError(f"the report cannot be written: {error}") from error
     console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, markup=False, soft_wrap=True)
 
 

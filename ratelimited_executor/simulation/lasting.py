@@ -128,7 +128,8 @@ class Lasting(Coroutine[Any, Any, None]):
         coroutines: Any = self._coroutines
         if coroutines.running.pop(self._number, None) is None:
             return False
-        engine = coroutines._engine
+        engine, loop = coroutines._engine, coroutines._loop
+        loop.ended_at = loop.clock._monotonic
         if error is None:
             error = self.error
         if error is None:
@@ -181,12 +182,12 @@ class LastingCoroutines(Coroutines):
         coroutine._origin = origin
         if type(owner) is not tuple and owner is not None:
             owner._place = coroutine
-        if coroutine.on_begin is not None:
-            coroutine.on_begin()
         loop = self._loop
         coroutine._until = when = loop.clock._monotonic + coroutine.seconds
         self._seconds += coroutine.seconds
         heappush(loop._timers, (when, next(loop._numbers), _END, coroutine))
+        if coroutine.on_begin is not None:
+            coroutine.on_begin()
 
     def note_cancelled(self, until: float) -> None:
         """Note that one that lasts until some time was cancelled."""
@@ -208,6 +209,7 @@ class LastingCoroutines(Coroutines):
         try:
             await super()._watch(number, owner, coroutine, origin)
         finally:
+            self._loop.ended_at = clock._monotonic
             self._seconds += clock._monotonic - self._begins.pop(number)
 
 

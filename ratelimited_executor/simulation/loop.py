@@ -61,6 +61,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         clock: what is moved on.
         random: of programs that run here.
         last_time: loop time at which something has happened last, before :meth:`run_until` came to its end.
+        ended_at: loop time at which a job that takes time has ended last.
     """
 
     has_threads: Final = False
@@ -70,6 +71,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.clock: Final = VirtualClock(start_wall=start_wall)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.last_time = 0.0
+        self.ended_at = -math.inf
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[_Timer] = []  # a heap
         self._numbers = count()
@@ -165,7 +167,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 if not handle._cancelled:
                     handle._run()
                 still_count += 1
-            del handle  # else the traceback of a task's error keeps this frame, which keeps the task, which keeps the error
+            del (
+                handle
+            )  # else the traceback of a task's error keeps this frame, which keeps the task, which keeps the error
             if still_count > _PATIENCE_COUNT:  # perhaps something waits for what is due by looking again and again
                 break
         return still_count
@@ -338,12 +342,12 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             self.note_stale()
 
     def note_stale(self) -> None:
-        """Note that a timer has nothing to do any more; free such timers once they are most of them."""
-        self._stale_count += 1
+        """Note that a timer has nothing to do any more; free those that were noted before, if they are most."""
         if self._stale_count > _STALE_COUNT and 2 * self._stale_count > len(self._timers):
             self._timers[:] = [timer for timer in self._timers if not _is_stale(timer)]  # in place: it is being read
             heapq.heapify(self._timers)
             self._stale_count = 0
+        self._stale_count += 1  # asyncio tells of a handle before it is cancelled
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)

@@ -261,11 +261,8 @@ class Simulation:
         is_bounded = any(each._max_pending is not None or each._key_limits.pending is not None for each in nodes)
 
         def offer(key: Any) -> None:
-            node = executor.next() if isinstance(executor, Nodes) else executor
-            try:
-                node.schedule(job, key, **options)
-            except BacklogFullError:
-                self.refused[node] += 1
+            told = {name: options[name](key) for name in ("key", "cost") if callable(options.get(name))}
+            self.offer(executor, job, key, **{**options, **told})
 
         def hand_over() -> None:
             nonlocal count
@@ -287,6 +284,23 @@ class Simulation:
                 self.loop.call_at(begin + _CHUNK_SECONDS, hand_over)
 
         self.loop.call_soon(hand_over)
+
+    def offer(
+        self, executor: RateLimitedExecutor | Nodes, job: Callable[[Any], object], item: Any, /, **options: Any
+    ) -> None:
+        """Let a job arrive now, and count it as refused if there is no room for it.
+
+        Args:
+            executor: where it arrives.
+            job: what it is; called with the item.
+            item: whose it is.
+            options: as for ``schedule``.
+        """
+        node = executor.next() if isinstance(executor, Nodes) else executor
+        try:
+            node.schedule(job, item, **options)
+        except BacklogFullError:
+            self.refused[node] += 1
 
     def outage(self, population: Population, group: str, begin: float, end: float) -> None:
         """Let all jobs of a group of keys fail that start in a stretch of time.

@@ -49,7 +49,7 @@ class ExecutorSummary:
         executing_mean: jobs that run, in the mean over all time.
         start_delay: from the due time of jobs to their start.
         evenness: of the jobs done in ten minutes each, or in a step if that is longer: Jain's index, 1 if all are equal, 1/n if all are done in one of n;
-            None if none was done.
+            None if none was done, or the run was shorter than that.
     """
 
     enqueued: int

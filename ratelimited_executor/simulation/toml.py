@@ -168,7 +168,7 @@ class TomlScenario(Scenario):
             failures = _failures_in_outages(made.sim, failures, spans)
         then, follow = options.get("then"), None
         if then is not None:
-            follow = _follower(made, name, options, self._table["jobs"])
+            follow = _follower(made, name, options, self._table)
         return made.sim.job(
             name,
             duration,
@@ -221,7 +221,7 @@ class TomlScenario(Scenario):
         terms: dict[str, Any] = {key: options[key] for key in ("priority",) if key in options}
         if not isinstance(terms.get("priority", 0), int):
             raise TypeError(f"priority must be an integer, got {options['priority']!r}")
-        if {"key_rate", "key_concurrency"} & set(self._table["executors"][options["executor"]]):
+        if _has_keys(self._table["executors"][options["executor"]]):
             terms["key"] = _itself
         if "expires" in options:
             terms["expires"] = _seconds("expires", options["expires"])
@@ -313,16 +313,17 @@ def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Pop
     return sim.population(name, options["count"], period=options["period"], group=lambda key: f"{name} {key % count}")
 
 
-def _follower(made: _Made, first: str, options: dict[str, Any], known: dict[str, Any]) -> Callable[[Any], object]:
+def _follower(made: _Made, first: str, options: dict[str, Any], table: dict[str, Any]) -> Callable[[Any], object]:
     """Return what enqueues the job that follows another; it may be named before it is made."""
     then = options["then"]
     executor = _find("executor", then.get("executor"), made.executors)
     name = str(then.get("job"))
-    next_one = _find("job", name, known)
+    next_one = _find("job", name, table["jobs"])
     needed = next_one.get("population")
     if needed is not None and options.get("population", needed) != needed:
         raise ValueError(f"then must be a job of the same population, {name} is of {needed}")
     delay = _seconds("delay", then.get("delay", 0))
+    has_keys = _has_keys(table["executors"][then["executor"]])
 
     def follow(key: Any) -> None:
         next_job = made.jobs[name]
@@ -331,7 +332,8 @@ def _follower(made: _Made, first: str, options: dict[str, Any], known: dict[str,
                 f"[jobs.{first}] then: {name} is of the population {needed}, which has no key {key!r}: "
                 f'give the job population = "{needed}"'
             )
-        executor.schedule(next_job, key, delay=delay)
+        terms = {"key": key} if has_keys else {}
+        made.sim.offer(executor, next_job, key, delay=delay, **terms)
 
     return follow
 
@@ -342,7 +344,7 @@ def _check_time_passes(first: str, tables: dict[str, Any], jobs: dict[str, Job])
     while name not in seen and not jobs[name].duration.quantile(0.5):
         seen.add(name)
         then = tables[name].get("then")
-        if then is None or then.get("delay"):
+        if then is None or _seconds("delay", then.get("delay", 0)):
             return
         name = then["job"]
         if name == first:
@@ -393,6 +395,11 @@ def _hour(text: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"must have hours of the day such as 8 and 20, got {text!r}")
     return int(text)
+
+
+def _has_keys(executor: dict[str, Any]) -> bool:
+    """Whether an executor has limits of keys."""
+    return bool({"key_rate", "key_concurrency"} & set(executor))
 
 
 def _itself(key: Any) -> Any:

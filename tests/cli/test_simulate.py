@@ -378,6 +378,16 @@ def test_errors_of_a_scenario_are_told_with_their_place(place):
     )
     assert_refused(simulate("bad.py:Bad"), "bad: KeyError: 'nothing' (", "bad.py, line 5)")
     assert_refused(simulate("bad.py:Wrong"), "wrong: max_concurrency", "bad.py, line 10)")
+    place.write(
+        "exits.py",
+        "import sys\nfrom ratelimited_executor.simulation import Scenario\n\n\nclass Exits(Scenario):\n    setup = lambda self, sim: sys.exit(0)\n",
+    )
+    assert_refused(simulate("exits.py:Exits"), "exits: SystemExit: 0", "exits.py, line 6)")
+    place.write(
+        "init.py",
+        "from ratelimited_executor.simulation import Scenario\n\n\nclass Init(Scenario):\n    def __init__(self):\n        {}[5]\n\n    def setup(self, sim):\n        pass\n",
+    )
+    assert_refused(simulate("init.py:Init"), "KeyError: 5", "init.py, line 6)")
 
 
 def test_attempts_are_told(place):
@@ -494,6 +504,15 @@ def test_what_was_there_survives_a_killed_run(place):
     assert_refused(simulate("load.toml", "--output", "out", "--force"), "max_concurrency")
     assert ["load.sqlite3"] == [path.name for path in out.iterdir()]
     assert before == content(out / "load.sqlite3")
+
+
+def test_what_was_there_is_forgotten_once_another_run_goes_on(place):
+    """It was put aside by a run that was killed, and then resumed."""
+    assert 0 == simulate("load.toml", "--output", "out").exit_code
+    out = place.path / "out"
+    (out / "load.sqlite3.before").write_bytes((out / "load.sqlite3").read_bytes())
+    assert 0 == simulate("load.toml", "--days", "0.2", "--output", "out", "--resume").exit_code
+    assert ["load.sqlite3"] == [path.name for path in out.iterdir()]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")

@@ -960,3 +960,17 @@ def test_jobs_that_were_cancelled_are_let_go_of(loop):
             assert len(loop._timers) < 2500
 
     loop.run_until_complete(main())
+
+
+def test_time_does_not_move_for_timers_that_were_cancelled(loop):
+    """However many: they are let go of, and counted right."""
+    handles = [loop.call_at(50 + number / 1000, int) for number in range(1025)]
+    loop.call_at(3, int)
+    for handle in handles:
+        handle.cancel()
+    loop.run_until(100)
+    assert (3.0, 0) == (loop.last_time, loop._stale_count)
+    late = loop.call_at(150, int)
+    late.cancel()
+    loop.run_until(200)
+    assert (3.0, 0) == (loop.last_time, loop._stale_count)

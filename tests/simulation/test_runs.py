@@ -1101,3 +1101,21 @@ def test_the_end_is_that_of_the_last_job():
         sim.outage(population, "0", 20, 40)
 
     assert 2.0 == run(setup, HOUR, until_done=True).end
+
+
+@pytest.mark.parametrize("step", [1.0, 60.0, 600.0])
+@pytest.mark.parametrize("kind", ["a duration", "a coroutine"])
+def test_the_end_does_not_hang_on_what_happens_later(step, kind):
+    """A call of the scenario, a timer that is not called, a key that is remembered."""
+
+    def setup(sim):
+        executor = sim.executor("a", rate=10, key_rate="1/h", pacing=Pacing.ON_TIME)
+        if kind == "a duration":
+            executor.schedule(sim.job("job", 1), 1, key="a")
+        else:
+            executor.schedule(asyncio.sleep, 1, key="a")
+        sim.at(30, lambda: None)
+        sim.spawn(asyncio.sleep(45))
+        executor.schedule(int, delay=40).cancel()
+
+    assert 1.0 == run(setup, HOUR, until_done=True, step=step).end

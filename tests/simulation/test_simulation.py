@@ -1022,6 +1022,31 @@ def test_arrivals_that_find_no_room_are_counted():
             assert 1200 == pytest.approx(total.enqueued + total.refused, abs=1)
 
 
+def test_keys_of_arrivals_are_told_where_room_is_bounded_too():
+    """By the function that tells them, and not that function itself."""
+    for options in ({}, {"max_pending": 1000}):
+
+        def setup(sim, options=options):
+            executor = sim.executor("a", rate=100, pacing=Pacing.ON_TIME, key_concurrency=1, **options)
+            sim.arrive(Regular(4), executor, sim.job("job", 10), key=lambda key: key, cost=lambda key: 1)
+
+        assert 40 == pytest.approx(simulate(Made(setup), days=600 / 86_400).summary.total.executing_mean, abs=1)
+
+
+def test_a_job_may_be_cancelled_as_it_begins():
+    """By what it calls then."""
+    ends, handles = [], []
+
+    def setup(sim):
+        executor = sim.executor("a")
+        job = lambda: Lasting(10, None, ends.append, lambda: handles[0].cancel())  # noqa: E731  # one expression
+        handles.append(executor.schedule(job))
+
+    live(setup, 60)
+    assert handles[0].cancelled()
+    assert [asyncio.CancelledError] == list(map(type, ends))
+
+
 def test_a_cancelled_job_frees_its_key():
     """What starts afterwards is no conflict."""
     made = []

@@ -392,6 +392,23 @@ def test_jobs_in_a_circle_need_time(write):
     assert simulate(load_toml(write(text + circle.replace("= 0", "= 0.1") + CALL + "count = 1\n"))).summary.jobs > 100
 
 
+def test_a_delay_of_nothing_is_none(write):
+    """However it is written."""
+    text = HEAD.replace("duration = 2", 'duration = 0\nthen = {job = "call", executor = "api", delay = "0s"}', 1)
+    with pytest.raises(ValueError, match="then enqueues the same job without any time"):
+        simulate(load_toml(write(text + CALL + "count = 1\n")))
+
+
+def test_jobs_that_follow_keep_to_the_limits_of_keys_and_of_room(play):
+    """As those that arrive: a key has one job at a time, and what finds no room is refused."""
+    text = HEAD.replace("[executors.api]", "[executors.api]\nkey_concurrency = 1\nmax_pending = 3\nmax_concurrency = 2")
+    text = text.replace("[jobs.sync]", '[jobs.sync]\nthen = {job = "sort", executor = "api"}')
+    text += '[jobs.sort]\nduration = 2\npopulation = "users"\nis_sync = false\n'
+    result, _ = play(text + SYNC + 'rate = "2/s"\n')
+    assert 0 == result.summary.populations["users"].lock_conflicts
+    assert result.summary.total.refused > 1000
+
+
 def test_durations_of_a_csv_are_those_of_its_column(play):
     """Whose name is said where the duration is."""
     text = HEAD.replace("duration = 2", f'duration = {{log = "{CSV}", time = "time", duration = "seconds"}}', 1)
