@@ -279,9 +279,7 @@ class _Cycle(Scenario):
         is_real: whether a job is a coroutine that sleeps, and not a duration.
     """
 
-    interval: ClassVar[float] = (
-        60.0  # all start on time, as in the shipped strategies: it matters to nothing but the speed
-    )
+    interval: ClassVar[float] = 60.0  # as in the shipped strategies: it matters to nothing but the speed
 
     def __init__(self, keys: int, workers: int, duration: Distribution, *, is_real: bool) -> None:
         self._workers = workers

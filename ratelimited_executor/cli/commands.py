@@ -197,7 +197,7 @@ def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--step", type=_Duration(), default="1m", show_default=True, help="Over which values are summed up.")
-@click.option("--samples", is_flag=True, help="Keep every single value: several times the size and the time.")
+@click.option("--samples", is_flag=True, help="Keep every single value: ten times the size and more.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenarios.")
 @click.option(
     "--compare",

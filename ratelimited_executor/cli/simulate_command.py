@@ -19,7 +19,7 @@ from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.runs_progress import describe_run, format_days, show_runs
 from ratelimited_executor.cli.scenarios import describe_error, load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
-from ratelimited_executor.simulation.database import read_properties
+from ratelimited_executor.simulation.database import read_properties, run_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -195,10 +195,9 @@ def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
 
     Should the process be killed, it lies there as NAME.before; the next one with --force leaves it there until it has its own.
     """
-    parts = {
-        file.with_name(file.name + each): file.with_name(f"{file.name}.before{each}") for each in ("", "-wal", "-shm")
-    }
-    is_aside = file.with_name(f"{file.name}.before").exists()
+    asides = run_files(file.with_name(f"{file.name}.before"))
+    parts = dict(zip(run_files(file), asides, strict=True))
+    is_aside = asides[0].exists()
     try:
         for part, aside in parts.items() if is_wanted else ():
             if is_aside:  # what is in its place is of a run that was killed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FORMAT", "SCHEMA", "RunDatabase", "as_json", "is_run_database", "read_properties"]
+__all__ = ["FORMAT", "SCHEMA", "RunDatabase", "as_json", "is_run_database", "read_properties", "run_files"]
 
 FORMAT: Final = 1
 
@@ -213,6 +213,11 @@ class RunDatabase:
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
+
+
+def run_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the files that a run may consist of: its database, and what SQLite puts beside it meanwhile."""
+    return [Path(f"{os.fspath(path)}{suffix}") for suffix in ("", "-wal", "-shm")]
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.population import Member, Population
     from ratelimited_executor.simulation.simulation import Simulation
 
-__all__ = ["Job", "JobFailedError", "duration_of"]
+__all__ = ["Job", "JobFailedError", "duration_of", "failures_of"]
 
 
 class JobFailedError(Exception):
@@ -45,9 +45,7 @@ class Job:
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = name
         self.duration = duration
-        self.failures = failures if callable(failures) else number_of("failures", failures)
-        if not callable(failures) and not 0 <= failures <= 1:
-            raise ValueError(f"failures must be a part of all jobs, from 0 to 1, got {failures!r}")
+        self.failures = failures if callable(failures) else failures_of(failures)
         self._fails = failures if callable(failures) else None
         self._failures = 0.0 if callable(failures) else failures
         self.population = population
@@ -114,6 +112,14 @@ class Job:
     def __repr__(self) -> str:
         of = "" if self.population is None else f" of {self.population.name}"
         return f"<Job {self.name}{of}, {self.duration!r}>"
+
+
+def failures_of(failures: Any) -> float:
+    """Return the part of jobs that fails, from 0 to 1."""
+    part = number_of("failures", failures)
+    if not 0 <= part <= 1:
+        raise ValueError(f"failures must be a part of all jobs, from 0 to 1, got {failures!r}")
+    return part
 
 
 def duration_of(name: str, duration: Any) -> Distribution:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._runtime.arguments import number_of, seconds_of
 from ratelimited_executor._runtime.log import LOGGER
-from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json
+from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json, run_files
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.scenario import Scenario
 from ratelimited_executor.simulation.simulation import Simulation
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from ratelimited_executor.simulation.summary import Summary
@@ -209,11 +208,9 @@ class _Run:
         finally:
             simulation.close()
             database.close()
-            if (
-                path is not None and not resume and not self._is_set_up
-            ):  # nothing has begun: it would only be in the way
-                for suffix in ("", "-wal", "-shm"):
-                    Path(f"{os.fspath(path)}{suffix}").unlink(missing_ok=True)
+            if path is not None and not resume and not self._is_set_up:
+                for file in run_files(path):  # nothing has begun: they would only be in the way
+                    file.unlink(missing_ok=True)
 
     def _run(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> RunResult:
         status = "failed"

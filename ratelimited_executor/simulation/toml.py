@@ -20,7 +20,7 @@ from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
-from ratelimited_executor.simulation.jobs import JobFailedError
+from ratelimited_executor.simulation.jobs import JobFailedError, failures_of
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.scenario import Scenario
@@ -376,9 +376,7 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
 
 def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
     """Return what tells the part of jobs that fails: all of those that start in an outage."""
-    part = number_of("failures", usual)
-    if not 0 <= part <= 1:
-        raise ValueError(f"failures must be a part of all jobs, from 0 to 1, got {usual!r}")
+    part = failures_of(usual)
     return lambda _: 1.0 if any(begin <= sim.now < end for begin, end in spans) else part
 
 

@@ -15,6 +15,8 @@ from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.forecast_command import ForecastOptions, run_forecast
 from ratelimited_executor.simulation import runs
 
+from .refusals import assert_refused
+
 DATA = Path(__file__).parents[2] / "examples" / "data"
 PATIENCE_S = 60
 
@@ -91,15 +93,6 @@ def rows_of(result) -> dict[str, str]:
 def answer_of(result) -> str:
     """Return the line with the answer, which is the last one."""
     return result.stdout.splitlines()[-1]
-
-
-def assert_refused(result, *words: str) -> None:
-    """Assert status 2, and a message with all of these words and no traceback."""
-    assert (2, True) == (result.exit_code, isinstance(result.exception, SystemExit)), result.output + repr(
-        result.exception
-    )
-    for word in words:
-        assert word in result.stderr
 
 
 # Its answer.

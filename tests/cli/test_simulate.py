@@ -19,6 +19,8 @@ from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.simulate_command import SimulateOptions, run_simulations
 from ratelimited_executor.simulation import CRITERIA, STRATEGIES, runs
 
+from .refusals import assert_refused
+
 PATIENCE_S = 60
 SMALL = ("--days", "0.4", "--set", "accounts=30")
 
@@ -110,15 +112,6 @@ def process(place, *arguments: str) -> subprocess.CompletedProcess:
     """Run the command in a process of its own."""
     command = [sys.executable, "-m", "ratelimited_executor", "simulate", "--no-report", *arguments]
     return subprocess.run(command, cwd=place.path, capture_output=True, text=True, timeout=PATIENCE_S)
-
-
-def assert_refused(result, *words: str) -> None:
-    """Assert status 2, and a message with all of these words and no traceback."""
-    assert (2, True) == (result.exit_code, isinstance(result.exception, SystemExit)), result.output + repr(
-        result.exception
-    )
-    for word in words:
-        assert word in result.stderr
 
 
 def content(path) -> dict:
