@@ -206,10 +206,12 @@ def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
                 part.replace(aside)
     except OSError as error:
         raise CommandError(f"--force: {error}") from error
+    is_through = False
     try:
         yield
+        is_through = True
     finally:
-        is_replaced = file.exists()
+        is_replaced = file.exists() and (is_wanted or is_through)
         for part, aside in parts.items():
             if is_replaced:
                 aside.unlink(missing_ok=True)

@@ -504,6 +504,8 @@ def test_what_was_there_is_forgotten_once_another_run_goes_on(place):
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     out = place.path / "out"
     (out / "load.sqlite3.before").write_bytes((out / "load.sqlite3").read_bytes())
+    assert_refused(simulate("load.toml", "--seed", "5", "--output", "out", "--resume"), "a run with seed 0, and not 5")
+    assert (out / "load.sqlite3.before").exists()
     assert 0 == simulate("load.toml", "--days", "0.2", "--output", "out", "--resume").exit_code
     assert ["load.sqlite3"] == [path.name for path in out.iterdir()]
 
