@@ -34,18 +34,19 @@ Source: derived here; tests/core/test_permits.py checks the law on random histor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from copy import copy
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["UNLIMITED", "PermitGrid"]
+__all__ = ["UNLIMITED", "PermitGrid", "Piece"]
 
 _NS: Final = 1_000_000_000
 UNLIMITED: Final = 1 << 62  # More permits than anybody takes at one instant: the answer at an infinite rate.
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A stretch of constant rate: Phi(t) = (base + (t - start) * step) / unit."""
 
     start: int
@@ -93,10 +94,10 @@ class PermitGrid:
         self.peers = peers
         self.rank = rank
         self.usable_until_ns = now_ns  # the permits that usable() counted last stay usable until then
-        self._pieces: list[_Piece] = []  # oldest first; the last one is in force; older ones reach back `slack` at most
+        self._pieces: list[Piece] = []  # oldest first; the last one is in force; older ones reach back `slack` at most
         self._next = 0  # all permits below are taken or void
         self._first = self._last = 0  # the own permits that usable() counted last: first, first + peers, ... < last
-        self._lifted: tuple[int, list[_Piece], int, Rate] | None = None  # when the limit was lifted, and what was then
+        self._lifted: tuple[int, list[Piece], int, Rate] | None = None  # when the limit was lifted, and what was then
         self._void_to: int | None = None  # where _next goes instead, if a late permit is taken
         self._anchor(rate, now_ns)
 
@@ -116,12 +117,12 @@ class PermitGrid:
             self._next += 1
         else:
             old = self._pieces[-1]
-            step, unit = _step_and_unit(rate)
+            step, unit = self._step_and_unit(rate)
             # Rounded down to a billionth of a permit, so that no permit comes up early.
             base = (old.base + (now_ns - old.start) * old.step) * unit // old.unit
             if old.start == now_ns:
                 self._pieces.pop()
-            self._pieces.append(_Piece(now_ns, base, step, unit))
+            self._pieces.append(Piece(now_ns, base, step, unit))
             while len(self._pieces) > 1 and self._pieces[1].start <= now_ns - self.slack_ns:
                 del self._pieces[0]
         self.rate = rate
@@ -131,10 +132,11 @@ class PermitGrid:
         if rate.is_unlimited:
             self._pieces = []
             return
-        step, unit = _step_and_unit(rate)
-        self._pieces = [_Piece(0, 0, step, unit)]
+        step, unit = self._step_and_unit(rate)
+        self._pieces = [Piece(0, 0, step, unit)]
         self._next = self._pieces[0].floor(now_ns)
 
+    counts_effects: Final = False  # whether a start counts from when it takes effect, of which it wants to hear
     is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
     is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
 
@@ -177,7 +179,7 @@ class PermitGrid:
             return 1
         return 0
 
-    def take(self, count: int = 1) -> None:
+    def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # when: for those that remember starts
         """Take some of the permits that :meth:`usable` counted."""
         if not self._pieces or not count:
             return
@@ -213,12 +215,17 @@ class PermitGrid:
         """Tell the same where :meth:`usable` has just found none."""
         if not self._pieces or self._pieces[-1].step == 0:
             return None
-        number = self._own(
-            max(self._next, self._ceil_phase(now_ns - self.slack_ns), self._pieces[-1].floor(now_ns) + 1)
-        )
-        when = self._time_of(number)
-        assert when is not None, number
+        when = self._time_of(self._next_fresh_number(now_ns))
+        assert when is not None, now_ns
         return max(when, now_ns)
+
+    def _next_fresh_number(self, now_ns: int) -> int:
+        """Return the first own permit that comes up after ``now_ns`` and is neither taken nor void."""
+        return self._own(max(self._next, self._ceil_phase(now_ns - self.slack_ns), self._pieces[-1].floor(now_ns) + 1))
+
+    def trial(self) -> Self:
+        """Return a copy, to be tried at times to come."""
+        return copy(self)
 
     def next_number_time(self) -> int:
         """Tell before when no permit comes up that is neither taken nor void; the past, if that is not known."""
@@ -268,8 +275,8 @@ class PermitGrid:
         ahead = number * piece.unit - piece.base
         return None if ahead < 0 else piece.start - (-ahead // piece.step)
 
-
-def _step_and_unit(rate: Rate) -> tuple[int, int]:
-    ratio = rate.per_second
-    assert ratio is not None
-    return ratio.numerator, ratio.denominator * _NS
+    def _step_and_unit(self, rate: Rate) -> tuple[int, int]:
+        """Return a finite rate as permits to nanoseconds, in lowest terms of the rate: ``step / unit``."""
+        ratio = rate.per_second
+        assert ratio is not None
+        return ratio.numerator, ratio.denominator * _NS

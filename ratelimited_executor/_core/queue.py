@@ -102,6 +102,7 @@ class TaskQueue:
         self.grid: Permits = permits or PermitGrid(
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
+        self.effects: Any = None  # the same, if starts count from when they take effect
         self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
         self.beyond: Calendar | None = None  # whose first task costs more than is ever admitted
         self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
@@ -385,7 +386,10 @@ class TaskQueue:
             calendar.ready.served()
         if self._permit_count:
             self._permit_count -= count
-            self.grid.take(count)
+            if self.effects is None:
+                self.grid.take(count)
+            else:
+                self.grid.take(count, self.timeline.to_ns(now))
             if not self._permit_count:
                 self._next_permit_at = self.timeline.to_loop(self.grid.next_number_time())
         if calendar is self.spread and count:
@@ -395,6 +399,11 @@ class TaskQueue:
                 left=calendar.opened_count + self._later_count,
                 count=count,
             )
+
+    def take_effect(self, now: float) -> None:
+        """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
+        if self.effects is not None:
+            self.effects.take_effect(self.timeline.to_ns(now))
 
     def next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.
@@ -512,6 +521,7 @@ class TaskQueue:
     def _note_single(self) -> None:
         """Tell whether each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_grid = not isinstance(self.grid, CombinedPermits)
+        self.effects = self.grid if self.grid.counts_effects else None
         self._is_bursty = self.grid.is_bursty
         self._is_by_wall_clock = self.grid.is_by_wall_clock
         self._is_single = not is_grid or self._fair_clock is not None or self.gate is not None

@@ -183,6 +183,7 @@ class Burst:
                 self._call_record(record, call, args, context)
             del record  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
             after = engine.monotonic()
+            queue.take_effect(after)
             if after - now > LONG_HOLD_SECONDS:
                 engine.note_hold(call, after - now)
             now = after
@@ -268,7 +269,7 @@ class Burst:
         """End a call that returned something, or has set context variables of its own."""
         engine = self._engine
         scratch = engine.scratch
-        if type(result) is CoroutineType and not scratch:
+        if type(result) is CoroutineType and not scratch and engine.queue.effects is None:
             if self._is_ahead:
                 self._is_ahead = False
             else:

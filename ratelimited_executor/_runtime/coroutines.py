@@ -61,7 +61,10 @@ class Coroutines:
         if context is self._engine.scratch:
             self._engine.scratch = Context()
         number = self._number = self._number + 1
-        watch: Any = self._watch(number, owner, coroutine, origin)
+        effect: list[int] | None = None
+        if (effects := self._engine.queue.effects) is not None:
+            effects.defer(effect := [])
+        watch: Any = self._watch(number, owner, coroutine, origin, effect)
         watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
         loop = self._engine.loop
@@ -95,13 +98,22 @@ class Coroutines:
             owner._place = task
 
     async def _watch(
-        self, number: int, owner: Any, coroutine: Coroutine[Any, Any, Any], origin: Context | None
+        self,
+        number: int,
+        owner: Any,
+        coroutine: Coroutine[Any, Any, Any],
+        origin: Context | None,
+        effect: list[int] | None,
     ) -> None:
-        """Await a coroutine, and tell how it ended."""
+        """Await a coroutine, and tell when it began and how it ended."""
         engine = self._engine
         is_begun = False
         try:
-            await _BEGUN
+            try:
+                await _BEGUN
+            finally:
+                if effect is not None:
+                    effect.append(engine.time_ns())
             is_begun = True
             result = await coroutine
         except BaseException as error:

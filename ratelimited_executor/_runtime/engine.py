@@ -113,6 +113,8 @@ class Engine:
         permits: Any = None if self.member is None else self.member.permits
         if not plan.is_plain:
             permits = plan.permits(permits, now_ns=self.time_ns(), time_ns=self.time_ns, wall_ns=self.wall_ns)
+        elif permits is None:
+            permits = plan.grid(self.time_ns())
         self.queue = TaskQueue(
             self.timeline,
             now=self.monotonic(),
@@ -342,6 +344,7 @@ class Engine:
             now = self.burst.run_items(calendar, run, now, stop, count_max)
         else:
             return self._start_next(calendar, run, now)
+        self.queue.take_effect(now)
         self.progress()
         return now if now < self.queue.end else self.now()
 
@@ -367,6 +370,7 @@ class Engine:
                 return now
             name_source = batch.owner.call
         after = self.monotonic()
+        self.queue.take_effect(after)
         if after - now > LONG_HOLD_SECONDS:
             self.note_hold(name_source, after - now)
         return after if after < self.queue.end else self.now()
@@ -389,7 +393,9 @@ class Engine:
         record._context = now
         self.started_count += 1
         if call is HOLD:
-            granted, self.holding[record] = args
+            granted, self.holding[record], effect = args
+            if self.queue.effects is not None:
+                self.queue.effects.defer(effect)
             if not granted.done():
                 granted.set_result(self.overload.tickets(tickets))
             return True
@@ -399,7 +405,10 @@ class Engine:
                 context = contextvars.Context()
             elif not own:
                 context = context.copy()  # it may be shared with a task that runs in another thread at this moment
-            thread = run_in_thread(call, args, context, self.thread_limiter)
+            effect: list[int] = []
+            if self.queue.effects is not None:
+                self.queue.effects.defer(effect)
+            thread = run_in_thread(call, args, context, self.thread_limiter, lambda: effect.append(self.time_ns()))
             if options.run_timeout is not None:
                 thread = with_timeout(thread, options.run_timeout, record.name)
             self.coroutines.start(record, thread, contextvars.Context(), origin)

@@ -21,22 +21,31 @@ __all__ = ["await_it", "run_in_thread", "run_timeout_error", "with_timeout"]
 
 
 async def run_in_thread(
-    call: Callable[..., Any], args: tuple[Any, ...], context: Context, limiter: anyio.CapacityLimiter
+    call: Callable[..., Any],
+    args: tuple[Any, ...],
+    context: Context,
+    limiter: anyio.CapacityLimiter,
+    note_begin: Callable[[], None],
 ) -> Any:
     """Call a function in a worker thread, in its own context.
 
     A thread cannot be stopped: if the task is cancelled or times out, it is left to finish, and its result is dropped.
+    ``note_begin`` is called when the thread begins with it, or when none ever will.
     """
     if not getattr(asyncio.get_running_loop(), "has_threads", True):
         raise RuntimeError(
             f"{name_of(call)} is to run in a thread, which a simulation has none of: simulate it as a job"
         )
-    run = partial(context.run, _call_plain, call, args)
-    return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
+    run = partial(context.run, _call_plain, call, args, note_begin)
+    try:
+        return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
+    finally:
+        note_begin()  # again: the first counts
 
 
-def _call_plain(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _call_plain(call: Callable[..., Any], args: tuple[Any, ...], note_begin: Callable[[], None]) -> Any:
     """Call a function that must not be async: in a worker thread nobody would run its coroutine."""
+    note_begin()
     result = call(*args)
     if asyncio.iscoroutine(result):
         result.close()

@@ -61,7 +61,7 @@ class Permit:
         record: TaskHandle[Any] = TaskHandle(
             engine,
             HOLD,
-            (granted, asyncio.current_task()),
+            (granted, asyncio.current_task(), effect := list[int]()),
             due=now,
             rank=TaskClass.IMMEDIATE,
             context=None,
@@ -73,7 +73,10 @@ class Permit:
         if options is not None and options.entry is not None:
             engine.overload.drop_excess(options.key)
         try:
-            tickets = await granted
+            try:
+                tickets = await granted
+            finally:
+                effect.append(engine.time_ns())
         except asyncio.CancelledError:
             if record.state is TaskState.RUNNING:
                 engine.release(record, TaskState.CANCELLED, None)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.exact import ExactGrid, ExactShare
 from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.quota import QuotaLimit
@@ -17,6 +18,7 @@ from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.strictness import Strictness
 from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, delay_of
 from ratelimited_executor._runtime.quota import Quota
@@ -52,17 +54,22 @@ RESERVE_SECONDS: Final = 0.005
 class Paced:
     """Start tasks on a grid of permits: one permit every ``1 / rate`` seconds.
 
-    In any window [a, b], at most ``rate x (b - a + slack) + 1`` tasks start.
+    By default never more tasks start in any window of the rate's ``per`` than it has permits. With
+    ``strictness=Strictness.NOMINAL`` at most ``rate x (b - a + slack) + 1`` start in any window [a, b].
 
     Args:
         slack: seconds for which a permit may still be used, >= 0: what a late timer catches up with. A quarter of it,
             5 ms at most, is kept for the way from the decision to the first line of the task.
+        strictness: which of the two holds.
     """
 
     slack: float = 0.02
+    strictness: Strictness = Strictness.EXACT
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slack", delay_of("slack", self.slack))
+        if not isinstance(self.strictness, Strictness):
+            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {self.strictness!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +232,23 @@ class PolicyPlan:
         rates = [rate if one is self.rate else one for one in self.rates]
         return PolicyPlan(self.policy, rates, self.resources, count=self._count, rank=self._rank)
 
+    def grid(self, now_ns: int) -> PermitGrid:
+        """Make the permits of the rate that paces."""
+        assert isinstance(self.policy, Paced), self.policy
+        slack_ns = round(slack_of(self.policy) * NS)
+        if self.policy.strictness is Strictness.NOMINAL:
+            return PermitGrid(self.rate, slack_ns=slack_ns, now_ns=now_ns, peers=self._count, rank=self._rank)
+        if self._count == 1:
+            return ExactGrid(self.rate, slack_ns=slack_ns, now_ns=now_ns)
+        return ExactShare(
+            self.rate,
+            slack_ns=round(self.policy.slack * NS),
+            reserve_ns=round(RESERVE_SECONDS * NS),
+            now_ns=now_ns,
+            peers=self._count,
+            rank=self._rank,
+        )
+
     def permits(
         self, old: Permits | None, *, now_ns: int, time_ns: Callable[[], int], wall_ns: Callable[[], int]
     ) -> CombinedPermits:
@@ -233,8 +257,7 @@ class PolicyPlan:
         if not isinstance(self.policy, Paced) or self.rate not in self.rates:
             grid = None
         elif grid is None:
-            slack_ns = round(slack_of(self.policy) * NS)
-            grid = PermitGrid(self.rate, slack_ns=slack_ns, now_ns=now_ns, peers=self._count, rank=self._rank)
+            grid = self.grid(now_ns)
         elif grid.rate != self.rate:
             grid.set_rate(self.rate, now_ns)
         known = list(old.bounds) if isinstance(old, CombinedPermits) else []

@@ -1,10 +1,14 @@
 """Check when tasks started against the law of their policy, and find the worst window.
 
-Phi(t) is the integral of the rate. The law of ``Paced``: for every window [a, b], its ends included,
+The exact law, of ``Paced`` by default and of ``Window``: at most N starts in any window [a, a + W), for a rate of N permits
+per W seconds; N is rounded up and W prolonged with it where N is not whole. Only windows that end just after a start can
+be worst, so one pass with two pointers finds the worst one.
+
+Phi(t) is the integral of the rate. The nominal law of ``Paced``: for every window [a, b], its ends included,
 
     cost of the starts in [a, b]  <=  Phi(b) - Phi(a - slack) + cost of the last
 
-that of ``Burst(n)`` has n in place of the last cost, and no slack; ``Window`` is looked at by :func:`worst_window`.
+that of ``Burst(n)`` has n in place of the last cost, and no slack.
 
 Only windows from one start to another can be worst, as shrinking a window to the starts within it takes away permits
 and no starts. Number the starts 0, 1, 2, ... by time, and let C_i be the cost of those before i: the starts from i to j
@@ -30,6 +34,7 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import Final, TypeAlias
 
+from ratelimited_executor._core.exact import window_of
 from ratelimited_executor._core.rates import Rate, RateLike
 
 __all__ = ["AuditReport", "RateHistory", "audit", "worst_window"]
@@ -37,6 +42,7 @@ __all__ = ["AuditReport", "RateHistory", "audit", "worst_window"]
 RateHistory: TypeAlias = Sequence[tuple[float, RateLike]]
 
 NS_PER_SECOND: Final = 1_000_000_000
+_SLACK_SECONDS: Final = 0.02  # of ``Paced`` by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +85,20 @@ def audit(
     starts: Iterable[float],
     rate: RateLike | RateHistory,
     *,
-    slack: float = 0.02,
+    slack: float | None = None,
     burst: int | None = None,
     costs: Sequence[int] | None = None,
 ) -> AuditReport:
-    """Find the window of starts that exceeds the law of ``Paced`` most, or comes closest to it; or that of ``Burst``.
+    """Find the window of starts that exceeds the law of their rate most, or comes closest to it.
 
-    Exact but for reading the times, for which both ends of a window are moved outwards by a tolerance: 1 ns, and two
-    units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for seconds
+    By default that is the exact law: never more starts than the permits of the rate in any window of its ``per``. With
+    ``slack`` it is the nominal law of ``Paced``, and with ``burst`` that of ``Burst``.
+
+    After a change of the rate the new one counts what started before it, as far back as the ``per`` of the old one
+    reaches; while a rate is infinite nothing is counted.
+
+    Exact but for reading the times, for which both ends of a window are moved by a tolerance in favour of the law: 1 ns,
+    and two units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for seconds
     since the epoch). So rounding makes no lawful history a violation, and what exceeds the law by more than twice the
     tolerance's worth of permits is found. ``allowed`` includes it.
 
@@ -94,7 +106,8 @@ def audit(
         starts: times in seconds, on one scale, finite, in any order.
         rate: whatever ``Rate.of`` takes, or its history on the same scale as the starts: ``(time, rate)`` pairs in
             order of time, each in force from its time on; the first also before its time.
-        slack: seconds for which a permit may be taken after its time, finite, >= 0.
+        slack: of ``Paced`` with ``Strictness.NOMINAL``: seconds for which a permit may be taken after its time, finite,
+            >= 0; None audits the exact law, or with ``burst`` means 0.02.
         burst: the depth of a ``Burst`` that is audited in place of ``Paced``; its slack is what a start may be later than
             its decision.
         costs: permits that each start took, in the order of ``starts``; 1 each by default.
@@ -103,19 +116,25 @@ def audit(
         TypeError: if an argument is of the wrong kind.
         ValueError: if a time is not finite, ``slack`` is negative, or the history is empty or out of order.
 
-    >>> report = audit([0.0, 0.1, 0.2, 0.2, 0.3], rate=10)
-    >>> print(report)  # doctest: +ELLIPSIS
+    >>> starts = [0.0, 0.1, 0.2, 0.2, 0.3]
+    >>> print(audit(starts, rate="4/s"))  # doctest: +ELLIPSIS
+    LAW BROKEN by 1: the worst window of 5 start(s) is [0.000000000, 0.300000000], ... 5 start(s) where 4.000000 ...
+    >>> print(audit(starts, rate=10, slack=0.02))  # doctest: +ELLIPSIS
     LAW BROKEN by 0.8: the worst window of 5 start(s) is [0.000000000, 0.200000000], ... 4 start(s) where 3.200000 ...
     """
     times, weights = _sorted_starts(starts, costs)
-    slack_ns = round(_exact("slack", slack) * NS_PER_SECOND)
+    is_exact = slack is None and burst is None
+    slack_ns = round(_exact("slack", _SLACK_SECONDS if slack is None else slack) * NS_PER_SECOND)
     history = _read_history(rate)
     if not times:
         return AuditReport(worst_excess=-math.inf, start=0.0, end=0.0, count=0, allowed=math.inf, total=0)
-    tolerance_ns = 1 + math.ceil(2 * NS_PER_SECOND * math.ulp(max(-times[0], times[-1])))
+    tolerance_ns = _tolerance_ns(times)
     stamps = _nanoseconds(times, times[0])
     changes = [(0 if time is None else round((time - times[0]) * NS_PER_SECOND), known) for time, known in history]
-    unit, worst = _scan(stamps, weights, changes, slack_ns + tolerance_ns, tolerance_ns, burst)
+    if is_exact:
+        unit, worst = 1, _scan_windows(stamps, weights, changes, tolerance_ns)
+    else:
+        unit, worst = _scan(stamps, weights, changes, slack_ns + tolerance_ns, tolerance_ns, burst)
     if worst is None:
         return AuditReport(
             worst_excess=-math.inf, start=times[0], end=times[0], count=0, allowed=math.inf, total=len(times)
@@ -166,6 +185,34 @@ def _scan(
     return unit, worst
 
 
+def _scan_windows(
+    stamps: list[int], weights: list[int], changes: list[tuple[int, Rate]], tolerance_ns: int
+) -> tuple[int, int, int] | None:
+    """Return the worst window of the exact law as (excess, first start, last start); None if none is limited."""
+    worst: tuple[int, int, int] | None = None
+    ahead = list(reversed(changes))
+    ahead[-1] = (min(stamps[0], ahead[-1][0]), ahead[-1][1])  # the first rate also holds before its time
+    is_limited = False
+    known_ns = stamps[0]  # what started before is not counted
+    width_ns = permits = first = held = 0
+    for number, stamp in enumerate(stamps):
+        while ahead and ahead[-1][0] <= stamp:
+            time_ns, rate = ahead.pop()
+            known_ns = max(known_ns, time_ns - width_ns if is_limited and not rate.is_unlimited else time_ns)
+            is_limited = not rate.is_unlimited
+            if rate.per_second:  # a pause has no window of its own
+                window = window_of(rate)
+                width_ns, permits = math.ceil(window.per * NS_PER_SECOND), int(window.permits)
+        held += weights[number]
+        while first < number and (stamp - stamps[first] >= width_ns - tolerance_ns or stamps[first] < known_ns):
+            held -= weights[first]
+            first += 1
+        excess = held - permits - (weights[number] - 1)
+        if is_limited and width_ns and (worst is None or excess > worst[0]):
+            worst = (excess, first, number)
+    return worst
+
+
 class _Phase:
     """Phi along a history, at a time that only moves forward, in whole units.
 
@@ -205,7 +252,10 @@ class _Phase:
 
 
 def worst_window(starts: Iterable[float], width: float, *, costs: Sequence[int] | None = None) -> tuple[int, float]:
-    """Find the most starts in any window of a given width, both ends included.
+    """Find the most starts in any window [a, a + width).
+
+    Two starts that are ``width`` apart lie in no such window together. As in :func:`audit`, the reading of times is
+    forgiven: 1 ns and two units in the last place of the largest time.
 
     Args:
         starts: times in seconds, finite, in any order; read to the nearest nanosecond after the first.
@@ -219,21 +269,27 @@ def worst_window(starts: Iterable[float], width: float, *, costs: Sequence[int] 
         ValueError: if a time or the width is not finite, or the width is negative.
 
     >>> worst_window([0.0, 0.5, 1.0, 1.25, 1.5], width=0.5)
-    (3, 1.0)
+    (2, 1.0)
     """
     times, weights = _sorted_starts(starts, costs)
     width_ns = round(_exact("width", width) * NS_PER_SECOND)
+    tolerance_ns = _tolerance_ns(times) if times else 0
     best, best_start = 0, 0.0
     stamps = _nanoseconds(times, times[0]) if times else []
     first = held = 0
     for last, stamp in enumerate(stamps):
         held += weights[last]
-        while stamp - stamps[first] > width_ns:
+        while first < last and stamp - stamps[first] >= width_ns - tolerance_ns:
             held -= weights[first]
             first += 1
         if held > best:
             best, best_start = held, times[first]
     return best, best_start
+
+
+def _tolerance_ns(times: list[float]) -> int:
+    """Return by how much the distance of two times may be misread."""
+    return 1 + math.ceil(2 * NS_PER_SECOND * math.ulp(max(-times[0], times[-1])))
 
 
 def _sorted_starts(starts: Iterable[float], costs: Sequence[int] | None) -> tuple[list[float], list[int]]:

@@ -83,11 +83,16 @@ class GrantedPermits:
 
     # For the queue.
 
+    def trial(self) -> GrantedPermits:
+        """Return what is to be asked about times to come: itself."""
+        return self
+
     @property
     def is_unlimited(self) -> bool:
         """Whether everything may start at once."""
         return self.rate.is_unlimited
 
+    counts_effects: Final = False  # a permit that is used in time counts from its own time
     is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
     is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
 
@@ -119,7 +124,7 @@ class GrantedPermits:
             self.usable_until_ns = now_ns + left * 1_000_000 // 1_000_501
         return count
 
-    def take(self, count: int = 1) -> None:
+    def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # the shape of PermitGrid's
         """Take some of the permits that :meth:`usable` counted."""
         if not self.rate.is_unlimited:
             del self._times[:count]

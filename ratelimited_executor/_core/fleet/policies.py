@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar, Self
 
+from ratelimited_executor._core.strictness import Strictness as Strictness
+
 __all__ = ["Outage", "Strictness"]
-
-
-class Strictness(Enum):
-    """What holds for the starts of the whole group."""
-
-    EXACT = "exact"
-    """At most the rate in any window of a second; permits are further apart, by what a start may be late: by 1.95 %."""
-
-    NOMINAL = "nominal"
-    """At most ``rate * (window + late) + 1`` in any window; the rate is used in full."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

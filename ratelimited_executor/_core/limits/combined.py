@@ -10,11 +10,11 @@ A *penalty* is a time before which nothing starts, because somebody out there ha
 from __future__ import annotations
 
 from collections import Counter
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.trial import TrialClock, trial_of
+from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.records import PERMITS
 
@@ -63,6 +63,7 @@ class CombinedPermits:
     """
 
     __slots__ = (
+        "_is_new",
         "_is_paused",
         "_main",
         "_resources",
@@ -91,6 +92,7 @@ class CombinedPermits:
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
         self.tickets: list[tuple[str, Limit, Any]] = []
+        self._is_new = False  # whether the starts that were decided last may not have taken effect yet
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:
@@ -133,12 +135,37 @@ class CombinedPermits:
             count = min(count, limit.count(now_ns))
         return max(0, count)
 
-    def take(self, count: int = 1) -> None:
+    def take(self, count: int = 1, now_ns: int = 0) -> None:
         """Take a permit of each limit for so many starts."""
         if self.grid is not None:
-            self.grid.take(count)
+            self.grid.take(count, now_ns)
         now_ns = self._time_ns()
         self.tickets = [(PERMITS, limit, limit.take(count, now_ns)) for limit in self._main]
+        self._is_new = True
+
+    @property
+    def counts_effects(self) -> bool:
+        """Whether a start counts from when it takes effect, of which some limit wants to hear."""
+        if self.grid is not None and self.grid.counts_effects:
+            return True
+        return any(isinstance(limit, WindowLimit) for limit in self._main)
+
+    def take_effect(self, now_ns: int) -> None:
+        """Note that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
+        self._is_new = False
+        if self.grid is not None and self.grid.counts_effects:
+            self.grid.take_effect(now_ns)
+
+    def defer(self, effect: list[int]) -> None:
+        """Let the start that was decided last take effect when a time in nanoseconds has been put into ``effect``."""
+        if not self._is_new:
+            return
+        self._is_new = False
+        if self.grid is not None and self.grid.counts_effects:
+            self.grid.defer(effect)
+        for _, limit, ticket in self.tickets:
+            if isinstance(limit, WindowLimit):
+                limit.defer(ticket, effect)
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
@@ -157,7 +184,8 @@ class CombinedPermits:
         begin_ns = max(now_ns, self.penalty_ns)
         if self._is_paused or begin_ns >= end_ns:
             return 0
-        count = UNLIMITED if self.grid is None else self.grid.count_until(begin_ns, end_ns)
+        grid = self._grid_at(begin_ns, now_ns)
+        count = UNLIMITED if grid is None else grid.count_until(begin_ns, end_ns)
         limits = self._asked_at(PERMITS, begin_ns, now_ns)
         return max(0, min(count, *(limit.count_until(begin_ns, end_ns) for limit in limits), UNLIMITED))
 
@@ -170,6 +198,10 @@ class CombinedPermits:
     def limits_of(self, resource: str) -> list[Limit] | None:
         """Return the limits of a resource; None if there is none of that name."""
         return self._main if resource == PERMITS else self._resources.get(resource)
+
+    def _grid_at(self, time_ns: int, now_ns: int) -> Any:
+        """Return the grid, or a copy of it if it is to be asked about a time to come."""
+        return self.grid if self.grid is None or time_ns <= now_ns else self.grid.trial()
 
     def _asked_at(self, resource: str, time_ns: int, now_ns: int) -> Sequence[Limit]:
         """Return the limits of a resource, or copies of them if they are to be asked about a time to come."""
@@ -201,8 +233,9 @@ class CombinedPermits:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
         times = [begin_ns]
-        if self.grid is not None:
-            times.append(self.grid.next_time(begin_ns))  # type: ignore[arg-type]  # None is looked for below
+        grid = self._grid_at(begin_ns, now_ns)
+        if grid is not None:
+            times.append(grid.next_time(begin_ns))  # type: ignore[arg-type]  # None is looked for below
         costs = {PERMITS: 1} if needs is None else {PERMITS: 1, **needs}
         for resource, cost in costs.items():
             times += [limit.when(cost, begin_ns) for limit in self._asked_at(resource, begin_ns, now_ns)]  # type: ignore[misc]  # as above
@@ -214,8 +247,9 @@ class CombinedPermits:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
         times = [begin_ns]
-        if self.grid is not None:
-            times.append(self.grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))  # type: ignore[arg-type]  # None is looked for below
+        grid = self._grid_at(begin_ns, now_ns)
+        if grid is not None:
+            times.append(grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))  # type: ignore[arg-type]  # None is looked for below
         for resource in {**needs, **ahead}:  # also what this one does not need, for which those ahead may wait
             before, cost = ahead.get(resource, 0), needs.get(resource, 0)
             limits = self._asked_at(resource, begin_ns, now_ns)
@@ -235,7 +269,7 @@ class CombinedPermits:
             return self.when_after(before, needs, now_ns)
         clock = TrialClock(now_ns)
         trial = CombinedPermits(
-            copy(self.grid),
+            None if self.grid is None else self.grid.trial(),
             [Bound(trial_of(each.limit, clock), resource=each.resource, text="", kind="") for each in self.bounds],
             rate=self.rate,
             time_ns=clock.now,

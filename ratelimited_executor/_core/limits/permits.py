@@ -49,8 +49,13 @@ class Permits(Protocol):
         """Count the starts that are admitted now, and until ``usable_until_ns``."""
         ...
 
-    def take(self, count: int = 1) -> None:
-        """Take the permits of some of them."""
+    def take(self, count: int = 1, now_ns: int = 0) -> None:
+        """Take the permits of some of them; ``now_ns`` is wanted where :attr:`counts_effects`."""
+        ...
+
+    @property
+    def counts_effects(self) -> bool:
+        """Whether a start counts from when it takes effect: then ``take_effect`` or ``defer`` are told of each."""
         ...
 
     def next_time(self, now_ns: int) -> int | None:

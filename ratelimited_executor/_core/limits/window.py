@@ -29,6 +29,7 @@ _ENTRY_COUNT_MAX: Final = 4096
 # Kept beside the margin: a window with both its ends is a nanosecond longer than the distance between two starts that it
 # keeps apart, and floats of seconds since the epoch are read to a quarter of a microsecond.
 _READING_NS: Final = 1000
+_PENDING: Final = 1 << 62  # the time of a start that has not taken effect yet: later than all others
 
 
 class WindowLimit:
@@ -37,13 +38,16 @@ class WindowLimit:
     Args:
         rate: so many permits in any window of its ``per``; a whole number of them.
         margin_ns: how much later than its decision a start may take effect.
+        reading_ns: what is kept beside that for the reading of times.
     """
 
-    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_sum", "_width_ns", "rate")
+    __slots__ = ("_deferred", "_grain_ns", "_log", "_margin_ns", "_reading_ns", "_sum", "_width_ns", "rate")
 
-    def __init__(self, rate: Rate, *, margin_ns: int = 0) -> None:
+    def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate
         self._margin_ns = margin_ns
+        self._reading_ns = reading_ns
+        self._deferred: list[tuple[list[int], list[int]]] = []  # entries beside the log, and where their time will be
         self._log: deque[list[int]] = deque()  # [time, amount], oldest first
         self._sum = 0
         self._width_ns = self._grain_ns = 0
@@ -57,7 +61,7 @@ class WindowLimit:
         self.rate = rate
         if self._width_ns and (rate.is_zero or rate.is_unlimited):
             return
-        self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + _READING_NS
+        self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + self._reading_ns
         is_coarse = not rate.is_unlimited and rate.permits > _ENTRY_COUNT_MAX
         self._grain_ns = self._width_ns // _ENTRY_COUNT_MAX if is_coarse else 0
 
@@ -106,8 +110,26 @@ class WindowLimit:
         entry, charged = ticket
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.rate.is_unlimited:
             return
+        if entry[1] == charged and self._log and self._log[-1] is entry:
+            entry[0] = now_ns
+            return
         self.settle(ticket, 0, now_ns)
         ticket[:] = self.take(charged, now_ns)
+
+    def defer(self, ticket: list[Any], effect: list[int]) -> None:
+        """Let a start take effect when a time in nanoseconds has been put into ``effect``: until then it counts anyhow."""
+        entry, charged = ticket
+        if charged <= 0 or self.rate.is_unlimited:
+            return
+        if entry[1] == charged and self._log and self._log[-1] is entry:
+            self._log.pop()
+        else:
+            self.settle(ticket, 0, 0)
+            entry = [_PENDING, charged]
+            self._sum += charged
+        entry[0] = _PENDING
+        ticket[:] = entry, charged
+        self._deferred.append((entry, effect))
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted: O(entries of the log that must leave it)."""
@@ -124,7 +146,7 @@ class WindowLimit:
                 break
             room += amount
             when_ns = time + self._width_ns
-        return when_ns
+        return when_ns if room >= cost else now_ns + self._width_ns  # what has no time yet takes effect now or later
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted: N of them in each window."""
@@ -156,17 +178,31 @@ class WindowLimit:
     def is_idle(self, now_ns: int) -> bool:
         """Whether the window is empty."""
         self._forget(now_ns)
-        return not self._log
+        return not self._log and not self._deferred
 
     def trial(self) -> WindowLimit:
         """Return a copy, to be tried at times to come."""
         other = copy(self)
         other._log = deque([*entry] for entry in self._log)
+        other._deferred = [([*entry], [*effect]) for entry, effect in self._deferred]
         return other
 
     def _forget(self, now_ns: int) -> None:
+        if self._deferred:
+            self._note_effects()
         log, edge = self._log, now_ns - self._width_ns
         while log and log[0][0] <= edge:
             entry = log.popleft()
             self._sum -= entry[1]
             entry[0] = -1
+
+    def _note_effects(self) -> None:
+        """Put the deferred starts that have taken effect into the log."""
+        deferred, self._deferred = self._deferred, []
+        for entry, effect in deferred:
+            if not effect:
+                self._deferred.append((entry, effect))
+                continue
+            latest = self._log[-1][0] if self._log else 0
+            entry[0] = max(effect[0], latest)
+            self._log.append(entry)

@@ -1,0 +1,201 @@
+"""Permit grids under ``Strictness.EXACT``: never more starts than the permits of the rate in any window of its ``per``.
+
+The window. A rate of N permits per W seconds admits at most N starts in any half-open window [a, a + W). Of a rate whose
+number of permits is not whole, N is the next whole number and W the time in which N permits come up: 2.5 a second are at
+most 3 in any 1.2 seconds.
+
+Alone, two rules hold together. The grid of numbered permits keeps the pace even. A log of the starts keeps the window:
+a permit is usable only while fewer than N starts lie in the last W. A start is in the log from its decision on, without
+a time as long as it has not taken effect: a coroutine that waits for its first step, a waiter that has not gone on yet,
+a call that waits for a thread. It counts from the moment in which it took effect, or from a later one.
+
+Law: no window [a, a + W) holds more than N effects. Proof: suppose one holds N + 1. Of these starts let the one that was
+decided last be decided at t, which is not after its own effect, so t < a + W. Each of the other N was decided by then. If
+it had not taken effect, it was counted. If it had, it did so at a > t - W or later, and was counted as well. So N starts
+were counted, and the last one was not admitted. Nothing is assumed of clocks but that they do not run backwards; stalls,
+blocked loops and changes of the rate enter as later times only. A start of cost c counts as c starts, and is admitted
+where one is: costs in a window sum to N + c - 1 at most, c the cost of the last.
+
+The slip. A start that was late by d (a timer, a busy loop) makes the start N permits later wait for d as well. Would the
+grid stay where it is, every lane of it would collect its own lateness until its permits lapse. So when the log holds a
+permit back from p to t, the whole grid moves by t - p: the pace stays even, and what is lost is the lateness of a start
+once, and not each time. A start that takes the newest permit late, after a pause, moves the grid in the same way: the
+next permit comes up 1 / rate after it. Price: the growth of the worst lateness in each window, over W.
+
+A share of the grid cannot know the starts of the other peers, so it keeps the window by distance. Permits are W (1 + g) / N
+apart, and each is used within g W of its time or not at all; then N + 1 starts take more than W. g is at most 1 %.
+
+Rejected: the grid stretched by g alone, too (the newest permit would have to lapse, so that an idle executor would wait
+for the next one); a log without a grid (``Window``: bursts); a minimum gap between starts (every late timer costs its
+lateness, and not only the worst of a window).
+
+Cost: one entry of the log for each time of a start, 4096 at most; a few integer operations a start more than the grid.
+Source: derived here; tests/core/test_exact.py checks the law on random histories.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.permits import PermitGrid, Piece
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.timeline import NS
+
+__all__ = ["ExactGrid", "ExactShare", "window_of"]
+
+# By how much the end of a plain call may be later than its decision and still say when it took effect: a call that holds
+# the loop for longer has taken effect before, and is not to cost the rate all of that.
+_CALL_NS: Final = 5_000_000
+_GUARD: Final = Fraction(1, 100)  # of the distance between permits, given by peers that cannot see each other's starts
+
+
+def window_of(rate: Rate) -> Rate:
+    """Return the window that a rate keeps, as a whole number of permits in the time in which they come up."""
+    ratio = rate.per_second
+    if not ratio:
+        return rate
+    permits = -(-Fraction(rate.permits) // 1)
+    return Rate(permits, per=permits / ratio)
+
+
+class ExactGrid(PermitGrid):
+    """The numbered permits of one rate, and the starts of the last window.
+
+    Args:
+        rate: the rate in force from ``now_ns`` on.
+        slack_ns: how long after its time a permit may be taken.
+        now_ns: the time on the timeline; permits before it are void, but for the newest.
+    """
+
+    __slots__ = ("_log", "_looked_ns", "_ticket")
+
+    counts_effects: Final = True  # type: ignore[misc]  # a constant of the class
+
+    def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int) -> None:
+        super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns)
+        self._log = WindowLimit(window_of(rate), reading_ns=0)
+        self._looked_ns = now_ns  # when usable() counted
+        self._ticket: list[Any] | None = None  # of the starts that have been decided last and may not have taken effect
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
+        """Put ``rate`` in force: what has started in the last window of the new rate counts against it at once."""
+        super().set_rate(rate, now_ns)
+        self._log.set_rate(window_of(rate), now_ns)
+
+    def usable(self, now_ns: int) -> int:
+        """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""
+        count = super().usable(now_ns)
+        self._looked_ns = now_ns
+        if not count or not self._pieces:
+            return count
+        room = self._log.count(now_ns)
+        if room >= count:
+            return count
+        if room <= 0:
+            self._slip(self._first, self._log.when(1, now_ns))
+            self._last = self._first
+            return 0
+        self._last = self._first + room
+        return room
+
+    def take(self, count: int = 1, now_ns: int = 0) -> None:
+        """Take some of the permits that :meth:`usable` counted, for starts that are decided at ``now_ns``."""
+        if not self._pieces or not count:
+            return
+        if self._void_to is not None:  # the newest permit, late: the pace goes on from here
+            self._slip(self._first, self._looked_ns)
+        super().take(count)
+        self._ticket = self._log.take(count, max(now_ns, self._looked_ns))
+
+    def take_effect(self, now_ns: int) -> None:
+        """Note that the starts that were decided last have taken effect by ``now_ns``."""
+        if self._ticket is not None:
+            ticket, self._ticket = self._ticket, None
+            self._log.take_effect(ticket, min(now_ns, ticket[0][0] + _CALL_NS))
+
+    def defer(self, effect: list[int]) -> None:
+        """Let the start that was decided last take effect when a time in nanoseconds has been put into ``effect``."""
+        if self._ticket is not None:
+            ticket, self._ticket = self._ticket, None
+            self._log.defer(ticket, effect)
+
+    def charge(self, cost: int) -> list[Any]:
+        """Let the start that took a permit last cost so many in all: they count in its window as well."""
+        ticket: list[Any] = super().charge(cost)
+        entry = self._ticket
+        if entry is not None:
+            self._log.settle(entry, cost, self._looked_ns)
+        return [*ticket, entry]
+
+    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
+        """Correct the cost of a start, as far as its permits have not come up, and as long as it is in the window."""
+        entry = ticket.pop()
+        super().settle(ticket, cost, now_ns)
+        ticket.append(entry)
+        if entry is not None:
+            self._log.settle(entry, cost, now_ns)
+
+    def next_fresh_time(self, now_ns: int) -> int | None:
+        """Tell when the next permit may be taken where :meth:`usable` has just found none."""
+        when = super().next_fresh_time(now_ns)
+        if when is None:
+            return None
+        free_ns = self._log.when(1, now_ns)
+        if free_ns is not None and free_ns > when:
+            self._slip(self._next_fresh_number(now_ns), free_ns)
+            return free_ns
+        return when
+
+    def time_after(self, now_ns: int, count: int) -> int | None:
+        """Tell when the ``count``-th permit from now can be taken; None if never at this rate."""
+        when = super().time_after(now_ns, count)
+        if when is None or not self._pieces:
+            return when
+        return max(when, self._log.when_count(count, now_ns) or 0)
+
+    def trial(self) -> Self:
+        """Return a copy, to be tried at times to come."""
+        other = super().trial()
+        other._log = self._log.trial()
+        return other
+
+    def _slip(self, number: int, when_ns: int | None) -> None:
+        """Move the grid so that a permit comes up at a time, and those after it at their distance from it."""
+        assert when_ns is not None, number
+        self._void_to = None
+        self._next = max(self._next, number)
+        _, _, step, unit = self._pieces[-1]
+        self._pieces = [Piece(when_ns, number * unit, step, unit)]
+
+
+class ExactShare(PermitGrid):
+    """The permits of one peer of several that keep the window together without knowing of each other's starts.
+
+    Args:
+        rate: of all peers together.
+        slack_ns: how long after its time a permit may be taken, at most.
+        reserve_ns: how much of that is kept for the way from a decision to its effect, a quarter at most.
+        now_ns: the time on the timeline.
+        peers: how many peers share the grid.
+        rank: which of them this is.
+    """
+
+    __slots__ = ("_reserve_ns", "_slack_ns_max")
+
+    def __init__(self, rate: Rate, *, slack_ns: int, reserve_ns: int, now_ns: int, peers: int, rank: int) -> None:
+        self._slack_ns_max = slack_ns
+        self._reserve_ns = reserve_ns
+        super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns, peers=peers, rank=rank)
+
+    def _step_and_unit(self, rate: Rate) -> tuple[int, int]:
+        """Return the rate of a grid whose permits are as much further apart as one of them may be late."""
+        ratio = rate.per_second
+        assert ratio is not None
+        if ratio:
+            width_ns = window_of(rate).per * NS
+            late_ns = min(Fraction(self._slack_ns_max), width_ns * _GUARD)
+            self.slack_ns = max(1, int(late_ns - min(late_ns / 4, self._reserve_ns)))
+            ratio /= 1 + late_ns / width_ns
+        return ratio.numerator, ratio.denominator * NS

@@ -1,0 +1,273 @@
+"""The exact law on random histories: alone, with starts that take effect later than they are decided, and as one of several peers."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.exact import ExactGrid, ExactShare, window_of
+from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._core.rates import Rate
+
+NS = 1_000_000_000
+START = 1_704_067_200 * NS
+SLACK = 15_000_000
+RATES = st.one_of(
+    st.sampled_from([Rate(1), Rate(10), Rate(100), Rate(3, per=2), Rate(5, per=60), Rate(1, per=Fraction(1, 100))]),
+    st.builds(Rate, st.fractions(min_value=Fraction(1, 7), max_value=200, max_denominator=97)),
+)
+STEPS = st.one_of(
+    st.integers(1, 50),
+    st.integers(1, 40_000_000),
+    st.integers(1, 3 * NS),
+    st.sampled_from([1_000_000, 15_000_000, 15_000_001, 100_000_000, NS - 1, NS, 60 * NS]),
+)
+
+
+def excess(effects: list[tuple[int, int, Rate]]) -> int:
+    """Return by how much any start broke the law of the rate it was decided under; each is held against all others.
+
+    Args:
+        effects: (decided at, took effect at, rate).
+    """
+    worst = -UNLIMITED
+    for number, (_, effect, rate) in enumerate(effects):
+        window = window_of(rate)
+        width = -int(-window.per * NS // 1)
+        recent = sum(effect - width < other <= effect for _, other, _ in effects[: number + 1])
+        worst = max(worst, recent - int(window.permits))
+    return worst
+
+
+def take(grid: ExactGrid, now: int, count: int) -> int:
+    """Take so many permits, as far as there are, one after the other; return how many."""
+    for taken in range(count):
+        if not grid.usable(now):
+            return taken
+        grid.take(1, now)
+        grid.take_effect(now)
+    return count
+
+
+@given(
+    RATES,
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("advance"), STEPS),
+            st.tuples(st.just("take"), st.integers(1, 4)),
+            st.tuples(st.just("defer"), st.integers(1, 2)),
+            st.tuples(st.just("begin"), st.integers(0, 5)),
+        ),
+        max_size=60,
+    ),
+)
+@settings(max_examples=500, deadline=None)
+def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate, steps):
+    """Stalls, and steps that begin long after they were decided, in any order, never make one start too many."""
+    now = START
+    grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now)
+    effects: list[int] = []
+    deferred: list[list[int]] = []
+    for action, value in [*steps, *(("begin", 0) for _ in range(200))]:
+        if action == "advance":
+            now += value
+        elif action == "take":
+            effects += [now] * take(grid, now, value)
+        elif action == "defer":
+            for _ in range(min(value, grid.usable(now))):
+                grid.take(1, now)
+                effect: list[int] = []
+                grid.defer(effect)
+                deferred.append(effect)
+        elif deferred:
+            deferred.pop(value % len(deferred)).append(now)
+            effects.append(now)
+    effects.sort()
+    window = window_of(rate)
+    permits, width = int(window.permits), -int(-window.per * NS // 1)
+    for first, last in zip(effects, effects[permits:], strict=False):
+        assert last - first >= width
+
+
+@given(
+    RATES,
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("advance"), STEPS),
+            st.tuples(st.just("take"), st.integers(1, 4)),
+            st.tuples(st.just("rate"), st.sampled_from([Rate(0), Rate(1), Rate(7), Rate(40), Rate(100)])),
+        ),
+        max_size=60,
+    ),
+)
+@settings(max_examples=400, deadline=None)
+def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
+    """Every start keeps the law of the rate in force then, whatever the rate was when those before it started."""
+    now, rate = START, Rate(first.permits)
+    grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now)
+    effects: list[tuple[int, int, Rate]] = []
+    for action, value in steps:
+        if action == "advance":
+            now += value
+        elif action == "rate":
+            rate = value
+            grid.set_rate(rate, now)
+        else:
+            effects += [(now, now, rate)] * take(grid, now, value)
+    if all(rate.permits == int(rate.permits) for _, _, rate in effects):  # one window's width for all
+        assert excess(effects) <= 0
+
+
+@given(
+    st.integers(2, 4),
+    RATES,
+    st.lists(st.tuples(st.one_of(STEPS, st.just(0)), st.integers(0, 3), st.integers(1, 6)), max_size=60),
+)
+@settings(max_examples=400, deadline=None)
+def test_peers_keep_the_window_together_without_knowing_of_each_other(peers, rate, steps):
+    """The starts of all peers together are never more than the permits in any window of the rate."""
+    now = START
+    grids = [
+        ExactShare(rate, slack_ns=20_000_000, reserve_ns=5_000_000, now_ns=now, peers=peers, rank=rank)
+        for rank in range(peers)
+    ]
+    starts: list[int] = []
+    for step, number, count in steps:
+        now += step
+        grid = grids[number % peers]
+        for _ in range(min(count, grid.usable(now))):
+            grid.take(1, now)
+            starts.append(now)
+    window = window_of(rate)
+    permits, width = int(window.permits), -int(-window.per * NS // 1)
+    for early, late in zip(starts, starts[permits:], strict=False):
+        assert late - early >= width
+
+
+def test_a_share_gives_a_hundredth_of_the_rate_at_most():
+    """However long a permit may be used, its grid is at most 1 % slower than the rate."""
+    for rate in (Rate(100), Rate(1), Rate(10, per=Fraction(1, 10)), Rate(1000, per=60), Rate(2.5)):
+        share = ExactShare(rate, slack_ns=20_000_000, reserve_ns=5_000_000, now_ns=START, peers=2, rank=0)
+        span = 3600 * NS
+        count = 2 * share.count_until(START, START + span)
+        assert float(rate) * 3600 * 0.99 - 2 <= count <= float(rate) * 3600
+
+
+def test_permits_stay_on_the_grid_where_nothing_is_late():
+    """Of starts on time the window holds none back: they are those of the numbered permits, and none is lost."""
+    grid = ExactGrid(Rate(3), slack_ns=SLACK, now_ns=START - 1)
+    starts, now = [], START
+    while now < START + 20 * NS:
+        assert grid.usable(now) == 1
+        grid.take(1, now)
+        grid.take_effect(now)
+        starts.append(now)
+        now = grid.next_fresh_time(now)
+    assert [START + -(-number * NS // 3) for number in range(60)] == starts
+
+
+def test_the_lateness_of_a_start_is_paid_for_once():
+    """A timer that is 3 ms late moves the grid by 3 ms a window later, and then never again."""
+    grid = ExactGrid(Rate(10), slack_ns=SLACK, now_ns=START - 1)
+    now, starts = START, []
+    while len(starts) < 50:
+        late = 3_000_000 if len(starts) == 4 else 0
+        assert grid.usable(now + late)
+        grid.take(1, now + late)
+        grid.take_effect(now + late)
+        starts.append(now + late - START)
+        now = grid.next_fresh_time(now + late)
+    lateness = [start - number * NS // 10 for number, start in enumerate(starts)]
+    assert lateness == [0] * 4 + [3_000_000] + [0] * 9 + [3_000_000] * 36
+
+
+def test_after_a_pause_the_pace_goes_on_from_the_late_start():
+    """An idle executor starts at once, and the next permit comes up a whole distance later: an even pace."""
+    grid = ExactGrid(Rate(10), slack_ns=SLACK, now_ns=START)
+    now = START + 5 * NS + 73_000_000
+    assert grid.usable(now) == 1
+    grid.take(1, now)
+    assert grid.next_fresh_time(now) == now + NS // 10
+
+
+def test_a_start_without_a_time_is_counted_until_it_has_one():
+    """A coroutine that waits for its first step keeps its place in the window, however long the loop is blocked."""
+    grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
+    effects: list[list[int]] = [[], []]
+    now = START
+    for effect in effects:
+        assert grid.usable(now)
+        grid.take(1, now)
+        grid.defer(effect)
+        now += NS // 2
+    now += 10 * NS
+    assert not grid.usable(now)
+    assert grid.next_fresh_time(now) >= now + NS  # a bound: it cannot be earlier
+    effects[0].append(now)
+    effects[1].append(now)
+    assert not grid.usable(now + NS - 1)
+    assert grid.usable(now + NS)
+
+
+def test_a_call_that_holds_the_loop_does_not_cost_the_rate_all_of_that():
+    """How long a plain call takes says little of when it took effect: 5 ms of it count at most."""
+    grid = ExactGrid(Rate(1), slack_ns=SLACK, now_ns=START)
+    assert grid.usable(START)
+    grid.take(1, START)
+    grid.take_effect(START + NS // 2)
+    assert grid.next_fresh_time(START + NS // 2) == START + NS + 5_000_000
+
+
+def test_a_trial_leaves_the_grid_as_it_is():
+    """A copy that is asked about times to come, and taken from, changes nothing."""
+    grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
+    for _ in range(2):
+        now = grid.next_time(START)
+        grid.usable(now)
+        grid.take(1, now)
+        grid.take_effect(now)
+    before = grid.next_fresh_time(now)
+    trial = grid.trial()
+    assert trial.usable(START + 10 * NS)
+    trial.take(1, START + 10 * NS)
+    assert before == grid.next_fresh_time(now)
+    assert not grid.usable(before - 1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "permits", "per"),
+    [
+        (Rate(100), 100, 1),
+        (Rate(5, per=60), 5, 60),
+        (Rate(2.5), 3, Fraction(6, 5)),
+        (Rate(0.5), 1, 2),
+        (Rate(Fraction(1, 3)), 1, 3),
+    ],
+)
+def test_a_rate_of_a_part_of_a_permit_keeps_the_window_of_whole_ones(rate, permits, per):
+    """The window holds the next whole number of permits, and is as long as they take to come up."""
+    assert window_of(rate) == Rate(permits, per=per)
+
+
+def test_costs_count_in_the_window():
+    """A start of cost 4 counts as four; settled to 2 while it is in the window, as two."""
+    grid = ExactGrid(Rate(4), slack_ns=SLACK, now_ns=START)
+    assert grid.usable(START)
+    grid.take(1, START)
+    ticket = grid.charge(4)
+    grid.take_effect(START)
+    assert grid.next_fresh_time(START) == START + NS
+    grid.settle(ticket, 2, START)
+    assert grid.next_fresh_time(START) == START + NS // 2
+
+
+def test_an_infinite_rate_counts_nothing():
+    """While there is no limit nothing is remembered, and a limit that comes begins afresh."""
+    grid = ExactGrid(Rate(float("inf")), slack_ns=SLACK, now_ns=START)
+    assert grid.usable(START) == UNLIMITED
+    grid.take(1000, START)
+    grid.take_effect(START)
+    grid.set_rate(Rate(10), START)
+    assert grid.usable(START) <= 1
+    assert grid.next_time(START) == START
