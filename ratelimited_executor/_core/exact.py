@@ -43,11 +43,11 @@ from ratelimited_executor._core.permits import PermitGrid, Piece
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.timeline import NS
 
-__all__ = ["ExactGrid", "ExactShare", "window_of"]
+__all__ = ["CALL_NS", "ExactGrid", "ExactShare", "window_of"]
 
 # By how much the end of a plain call may be later than its decision and still say when it took effect: a call that holds
 # the loop for longer has taken effect before, and is not to cost the rate all of that.
-_CALL_NS: Final = 5_000_000
+CALL_NS: Final = 5_000_000
 _GUARD: Final = Fraction(1, 100)  # of the distance between permits, given by peers that cannot see each other's starts
 
 
@@ -113,7 +113,7 @@ class ExactGrid(PermitGrid):
         """Note that the starts that were decided last have taken effect by ``now_ns``."""
         if self._ticket is not None:
             ticket, self._ticket = self._ticket, None
-            self._log.take_effect(ticket, min(now_ns, ticket[0][0] + _CALL_NS))
+            self._log.take_effect(ticket, min(now_ns, ticket[0][0] + CALL_NS))
 
     def defer(self, effect: list[int]) -> None:
         """Let the start that was decided last take effect when a time in nanoseconds has been put into ``effect``."""

@@ -13,7 +13,9 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.limits.paced import PacedLimit
+from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.limits.trial import TrialClock, trial_of
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class KeyGate:
         "_concurrency_of",
         "_keys",
         "_limit_of",
+        "_newest",
         "_numbers",
         "_start_count",
         "_sweeping",
@@ -100,6 +103,7 @@ class KeyGate:
         self._timers: list[tuple[int, int, Hashable]] = []  # a heap of (time, number, key) of parked keys
         self._numbers = count()
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
+        self._newest: tuple[Any, Any] | None = None  # limit and ticket of the last start, if it may not have taken effect
         self._start_count = 0  # since the last time that they were looked at
         self.now_ns = now_ns
         self.met_count = 0
@@ -173,9 +177,22 @@ class KeyGate:
         """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
         state = self._keys.get(key) or self._meet(key)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
+        self._newest = ticket if isinstance(state.limit, (WindowLimit, ExactPacedLimit)) else None
         state.running_count += 1
         self._start_count += 1
         return ticket
+
+    def take_effect(self, now_ns: int) -> None:
+        """Note that the start that was noted last has taken effect by ``now_ns``."""
+        if self._newest is not None:
+            (limit, ticket), self._newest = self._newest, None
+            limit.take_effect(ticket, now_ns)
+
+    def defer(self, effect: list[int]) -> None:
+        """Let the start that was noted last take effect when a time in nanoseconds has been put into ``effect``."""
+        if self._newest is not None:
+            (limit, ticket), self._newest = self._newest, None
+            limit.defer(ticket, effect)
 
     def end(self, key: Hashable) -> bool:
         """Note that a task of a key has ended; return whether that lets another start."""

@@ -404,6 +404,20 @@ class TaskQueue:
         """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
         if self.effects is not None:
             self.effects.take_effect(self.timeline.to_ns(now))
+        if self.gate is not None:
+            self.gate.take_effect(self.timeline.to_ns(now))
+
+    def defer(self, effect: list[int]) -> None:
+        """Let what was started last take effect when a time in nanoseconds has been put into ``effect``."""
+        if self.effects is not None:
+            self.effects.defer(effect)
+        if self.gate is not None:
+            self.gate.defer(effect)
+
+    @property
+    def counts_effects(self) -> bool:
+        """Whether a start counts from when it takes effect."""
+        return self.effects is not None or self.gate is not None
 
     def next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.

@@ -62,8 +62,9 @@ class Coroutines:
             self._engine.scratch = Context()
         number = self._number = self._number + 1
         effect: list[int] | None = None
-        if (effects := self._engine.queue.effects) is not None:
-            effects.defer(effect := [])
+        queue = self._engine.queue
+        if queue.counts_effects:
+            queue.defer(effect := [])
         watch: Any = self._watch(number, owner, coroutine, origin, effect)
         watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")

@@ -394,8 +394,7 @@ class Engine:
         self.started_count += 1
         if call is HOLD:
             granted, self.holding[record], effect = args
-            if self.queue.effects is not None:
-                self.queue.effects.defer(effect)
+            self.queue.defer(effect)
             if not granted.done():
                 granted.set_result(self.overload.tickets(tickets))
             return True
@@ -406,8 +405,7 @@ class Engine:
             elif not own:
                 context = context.copy()  # it may be shared with a task that runs in another thread at this moment
             effect: list[int] = []
-            if self.queue.effects is not None:
-                self.queue.effects.defer(effect)
+            self.queue.defer(effect)
             thread = run_in_thread(call, args, context, self.thread_limiter, lambda: effect.append(self.time_ns()))
             if options.run_timeout is not None:
                 thread = with_timeout(thread, options.run_timeout, record.name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.exact import ExactGrid, ExactShare
 from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
+from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
@@ -423,7 +424,10 @@ def limit_of_key(policy: Policy, rate: Rate, now_ns: int, *, spacing: Fraction =
 @lru_cache(maxsize=256)  # keys share a handful of rates, and come and go by the thousand
 def _paced_of_key(policy: Paced, rate: Rate, spacing: Fraction) -> PacedLimit:
     own = spacing if not rate.per_second else 2 * min(spacing, 1 / rate.per_second)
-    return PacedLimit(rate, slack_ns=round(slack_of(policy) * NS) + math.ceil(own * NS))
+    slack_ns = round(slack_of(policy) * NS) + math.ceil(own * NS)
+    if policy.strictness is Strictness.NOMINAL:
+        return PacedLimit(rate, slack_ns=slack_ns)
+    return ExactPacedLimit(rate, slack_ns=slack_ns)
 
 
 def _grid_of(permits: Permits | None) -> PermitGrid | GrantedPermits | None:

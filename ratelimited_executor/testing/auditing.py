@@ -27,12 +27,14 @@ start at the float next to its permit's time becomes a violation of 1e-17) and f
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import accumulate
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ratelimited_executor._core.exact import window_of
 from ratelimited_executor._core.rates import Rate, RateLike
@@ -188,29 +190,56 @@ def _scan(
 def _scan_windows(
     stamps: list[int], weights: list[int], changes: list[tuple[int, Rate]], tolerance_ns: int
 ) -> tuple[int, int, int] | None:
-    """Return the worst window of the exact law as (excess, first start, last start); None if none is limited."""
+    """Return the worst window of the exact law as (excess, first start, last start); None if none is limited.
+
+    At the instant of a change either rate may have admitted a start.
+    """
+    pieces = _windows(changes, stamps[0])
+    costs = [0, *accumulate(weights)]
     worst: tuple[int, int, int] | None = None
-    ahead = list(reversed(changes))
-    ahead[-1] = (min(stamps[0], ahead[-1][0]), ahead[-1][1])  # the first rate also holds before its time
-    is_limited = False
-    known_ns = stamps[0]  # what started before is not counted
-    width_ns = permits = first = held = 0
+    piece = 0
     for number, stamp in enumerate(stamps):
-        while ahead and ahead[-1][0] <= stamp:
-            time_ns, rate = ahead.pop()
-            known_ns = max(known_ns, time_ns - width_ns if is_limited and not rate.is_unlimited else time_ns)
-            is_limited = not rate.is_unlimited
-            if rate.per_second:  # a pause has no window of its own
-                window = window_of(rate)
-                width_ns, permits = math.ceil(window.per * NS_PER_SECOND), int(window.permits)
-        held += weights[number]
-        while first < number and (stamp - stamps[first] >= width_ns - tolerance_ns or stamps[first] < known_ns):
-            held -= weights[first]
-            first += 1
-        excess = held - permits - (weights[number] - 1)
-        if is_limited and width_ns and (worst is None or excess > worst[0]):
-            worst = (excess, first, number)
+        while piece + 1 < len(pieces) and pieces[piece + 1].since_ns < stamp - tolerance_ns:
+            piece += 1
+        found: list[tuple[int, int]] = []
+        for window in pieces[piece:]:
+            if window.since_ns > stamp + tolerance_ns:
+                break
+            if window.permits is None:
+                found.clear()
+                break
+            # a start that is a whole window older is in none with this one
+            first = bisect_left(stamps, max(stamp - window.width_ns + tolerance_ns + 1, window.known_ns), hi=number)
+            found.append((costs[number] - costs[first] + 1 - window.permits, first))
+        if found and (worst is None or min(found)[0] > worst[0]):
+            worst = (*min(found), number)
     return worst
+
+
+class _Window(NamedTuple):
+    """The window that holds from a time on: so many permits, None for any, in a width; starts before a time do not count."""
+
+    since_ns: int
+    permits: int | None
+    width_ns: int
+    known_ns: int
+
+
+def _windows(changes: list[tuple[int, Rate]], begin_ns: int) -> list[_Window]:
+    pieces: list[_Window] = []
+    permits: int | None = None
+    width_ns, known_ns = 0, begin_ns
+    for time_ns, rate in changes:
+        known_ns = max(known_ns, time_ns if permits is None else time_ns - width_ns)
+        if rate.is_unlimited:
+            permits = None
+        elif rate.per_second:
+            window = window_of(rate)
+            permits, width_ns = int(window.permits), math.ceil(window.per * NS_PER_SECOND)
+        elif permits is None:  # a pause has no window of its own: nothing starts
+            permits, width_ns = 0, NS_PER_SECOND
+        pieces.append(_Window(time_ns, permits, width_ns, known_ns if pieces else begin_ns))
+    return [pieces[0]._replace(since_ns=min(begin_ns, pieces[0].since_ns)), *pieces[1:]]
 
 
 class _Phase:

@@ -43,7 +43,7 @@ class PacedLimit:
 
     def unused(self) -> PacedLimit:
         """Return another limit of the same rate, of which nothing has been taken: a tenth of the cost of a new one."""
-        other = object.__new__(PacedLimit)
+        other = object.__new__(type(self))
         other.slack_ns, other.rate, other._step, other._unit = self.slack_ns, self.rate, self._step, self._unit
         other._next, other._last = 0, None
         return other

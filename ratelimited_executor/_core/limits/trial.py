@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING
 
+from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.window import WindowLimit
 
@@ -29,6 +30,6 @@ def trial_of(limit: Limit, clock: TrialClock) -> Limit:
     """Return a copy of a limit, to be tried at times to come."""
     if isinstance(limit, QuotaLimit):
         return limit.trial(clock.now)
-    if isinstance(limit, WindowLimit):
+    if isinstance(limit, (WindowLimit, ExactPacedLimit)):
         return limit.trial()
     return copy(limit)

@@ -1,0 +1,110 @@
+"""A steady pace that keeps the exact window as well: the limit of a key under ``Strictness.EXACT``.
+
+The pace is :class:`~.paced.PacedLimit`'s, which forgives a start some lateness; the window is :class:`~.window.WindowLimit`'s,
+which does not. A key that has started nothing lately has no window yet: most keys never need more than the pace.
+
+Law: never more than N starts in any window of W, for a rate of N permits per W seconds.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._core.exact import CALL_NS, window_of
+from ratelimited_executor._core.limits.paced import PacedLimit
+from ratelimited_executor._core.limits.window import WindowLimit
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.rates import Rate
+
+__all__ = ["ExactPacedLimit"]
+
+
+class ExactPacedLimit(PacedLimit):
+    """A theoretical time of the next start, and the starts of the last window.
+
+    Args:
+        rate: starts over time.
+        slack_ns: how late a start may be without the next being later for it.
+    """
+
+    __slots__ = ("_window",)
+
+    def __init__(self, rate: Rate, *, slack_ns: int) -> None:
+        self._window: WindowLimit | None = None
+        super().__init__(rate, slack_ns=slack_ns)
+
+    def unused(self) -> ExactPacedLimit:
+        """Return another limit of the same rate, of which nothing has been taken."""
+        other: ExactPacedLimit = super().unused()  # type: ignore[assignment]  # it is made of this class
+        other._window = None
+        return other
+
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
+        """Put another rate in force: what has started in the last window counts against it at once."""
+        super().set_rate(rate, now_ns)
+        if self._window is not None:
+            self._window.set_rate(window_of(rate), now_ns)
+
+    def count(self, now_ns: int) -> int:
+        """Count the starts of cost 1 that are admitted now."""
+        count = super().count(now_ns)
+        return count if self._window is None else max(0, min(count, self._window.count(now_ns)))
+
+    def admits(self, cost: int, now_ns: int) -> bool:
+        """Whether a start is admitted now, whatever its cost."""
+        if not super().admits(cost, now_ns):
+            return False
+        return self._window is None or cost <= 0 or self._window.count(now_ns) > 0
+
+    def take(self, cost: int, now_ns: int) -> list[Any]:
+        """Note a start."""
+        ticket: list[Any] = super().take(cost, now_ns)
+        if self.rate.is_unlimited or cost <= 0:
+            return ticket
+        if self._window is None:
+            self._window = WindowLimit(window_of(self.rate), reading_ns=0)
+        return [ticket, self._window.take(cost, now_ns)]
+
+    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
+        """Correct the cost of a start, ahead of the pace as far as that goes, and in the window."""
+        if ticket and isinstance(ticket[0], list):
+            pace, entry = ticket
+            super().settle(pace, cost, now_ns)
+            if self._window is not None:
+                self._window.settle(entry, cost, now_ns)
+
+    def take_effect(self, ticket: list[Any], now_ns: int) -> None:
+        """Note that a start has taken effect by ``now_ns``."""
+        if self._window is not None and ticket and isinstance(ticket[0], list):
+            entry = ticket[1]
+            self._window.take_effect(entry, min(now_ns, entry[0][0] + CALL_NS))
+
+    def defer(self, ticket: list[Any], effect: list[int]) -> None:
+        """Let a start take effect when a time in nanoseconds has been put into ``effect``."""
+        if self._window is not None and ticket and isinstance(ticket[0], list):
+            self._window.defer(ticket[1], effect)
+
+    def when_count(self, count: int, now_ns: int) -> int | None:
+        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        when = super().when_count(count, now_ns)
+        if when is None or self._window is None:
+            return when
+        free_ns = self._window.when_count(count, now_ns)
+        return None if free_ns is None else max(when, free_ns)
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
+        count = super().count_until(now_ns, end_ns)
+        return count if self._window is None else min(count, self._window.count_until(now_ns, end_ns))
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether a new limit would do the same."""
+        return super().is_idle(now_ns) and (self._window is None or self._window.is_idle(now_ns))
+
+    def trial(self) -> ExactPacedLimit:
+        """Return a copy, to be tried at times to come."""
+        other = copy(self)
+        other._window = None if self._window is None else self._window.trial()
+        return other
