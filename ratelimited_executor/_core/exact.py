@@ -148,11 +148,22 @@ class ExactGrid(PermitGrid):
             return free_ns
         return when
 
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
+        count = super().count_until(now_ns, end_ns)
+        if self._void_to is None:
+            return count
+        _, _, step, unit = self._pieces[-1]  # the grid goes on from here, once the newest is taken
+        return 1 + max(0, end_ns - 1 - now_ns) * step // unit
+
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Tell when the ``count``-th permit from now can be taken; None if never at this rate."""
         when = super().time_after(now_ns, count)
         if when is None or not self._pieces:
             return when
+        if self._void_to is not None:
+            _, _, step, unit = self._pieces[-1]
+            when = now_ns - (-(count - 1) * unit // step)
         return max(when, self._log.when_count(count, now_ns) or 0)
 
     def trial(self) -> Self:

@@ -133,6 +133,7 @@ class TaskQueue:
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
         self._dense = False  # whether the running interval holds more tasks than permits
         self._permit_count = 0  # permits counted by the grid and not yet taken
+        self._counted_at = 0.0  # loop time at which they were counted
         self._usable_until = 0.0  # loop time until which they may be taken
         self._next_permit_at = -math.inf  # loop time before which no other permit comes up
         self._pulled_at = (
@@ -389,7 +390,7 @@ class TaskQueue:
             if self.effects is None:
                 self.grid.take(count)
             else:
-                self.grid.take(count, self.timeline.to_ns(now))
+                self.grid.take(count, 0 if now == self._counted_at else self.timeline.to_ns(now))
             if not self._permit_count:
                 self._next_permit_at = self.timeline.to_loop(self.grid.next_number_time())
         if calendar is self.spread and count:
@@ -675,6 +676,7 @@ class TaskQueue:
     def _count_permits(self, now: float) -> int:
         """Count the permits that may be taken now; if there is none, note when the next comes up."""
         now_ns = self.timeline.to_ns(now)
+        self._counted_at = now
         self._permit_count = self.grid.usable(now_ns)
         if self._permit_count:
             self._usable_until = now + (self.grid.usable_until_ns - now_ns) / NS

@@ -243,7 +243,7 @@ async def test_handle_tells_its_times(virtual_clock):
         assert (None, None, TaskState.WAITING) == (first.started_at, first.lateness, first.state)
         await second
         assert (epoch + 0.25, 0.0) == (first.started_at, first.lateness)
-        assert (epoch + 2.0, 1.75) == (second.started_at, second.lateness)
+        assert (epoch + 1.25, 1.0) == (second.started_at, second.lateness)
         assert "TaskHandle double done" in repr(second)
 
 

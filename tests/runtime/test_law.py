@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor import ExecutorManager, Paced, Pacing, Rate, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, Paced, Pacing, Rate, RateLimitedExecutor, Strictness
 from ratelimited_executor.testing import audit, run_virtual
 
 RATES = st.one_of(
@@ -18,6 +18,7 @@ RATES = st.one_of(
 
 @given(
     rate=RATES,
+    strictness=st.sampled_from(Strictness),
     slack=st.sampled_from([0, 0.001, 0.02, 0.5]),
     pacing=st.sampled_from(Pacing),
     interval=st.sampled_from([0.05, 1.0, 3.0]),
@@ -37,8 +38,8 @@ RATES = st.one_of(
     ),
 )
 @settings(max_examples=200, deadline=None)
-def test_starts_keep_the_law_whatever_happens(rate, slack, pacing, interval, steps):
-    """In every window at most the permits of the window, of ``slack`` before it, and one."""
+def test_starts_keep_the_law_whatever_happens(rate, strictness, slack, pacing, interval, steps):
+    """In every window of ``per`` at most the permits of the rate; or those of the window, of ``slack`` before it, and one."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -48,7 +49,7 @@ def test_starts_keep_the_law_whatever_happens(rate, slack, pacing, interval, ste
             starts.append(loop.time())
 
         async with ExecutorManager(interval=interval) as manager:
-            executor = manager.executor("x", rate=rate, policy=Paced(slack=slack), pacing=pacing, drain_timeout=0)
+            executor = manager.executor("x", rate=rate, policy=Paced(slack, strictness), pacing=pacing, drain_timeout=0)
             history = [(0.0, Rate.of(rate))]
             for action, value in steps:
                 if action == "rate":
@@ -80,7 +81,7 @@ def test_starts_keep_the_law_whatever_happens(rate, slack, pacing, interval, ste
         return starts, history
 
     starts, history = run_virtual(main())
-    report = audit(starts, history, slack=slack)
+    report = audit(starts, history, slack=None if strictness is Strictness.EXACT else slack)
     assert report.ok, str(report)
 
 

@@ -41,7 +41,7 @@ class WindowLimit:
         reading_ns: what is kept beside that for the reading of times.
     """
 
-    __slots__ = ("_deferred", "_grain_ns", "_log", "_margin_ns", "_reading_ns", "_sum", "_width_ns", "rate")
+    __slots__ = ("_deferred", "_grain_ns", "_log", "_margin_ns", "_permits", "_reading_ns", "_sum", "_width_ns", "rate")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate
@@ -50,7 +50,7 @@ class WindowLimit:
         self._deferred: list[tuple[list[int], list[int]]] = []  # entries beside the log, and where their time will be
         self._log: deque[list[int]] = deque()  # [time, amount], oldest first
         self._sum = 0
-        self._width_ns = self._grain_ns = 0
+        self._permits = self._width_ns = self._grain_ns = 0
         self.set_rate(rate, 0)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
@@ -59,23 +59,25 @@ class WindowLimit:
         A rate of 0 pauses, and an infinite one lifts the limit: neither has a window of its own, and the old one is kept.
         """
         self.rate = rate
+        self._permits = UNLIMITED if rate.is_unlimited else int(rate.permits)
         if self._width_ns and (rate.is_zero or rate.is_unlimited):
             return
         self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + self._reading_ns
-        is_coarse = not rate.is_unlimited and rate.permits > _ENTRY_COUNT_MAX
+        is_coarse = _ENTRY_COUNT_MAX < self._permits < UNLIMITED
         self._grain_ns = self._width_ns // _ENTRY_COUNT_MAX if is_coarse else 0
 
     @property
     def cost_max(self) -> int | None:
         """N."""
-        return None if self.rate.is_unlimited else int(self.rate.permits)
+        return None if self._permits == UNLIMITED else self._permits
 
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
-        if self.rate.is_unlimited:
+        permits = self._permits
+        if permits == UNLIMITED:
             return UNLIMITED
         self._forget(now_ns)
-        return int(self.rate.permits) - self._sum
+        return permits - self._sum
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """Whether a start of a cost is admitted now."""
@@ -83,7 +85,7 @@ class WindowLimit:
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
         """Note a start: O(1)."""
-        if self.rate.is_unlimited:
+        if self._permits == UNLIMITED:
             return [[-1, 0], cost]
         self._sum += cost
         last = self._log[-1] if self._log else None
@@ -108,7 +110,7 @@ class WindowLimit:
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
         """Note that a start has taken effect only now, if that is later than the margin covers: it counts from now on."""
         entry, charged = ticket
-        if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.rate.is_unlimited:
+        if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self._permits == UNLIMITED:
             return
         if entry[1] == charged and self._log and self._log[-1] is entry:
             entry[0] = now_ns
@@ -119,7 +121,7 @@ class WindowLimit:
     def defer(self, ticket: list[Any], effect: list[int]) -> None:
         """Let a start take effect when a time in nanoseconds has been put into ``effect``: until then it counts anyhow."""
         entry, charged = ticket
-        if charged <= 0 or self.rate.is_unlimited:
+        if charged <= 0 or self._permits == UNLIMITED:
             return
         if entry[1] == charged and self._log and self._log[-1] is entry:
             self._log.pop()
@@ -166,14 +168,14 @@ class WindowLimit:
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
         room = self.count(now_ns)
-        if self.rate.is_unlimited:
+        if self._permits == UNLIMITED:
             return UNLIMITED
         windows = max(0, end_ns - 1 - now_ns) // self._width_ns
         for time, amount in self._log:
             if time + self._width_ns * (windows + 1) >= end_ns:
                 break
             room += amount
-        return max(0, room) + int(self.rate.permits) * windows
+        return max(0, room) + self._permits * windows
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether the window is empty."""
