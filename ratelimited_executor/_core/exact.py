@@ -106,8 +106,9 @@ class ExactGrid(PermitGrid):
             return
         if self._void_to is not None:  # the newest permit, late: the pace goes on from here
             self._slip(self._first, self._looked_ns)
-        super().take(count)
-        self._ticket = self._log.take(count, max(now_ns, self._looked_ns))
+        self._next = self._first = self._first + count
+        assert self._next <= self._last, (self._next, self._last)
+        self._ticket = self._log.take(count, now_ns or self._looked_ns)
 
     def take_effect(self, now_ns: int) -> None:
         """Note that the starts that were decided last have taken effect by ``now_ns``."""
@@ -140,8 +141,8 @@ class ExactGrid(PermitGrid):
     def next_fresh_time(self, now_ns: int) -> int | None:
         """Tell when the next permit may be taken where :meth:`usable` has just found none."""
         when = super().next_fresh_time(now_ns)
-        if when is None:
-            return None
+        if when is None or not self._log.is_full:
+            return when
         free_ns = self._log.when(1, now_ns)
         if free_ns is not None and free_ns > when:
             self._slip(self._next_fresh_number(now_ns), free_ns)

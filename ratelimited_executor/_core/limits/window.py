@@ -71,6 +71,11 @@ class WindowLimit:
         """N."""
         return None if self._permits == UNLIMITED else self._permits
 
+    @property
+    def is_full(self) -> bool:
+        """True if no start was admitted when the limit was last asked."""
+        return self._sum >= self._permits
+
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
         permits = self._permits
