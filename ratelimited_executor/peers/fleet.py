@@ -20,6 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.fleet.clock import ServerClock
+from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics
 from ratelimited_executor._core.fleet.peer import LOOK_AHEAD_INTERVALS, Peer, PeerSettings, PeerState
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ratelimited_executor._core.fleet.granted import GrantedPermits
+    from ratelimited_executor._core.fleet.peer import DemandUntil
     from ratelimited_executor._core.fleet.protocol import Reply, Request
-    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import Rate
-    from ratelimited_executor._core.timeline import Timeline
 
 __all__ = ["FleetMember", "FleetPeers", "Transport"]
 
@@ -65,12 +65,10 @@ class Transport(Protocol):
         ...
 
 
-class Owner(Protocol):
+class Owner(Worker, Protocol):
     """What a peer must know of an executor: its engine."""
 
     name: str
-    timeline: Timeline
-    queue: TaskQueue
     rate: Rate
     is_paused: bool
     armed: float
@@ -347,6 +345,7 @@ class FleetMember:
         settings = replace(peers._settings, id=f"{peers.id}:{next(peers._lives)}")
         self.peer = Peer(settings, owner.rate, peers._clock, is_clock_whole=peers._is_clock_whole)
         self.is_shared = not owner.rate.is_unlimited
+        self._demand = Demand(owner)
         self._ask_at = math.inf
 
     @property
@@ -365,14 +364,17 @@ class FleetMember:
 
     def look(self, now: float) -> None:
         """See after a run whether tasks wait for permits that nobody has asked for yet."""
-        if not self.is_shared or self.peer.failed_count:
+        if not self.is_shared:
+            return
+        self._demand.look(now)
+        if self.peer.failed_count:
             return
         now_ns = self.owner.timeline.to_ns(now)
         if self.peer.state is PeerState.IDLE:
             if self.owner.queue.ready_count():
                 self._peers._kick()
             return
-        when = self.peer.wants_at_once(self._demand(now_ns), now_ns)
+        when = self.peer.wants_at_once(self._demand_at(now), now_ns)
         self._ask_at = math.inf if when is None else self.owner.timeline.to_loop(when)
         if self._ask_at < math.inf:
             self._peers._kick()
@@ -383,13 +385,18 @@ class FleetMember:
             return math.inf, True
         peer, timeline = self.peer, self.owner.timeline
         now_ns = timeline.to_ns(now)
+        self._demand.look(now)
         if peer.go_on_alone(now_ns):
             self.owner.queue.note_permits()
             self.owner.wake()
-        if not peer.has_demand(self._demand, now_ns):
+        if not peer.has_demand(self._demand_at(now), now_ns):
             peer.idle()
             self._ask_at = math.inf
             interval = peer.interval_ns() / _NS
+            if (
+                self.owner.queue.ready_count() and not self.owner.is_paused
+            ):  # held back by a limit of our own: nobody wakes us when that lets go
+                return now + interval, True
             return max(self.owner.armed - LOOK_AHEAD_INTERVALS * interval, now + interval), True
         regular = timeline.to_loop(peer.next_call(now_ns))
         return (regular, True) if regular <= max(now, self._ask_at) else (self._ask_at, False)
@@ -397,7 +404,7 @@ class FleetMember:
     def request(self, now: float, *, is_regular: bool) -> Request:
         """Make the next call."""
         self._ask_at = math.inf
-        return self.peer.request(self.owner.timeline.to_ns(now), self._demand, is_regular=is_regular)
+        return self.peer.request(self.owner.timeline.to_ns(now), self._demand_at(now), is_regular=is_regular)
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
         """Take in an answer."""
@@ -457,11 +464,17 @@ class FleetMember:
             failures=peer.failed_count,
         )
 
-    def _demand(self, when_ns: int) -> int:
-        if self.owner.is_paused or self.owner.queue.is_halted:
-            return 0
-        # What a task costs beyond one permit counts once it has started: it is owed then, and paid from what is granted.
-        return self.owner.queue.demand_until(self.owner.timeline.to_loop(when_ns)) + self.peer.permits.debt_count
+    def _demand_at(self, now: float) -> DemandUntil:
+        """Return what counts the tasks that want to start, and could, as it looks now."""
+        to_loop, debt_count = self.owner.timeline.to_loop, self.peer.permits.debt_count
+
+        def count(due_ns: int, begin_ns: int, end_ns: int, most: int) -> int:
+            if self.owner.is_paused or self.owner.queue.is_halted:
+                return 0
+            # What a task costs beyond one permit counts once it has started: it is owed then, and paid from what is granted.
+            return self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most) + debt_count
+
+        return count
 
 
 def _no_time() -> float:

@@ -138,13 +138,13 @@ class SimulatedPeer:
         settings = replace(made._settings, id=f"worker-{number:05}:{10_000 + number}:{secrets.token_hex(8)}:0")
         self.peer = Peer(settings, Rate.of(load.rate), ServerClock())
 
-    def demand(self, when_ns: int) -> int:
-        """Count the tasks that want to have started by a time of ours."""
+    def demand(self, due_ns: int, *_: int) -> int:
+        """Count the tasks that are due by a time of ours."""
         if not self.is_busy:
             return 0
         if self._is_backlog:
             return math.ceil(self.wanted)
-        ahead = (when_ns - self._now_ns - AHEAD_NS) / self.peer.interval_ns()
+        ahead = (due_ns - self._now_ns - AHEAD_NS) / self.peer.interval_ns()
         return math.ceil(self.wanted * ahead) if ahead > 0 else 0
 
     def request(self, now_ns: int) -> Request | None:
