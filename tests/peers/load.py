@@ -249,6 +249,8 @@ class Group:
         seen.trips_ns.append(got - sent)
         seen.lost_count += len(calls) * (got - sent > TIMEOUT_NS)
         for (each, request), reply in zip(calls, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise reply
             is_step = not each.peer.clock.measure(reply.now_us * 1000, sent, got)
             self.step_count += is_step
             each.peer.receive(request, reply, is_step=is_step, now_ns=got)
