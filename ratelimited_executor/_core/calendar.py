@@ -366,9 +366,15 @@ class Calendar:
             when: loop time.
             is_spread: whether those of a later bucket start evenly over it, and not at their due times.
         """
-        streams = [stream for group in self.groups for stream in group]
-        ready = self.opened_count - sum(stream.order.left_count for stream in streams)
-        count = max(0, ready) + sum(stream.order.count_until(when) for stream in streams)
+        return self.ready_count() + self.coming_until(when, is_spread=is_spread)
+
+    def ready_count(self) -> int:
+        """Count the tasks that are ready, but for those that a chore still has to put in order."""
+        return max(0, self.opened_count - sum(stream.order.left_count for group in self.groups for stream in group))
+
+    def coming_until(self, when: float, *, is_spread: bool) -> int:
+        """Estimate the same as :meth:`count_until` of the tasks that are not ready yet."""
+        count = sum(stream.order.count_until(when) for group in self.groups for stream in group)
         if not self.numbers or self.numbers[0] > self._timeline.number_at(when):
             return count
         for number in range(self.number + 1, self._timeline.number_at(when) + 1):

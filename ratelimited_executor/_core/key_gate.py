@@ -11,25 +11,37 @@ import heapq
 import math
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
+from ratelimited_executor._core.limits.limit import starts_until
 from ratelimited_executor._core.limits.paced import PacedLimit
-from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.limits.trial import TrialClock, trial_of
+from ratelimited_executor._core.limits.window import WindowLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from ratelimited_executor._core.limits.limit import Limit
 
-__all__ = ["KeyGate", "KeyHold"]
+__all__ = ["KeyGate", "KeyHold", "Span"]
 
 _SWEEP_COUNT: Final = 4096  # idle keys looked at in an interval, beside two for each start of it
 _SPARE_COUNT: Final = 64  # stale timers that never matter
 _SWEEP_STEP_COUNT: Final = 1024  # at a stretch: half a millisecond
 
 KeyHold = str  # "rate", "concurrency" or "penalty"
+
+
+class Span(Protocol):
+    """A time in which tasks could start: [``begin_ns``, ``end_ns``)."""
+
+    begin_ns: int
+    end_ns: int
+
+    def places(self, free: float, taken: int) -> float:
+        """Estimate how many tasks could start in so many places that are free, and in so many that are taken."""
+        ...
 
 
 class _Key:
@@ -40,7 +52,7 @@ class _Key:
         concurrency: how many of its tasks may run at once; infinity for no limit.
         running_count: how many do.
         penalty_ns: before it nothing of it starts.
-        parked: what to call when it may start again.
+        parked: what to call when it may start again, with the cost of its first task, and what counts its tasks.
         resume_ns: when that is, as far as its rate and penalty are concerned; None if it is not parked.
         is_listed: whether it is to be looked at, whether it can be forgotten.
     """
@@ -52,7 +64,7 @@ class _Key:
         self.concurrency: float = math.inf if concurrency is None else concurrency
         self.running_count = 0
         self.penalty_ns = 0
-        self.parked: list[Callable[[], None]] = []
+        self.parked: list[tuple[Callable[[], None], int, Callable[[float], int]]] = []
         self.resume_ns: int | None = None
         self.is_listed = True
 
@@ -83,6 +95,7 @@ class KeyGate:
 
     __slots__ = (
         "_concurrency_of",
+        "_full",
         "_keys",
         "_limit_of",
         "_newest",
@@ -101,6 +114,7 @@ class KeyGate:
         self._concurrency_of = concurrency_of
         self._keys: dict[Hashable, _Key] = {}
         self._timers: list[tuple[int, int, Hashable]] = []  # a heap of (time, number, key) of parked keys
+        self._full: dict[Hashable, None] = {}  # keys that were parked because as many of their tasks ran as may
         self._numbers = count()
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
         self._newest: tuple[Any, Any] | None = None  # limit and ticket of the last start, if it may not have taken effect
@@ -156,11 +170,63 @@ class KeyGate:
         begin_ns = max(self.now_ns, state.penalty_ns)
         return begin_ns if state.limit is None else self._asked_at(state.limit, begin_ns).when_count(count, begin_ns)
 
-    def park(self, key: Hashable, cost: int, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once when a task of a key may start again."""
+    def count_until(self, key: Hashable, cost: int, span: Span) -> float:
+        """Estimate how many tasks of a key, of a cost, could start in a span; one, if its limits are not known yet."""
+        state = self._keys.get(key)
+        return 1 if state is None else self._count_until(state, cost, span)
+
+    def count_parked(self, span: Span, most: float) -> float:
+        """Estimate how many tasks of all keys that are parked could start in a span; ``most`` need not be exceeded."""
+        total = 0.0
+        for key in self._opening(span.end_ns):
+            state = self._keys[key]
+            cost = min((cost for _, cost, _ in state.parked), default=1)
+            count = min(self._count_until(state, cost, span), most)
+            if count > 0:
+                total += min(count, sum(waiting(count) for _, _, waiting in state.parked))
+            if total >= most:
+                break
+        return total
+
+    def _count_until(self, state: _Key, cost: int, span: Span) -> float:
+        begin_ns = max(self.now_ns, state.penalty_ns, span.begin_ns)
+        if begin_ns >= span.end_ns:
+            return 0
+        count = math.inf
+        if state.limit is not None:
+            count = starts_until(self._asked_at(state.limit, begin_ns), state.cost(cost), begin_ns, span.end_ns)
+        if state.concurrency < math.inf:
+            count = min(count, span.places(state.concurrency - state.running_count, state.running_count))
+        return count
+
+    def _opening(self, end_ns: int) -> Iterator[Hashable]:
+        """Walk the parked keys that may start a task before a time, each once; of a heap only as much as that."""
+        yield from self._full
+        timers, pending = self._timers, [0]
+        while pending:
+            index = pending.pop()
+            if index < len(timers) and timers[index][0] < end_ns:
+                when, _, key = timers[index]
+                state = self._keys.get(key)
+                if state is not None and state.resume_ns == when and key not in self._full:
+                    yield key
+                pending += (2 * index + 1, 2 * index + 2)
+
+    def park(
+        self, key: Hashable, cost: int, resume: Callable[[], None], waiting: Callable[[float], int] = lambda _: 1
+    ) -> None:
+        """Call ``resume`` once when a task of a key may start again.
+
+        Args:
+            key: of the tasks.
+            cost: of the first of them.
+            resume: what to call.
+            waiting: counts them, as far as a number; one by default.
+        """
         state = self._keys[key]
-        state.parked.append(resume)
+        state.parked.append((resume, cost, waiting))
         if state.is_full:
+            self._full[key] = None
             return  # the end of one that runs resumes it
         when = self._when(state, cost)
         if when is not None and (state.resume_ns is None or when < state.resume_ns):
@@ -308,9 +374,10 @@ class KeyGate:
 
     def _resume(self, key: Hashable, state: _Key) -> None:
         state.resume_ns = None
+        self._full.pop(key, None)
         if not state.is_listed and not state.running_count:
             state.is_listed = True
             self._sweeping.append(key)
         parked, state.parked = state.parked, []
-        for resume in parked:
+        for resume, _, _ in parked:
             resume()

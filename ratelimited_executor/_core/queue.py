@@ -481,6 +481,7 @@ class TaskQueue:
         """Put a rate in force."""
         self.grid.set_rate(rate, self.timeline.to_ns(now))
         self.is_unlimited = self.grid.is_unlimited
+        self._note_single()
         self.note_permits()
 
     def set_permits(self, permits: Permits) -> None:
@@ -536,7 +537,7 @@ class TaskQueue:
     def _note_single(self) -> None:
         """Tell whether each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_grid = not isinstance(self.grid, CombinedPermits)
-        self.effects = self.grid if self.grid.counts_effects else None
+        self.effects = self.grid if self.grid.counts_effects and not self.is_unlimited else None
         self._is_bursty = self.grid.is_bursty
         self._is_by_wall_clock = self.grid.is_by_wall_clock
         self._is_single = not is_grid or self._fair_clock is not None or self.gate is not None
@@ -595,15 +596,20 @@ class TaskQueue:
         """Count the tasks whose interval has begun and that have not started."""
         return self.on_time.opened_count + self.spread.opened_count
 
-    def demand_until(self, when: float) -> int:
-        """Estimate how many tasks want to have started by a loop time, if there were permits for all."""
+    def demand_until(self, when: float, count: Callable[..., float] = Calendar.count_until) -> float:
+        """Estimate how many tasks want to have started by a loop time, if there were permits for all.
+
+        Args:
+            when: loop time.
+            count: counts those of one calendar.
+        """
         is_spread = self.pacing is Pacing.SPREAD
-        count = self.on_time.count_until(when, is_spread=False)
+        on_time = count(self.on_time, when, is_spread=False)
         if not is_spread or self._dense or when >= self.interval_end:
-            return count + self.spread.count_until(when, is_spread=is_spread)
+            return on_time + count(self.spread, when, is_spread=is_spread)
         left = self.spread.opened_count + self._later_count
         planned = self.plan.count_until(when, left=left) if left and when >= self.plan.next_at else 0
-        return count + min(planned, self.spread.count_until(when, is_spread=False))
+        return on_time + min(planned, count(self.spread, when, is_spread=False))
 
     def note_permits(self) -> None:
         """Count the permits anew: some were granted."""

@@ -31,6 +31,8 @@ _RATE_PATTERN: Final = re.compile(
     r"""\s* (?P<permits> [0-9][0-9_]*(\.[0-9]+)? | inf ) \s*/\s* (?P<count> [0-9]+(\.[0-9]+)? )? \s* (?P<unit> [a-z]+ ) \s*""",
     re.VERBOSE,
 )
+_WORDS_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_.]*)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*")
+_SHORT_UNITS: Final = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h"}
 _PLAIN_PATTERN: Final = re.compile(r"\s*([0-9_.]+|inf)\s*")
 
 
@@ -77,7 +79,10 @@ class Rate:
         match = _RATE_PATTERN.fullmatch(text.lower())
         unit = None if match is None else _UNIT_SECONDS.get(match["unit"])
         if match is None or unit is None:
+            words = _WORDS_PATTERN.fullmatch(text.lower())
             hint = "; pass a plain number as a number" if _PLAIN_PATTERN.fullmatch(text) else ""
+            if words is not None and words["unit"] in _UNIT_SECONDS:
+                hint = f": write '{words['permits']}/{words['count']}{_SHORT_UNITS.get(words['unit'], words['unit'])}'"
             raise ValueError(f"rate must look like '100/s', '5/min' or '1000/15min', got {text!r}{hint}")
         permits = math.inf if match["permits"] == "inf" else Fraction(match["permits"].replace("_", ""))
         return cls(permits, per=Fraction(match["count"] or 1) * unit)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.fair import Flow, Level
@@ -11,7 +13,7 @@ from ratelimited_executor._core.ordering import TaskClass, TaskView
 from ratelimited_executor._core.ready import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ratelimited_executor._core.fair import FairClock
     from ratelimited_executor._core.ready import Rank, Ready, RecordRun, Source
@@ -301,7 +303,7 @@ class ReadyFair:
 
         gate = self._clock.gate
         assert gate is not None
-        gate.park(key, cost, resume)
+        gate.park(key, cost, resume, lambda most: self._count(flow, most))
 
     def _first(self, flow: Flow) -> Any:
         """Return the first item of a flow of which a task waits; None if none does."""
@@ -398,6 +400,39 @@ class ReadyFair:
                 elif item._place is self:
                     yield (minus_priority, tag, turn), None, item
                     tag += item.cost / flow.weight
+
+    def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
+        """Estimate how many tasks of the keys that are not parked could start; ``most`` need not be exceeded.
+
+        Args:
+            allowance: tells how many tasks of a key and of a cost could start.
+            most: a number.
+        """
+        total = 0.0
+        for level in self._clock.levels.values():
+            for flow in chain((flow for *_, flow in level.heaps[self._index]), level.fresh[self._index]):
+                item = next(self._waiting(flow), None)
+                if item is None:
+                    continue
+                key = flow.key if self._clock.fair.by is None else _key_of(item)
+                count = min(allowance(key, _cost_of(item)), most)
+                total += min(count, self._count(flow, count))
+                if total >= most:
+                    return total
+        return total
+
+    def _waiting(self, flow: Flow) -> Iterator[Any]:
+        """Walk the items of a flow of which a task waits."""
+        waiting = flow.second if self._index else flow.first
+        if waiting is not None:
+            for item in waiting if type(waiting) is deque else (waiting,):
+                if (item.head_due() is not None) if type(item) is Run else item._place is self:
+                    yield item
+
+    def _count(self, flow: Flow, most: float) -> int:
+        """Count the tasks of a flow, as far as a number."""
+        tasks = chain.from_iterable(item.walk() if type(item) is Run else (item,) for item in self._waiting(flow))
+        return sum(1 for _ in islice(tasks, math.ceil(most)))
 
     def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int) -> Hashable:
         by = self._clock.fair.by

@@ -8,7 +8,8 @@ before those of other keys. O(log keys) a task beside what the key's own queue c
 from __future__ import annotations
 
 import heapq
-from itertools import count
+import math
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -165,6 +166,23 @@ class ReadyKeyed:
         for lane in self._lanes.values():
             yield from lane.ready.keyed()
 
+    def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
+        """Estimate how many tasks of the keys that are not parked could start; ``most`` need not be exceeded.
+
+        Args:
+            allowance: tells how many tasks of a key and of a cost could start.
+            most: a number.
+        """
+        total = 0.0
+        lanes = (lane for _, number, lane in self._heap if number == lane.number)
+        for lane in lanes if self._taken is None else chain(lanes, (self._taken,)):
+            if lane.ready.head() is not None:
+                count = min(allowance(lane.key, self._cost(lane)), most)
+                total += min(count, _count(lane, count))
+            if total >= most:
+                break
+        return total
+
     def _lane(self, key: Hashable) -> _Lane:
         lane = self._lanes.get(key)
         if lane is None:
@@ -202,9 +220,14 @@ class ReadyKeyed:
 
     def _park(self, lane: _Lane) -> None:
         assert self._gate is not None
-        self._gate.park(lane.key, self._cost(lane), lambda: self._enter(lane))
+        self._gate.park(lane.key, self._cost(lane), lambda: self._enter(lane), lambda most: _count(lane, most))
 
     def _cost(self, lane: _Lane) -> int:
         source, item = lane.ready.peek()
         cost: int = item.cost if source is None else source.cost_of(item)
         return cost
+
+
+def _count(lane: _Lane, most: float) -> int:
+    """Count the tasks of a lane, as far as a number."""
+    return sum(1 for _ in islice(lane.ready.walk(), math.ceil(most)))

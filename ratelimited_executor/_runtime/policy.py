@@ -22,7 +22,7 @@ from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.strictness import Strictness
 from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, delay_of
-from ratelimited_executor._runtime.quota import Quota
+from ratelimited_executor._runtime.quota import Quota, rate_or_quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,7 +136,7 @@ def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
     """
     if isinstance(value, str):
         try:
-            return tuple(Quota.parse(part) if " per " in part else Rate.of(part) for part in value.split(","))
+            return tuple(map(rate_or_quota, value.split(",")))
         except ValueError as error:
             raise ValueError(str(error) if name == "rate" else f"{name}: {error}") from None
     if isinstance(value, Quota):

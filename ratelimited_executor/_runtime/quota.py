@@ -7,16 +7,19 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of
 
-__all__ = ["Quota"]
+__all__ = ["Quota", "rate_or_quota"]
 
 _PERIODS: Final = ("minute", "hour", "day", "week", "month")
 _TEXT: Final = re.compile(
     r"\s*(?P<permits>[0-9][0-9_]*)\s+per\s+(?P<per>[a-z]+)(\s+from\s+(?P<start>[0-9]{1,2}:[0-9]{2}))?(\s+(?P<zone>\S+))?\s*",
     re.IGNORECASE,
 )
+_WORDS: Final = re.compile(r"\s*(?P<permits>[0-9_.]+)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*", re.IGNORECASE)
+_DAYS: Final = re.compile(r"\s*(?P<permits>[0-9_]+)\s*/\s*(d|days?)\s*", re.IGNORECASE)
 _START: Final = re.compile(r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
 
 
@@ -156,3 +159,30 @@ class Quota:
     def __str__(self) -> str:
         start = "" if self._per in ("minute", "hour") else f" from {self.start}"
         return f"{self._permits} per {self._per}{start} {self._zone}"
+
+
+def rate_or_quota(text: str) -> Rate | Quota:
+    """Read a text where both are possible: a slash stands for a rate, and ``per`` with a day, week or month for a quota.
+
+    Raises:
+        ValueError: if the text is neither, or could be both.
+
+    >>> rate_or_quota("100/min"), rate_or_quota("100 per minute UTC")
+    (Rate(100, per=60), Quota(100, per='minute', start='00:00', zone='UTC'))
+    """
+    words, days = _WORDS.fullmatch(text), _DAYS.fullmatch(text)
+    for short, unit in (("min", "minute"), ("h", "hour")):
+        if words is not None and (words["count"], words["unit"].lower()) == ("", unit):
+            raise _unclear(text, f"{words['permits']}/{short}", f"{words['permits']} per {unit} UTC")
+    if days is not None:
+        raise _unclear(text, f"{days['permits']}/24h", f"{days['permits']} per day")
+    if words is not None and words["unit"].lower() not in _PERIODS:
+        return Rate.parse(text)  # which tells how to write it
+    return Quota.parse(text) if " per " in text else Rate.parse(text)
+
+
+def _unclear(text: str, rate: str, quota: str) -> ValueError:
+    return ValueError(
+        f"rate must be either a rate or a quota, got {text!r}: write {rate!r} for an even rate, "
+        f"or {quota!r} for a quota that begins anew at each mark of the clock"
+    )

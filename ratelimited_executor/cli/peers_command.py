@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from rich.console import Console
 from rich.live import Live
 
+from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.peers_view import Picture, draw, to_json
+from ratelimited_executor.peers.redis.client import option_refusal_of, refusal_of
 from ratelimited_executor.peers.redis.inspection import groups_of, names_of, pattern_of, rate_of
 from ratelimited_executor.peers.redis.script import keys_of
 
@@ -117,7 +119,7 @@ def _termination_interrupts() -> Iterator[None]:
 
 def _why_nothing(reader: GroupReader, options: PeersOptions) -> str:
     groups = reader.groups()
-    named = ", ".join(groups[:_GROUPS_NAMED_MAX]) + (", ..." if len(groups) > _GROUPS_NAMED_MAX else "")
+    named = ", ".join(map(visible, groups[:_GROUPS_NAMED_MAX])) + (", ..." if len(groups) > _GROUPS_NAMED_MAX else "")
     hint = f"the groups of this prefix are: {named}" if groups else "there is no group of this prefix"
     return f"No rates in group {options.group!r} of prefix {options.prefix!r}: {hint}"
 
@@ -145,6 +147,9 @@ class GroupReader:
         self._names: list[str] = []
         self._searched: float | None = None
         self._client: Any = None
+        reason = refusal_of(options.url)
+        if reason is not None:
+            raise CommandError(f"--redis cannot be used: {reason}")
         try:
             self._client = _client_of(redis.Redis, options.url, retry=Retry(NoBackoff(), 0))
             self._is_cluster = _is_cluster(self._client, redis.ResponseError)
@@ -153,7 +158,7 @@ class GroupReader:
                 self._client = _client_of(redis.RedisCluster, options.url)
         except (ValueError, TypeError) as error:  # TypeError: an option in the URL that redis-py does not know
             self.close()
-            raise CommandError(f"--redis cannot be used: {error}") from error
+            raise CommandError(f"--redis cannot be used: {option_refusal_of(error)}") from None
         except self._errors as error:
             self.close()
             raise CommandError(self._why(error)) from error
@@ -223,7 +228,7 @@ class GroupReader:
 
     def _why(self, error: Exception) -> str:
         reason = f"{type(error).__name__}: {error}" if isinstance(error, (ValueError, KeyError)) else str(error)
-        return f"Redis cannot be read: {reason or type(error).__name__}"
+        return f"Redis cannot be read: {visible(reason) or type(error).__name__}"
 
 
 def _client_of(kind: Any, url: str, **options: Any) -> Any:

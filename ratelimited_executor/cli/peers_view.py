@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.escapes import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,21 +53,25 @@ class Picture:
 def draw(picture: Picture, error: str | None = None) -> RenderableType:
     """Lay out a picture; under it, why there is no newer one."""
     when = datetime.fromtimestamp(picture.now_us / 1e6, UTC)
-    parts: list[RenderableType] = [Text(f"group {picture.group} at {when:%Y-%m-%d %H:%M:%S} UTC", style="bold")]
+    parts: list[RenderableType] = [
+        Text(f"group {visible(picture.group)} at {when:%Y-%m-%d %H:%M:%S} UTC", style="bold")
+    ]
     for rate in picture.rates:
         parts += [Text(), _head(rate), _table(rate)]
     if not picture.rates:
         parts.append(Text("no rates any more", style="yellow"))
     if error is not None:
-        parts += [Text(), Text(error, style="red")]
+        parts += [Text(), Text(visible(error), style="red")]
     return Group(*parts)
 
 
 def _head(rate: RateView) -> Text:
-    text = Text.assemble((rate.name, "bold cyan"), f": {_rate(rate.rate)}")
+    text = Text.assemble((visible(rate.name), "bold cyan"), f": {_rate(rate.rate)}")
     if rate.next_rate is not None and rate.next_in is not None:
         text.append(f", {_rate(rate.next_rate)} in {format_duration(rate.next_in)}", style="yellow")
-    text.append(f"; era {rate.run[:_RUN_DIGITS]}:{rate.epoch}; grant interval {format_duration(rate.interval)}")
+    text.append(
+        f"; era {visible(rate.run[:_RUN_DIGITS])}:{rate.epoch}; grant interval {format_duration(rate.interval)}"
+    )
     text.append(f"; {rate.active_count} active of {len(rate.peers)} peers")
     if rate.quarantine is not None:
         text.append(f"; quarantine for {format_duration(rate.quarantine)}", style="bold yellow")
@@ -98,7 +103,10 @@ def _row(peer: PeerView) -> list[Text]:
         "-" if peer.share is None else f"{peer.share:.1%}".replace("%", " %"),
         f"{'stale, ' if peer.is_stale else ''}{format_duration(peer.seen)}",
     ]
-    return [Text(peer.id, no_wrap=True, overflow="ellipsis"), *map(Text, cells)]  # no markup: an id is any text
+    return [
+        Text(visible(peer.id), no_wrap=True, overflow="ellipsis"),
+        *map(Text, cells),
+    ]  # no markup: an id is any text
 
 
 def _filled(interval: IntervalView) -> str:

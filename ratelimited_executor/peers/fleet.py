@@ -20,6 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.fleet.clock import ServerClock
+from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics
 from ratelimited_executor._core.fleet.peer import LOOK_AHEAD_INTERVALS, Peer, PeerSettings, PeerState
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ratelimited_executor._core.fleet.granted import GrantedPermits
+    from ratelimited_executor._core.fleet.peer import DemandUntil
     from ratelimited_executor._core.fleet.protocol import Reply, Request
-    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import Rate
-    from ratelimited_executor._core.timeline import Timeline
 
 __all__ = ["FleetMember", "FleetPeers", "Transport"]
 
@@ -56,8 +56,11 @@ class Transport(Protocol):
         """Make sure that the next call needs no more than one message."""
         ...
 
-    async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
-        """Send requests by the names of their rates in one message, and return the replies in order."""
+    async def call(self, calls: Sequence[tuple[str, Request]]) -> Sequence[Reply | Exception]:
+        """Send requests by the names of their rates in one message; return the replies in order.
+
+        Where the authority refuses one, an exception is in its place; it raises if there was no answer at all.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -65,12 +68,10 @@ class Transport(Protocol):
         ...
 
 
-class Owner(Protocol):
+class Owner(Worker, Protocol):
     """What a peer must know of an executor: its engine."""
 
     name: str
-    timeline: Timeline
-    queue: TaskQueue
     rate: Rate
     is_paused: bool
     armed: float
@@ -278,18 +279,45 @@ class FleetPeers:
             await self._fail([member for member, _ in calls], error)
             return
         got = self._monotonic()
+        answers: list[tuple[FleetMember, Request, Reply]] = []
+        refused: dict[FleetMember, Exception] = {}
+        for (member, request), reply in zip(calls, replies[len(leaving) :], strict=True):  # who leaves asks for nothing
+            if isinstance(reply, Exception):
+                refused[member] = reply
+            else:
+                answers.append((member, request, reply))
+        others = set(self._members.values()) - set(refused)
+        if refused and not answers and not any(member.is_served for member in others):
+            await self._fail([*refused], next(iter(refused.values())))
+            return
         if self._is_away:
             self._is_away = False
             LOGGER.warning("fleet: the authority answers again")
-        if not calls:
-            return
-        timeline = calls[0][0].owner.timeline
-        is_step = not self._clock.measure(replies[0].now_us * 1000, timeline.to_ns(sent), timeline.to_ns(got))
-        if is_step:
-            LOGGER.warning("fleet: the authority's clock has stepped; permits of before are void")
-        self._look_at_round_trip(got - sent)
-        for (member, request), reply in zip(calls, replies[len(leaving) :], strict=True):
-            member.receive(request, reply, is_step=is_step, now=got)
+        if answers:
+            timeline = answers[0][0].owner.timeline
+            told_ns = answers[0][2].now_us * 1000
+            is_step = not self._clock.measure(told_ns, timeline.to_ns(sent), timeline.to_ns(got))
+            if is_step:
+                LOGGER.warning("fleet: the authority's clock has stepped; permits of before are void")
+            self._look_at_round_trip(got - sent)
+            for member, request, reply in answers:
+                member.receive(request, reply, is_step=is_step, now=got)
+        self._refuse(refused, got)
+
+    def _refuse(self, refused: dict[FleetMember, Exception], now: float) -> None:
+        """Note calls that the authority refuses, while it answers others: they alone are in an outage."""
+        interval = self._settings.interval_us / 1e6
+        for member, error in refused.items():
+            member.fail(now, pause=self._random.uniform(0.2, 1.8) * interval)
+            if member.peer.failed_count == _RETRY_COUNT + 1:
+                LOGGER.warning(
+                    "fleet: the authority refuses the calls of %r (%s: %s), and answers others; outage policy: %s",
+                    member.owner.name,
+                    type(error).__name__,
+                    error,
+                    self._settings.outage,
+                )
+                member.tell_of_rank()
 
     def _look_at_round_trip(self, seconds: float) -> None:
         """Say so once if the way to the authority leaves no time in which a permit could be used."""
@@ -347,7 +375,14 @@ class FleetMember:
         settings = replace(peers._settings, id=f"{peers.id}:{next(peers._lives)}")
         self.peer = Peer(settings, owner.rate, peers._clock, is_clock_whole=peers._is_clock_whole)
         self.is_shared = not owner.rate.is_unlimited
+        self._demand = Demand(owner)
         self._ask_at = math.inf
+        self._retry_at = -math.inf  # before it no call is made, because the last ones were refused
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the authority has answered, and not refused a call since."""
+        return self.peer.era is not None and not self.peer.failed_count
 
     @property
     def permits(self) -> GrantedPermits:
@@ -365,14 +400,17 @@ class FleetMember:
 
     def look(self, now: float) -> None:
         """See after a run whether tasks wait for permits that nobody has asked for yet."""
-        if not self.is_shared or self.peer.failed_count:
+        if not self.is_shared:
+            return
+        self._demand.look(now)
+        if self.peer.failed_count:
             return
         now_ns = self.owner.timeline.to_ns(now)
         if self.peer.state is PeerState.IDLE:
             if self.owner.queue.ready_count():
                 self._peers._kick()
             return
-        when = self.peer.wants_at_once(self._demand(now_ns), now_ns)
+        when = self.peer.wants_at_once(self._demand_at(now), now_ns)
         self._ask_at = math.inf if when is None else self.owner.timeline.to_loop(when)
         if self._ask_at < math.inf:
             self._peers._kick()
@@ -383,24 +421,30 @@ class FleetMember:
             return math.inf, True
         peer, timeline = self.peer, self.owner.timeline
         now_ns = timeline.to_ns(now)
+        self._demand.look(now)
         if peer.go_on_alone(now_ns):
             self.owner.queue.note_permits()
             self.owner.wake()
-        if not peer.has_demand(self._demand, now_ns):
+        if not peer.has_demand(self._demand_at(now), now_ns):
             peer.idle()
             self._ask_at = math.inf
             interval = peer.interval_ns() / _NS
+            if (
+                self.owner.queue.ready_count() and not self.owner.is_paused
+            ):  # held back by a limit of our own: nobody wakes us when that lets go
+                return now + interval, True
             return max(self.owner.armed - LOOK_AHEAD_INTERVALS * interval, now + interval), True
-        regular = timeline.to_loop(peer.next_call(now_ns))
+        regular = max(timeline.to_loop(peer.next_call(now_ns)), self._retry_at)
         return (regular, True) if regular <= max(now, self._ask_at) else (self._ask_at, False)
 
     def request(self, now: float, *, is_regular: bool) -> Request:
         """Make the next call."""
         self._ask_at = math.inf
-        return self.peer.request(self.owner.timeline.to_ns(now), self._demand, is_regular=is_regular)
+        return self.peer.request(self.owner.timeline.to_ns(now), self._demand_at(now), is_regular=is_regular)
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
         """Take in an answer."""
+        self._retry_at = -math.inf
         before = self.peer.grid
         has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
         self.owner.queue.note_permits()  # some may also be void
@@ -415,9 +459,10 @@ class FleetMember:
         if has_come:
             self.owner.wake()
 
-    def fail(self, now: float) -> None:
-        """Note a call without an answer."""
+    def fail(self, now: float, *, pause: float = 0.0) -> None:
+        """Note a call without an answer; the next one comes after a pause."""
         self.peer.fail(self.owner.timeline.to_ns(now))
+        self._retry_at = now + pause
 
     def tell_of_rank(self) -> None:
         """Say so if the outage policy leaves this peer nothing."""
@@ -457,11 +502,17 @@ class FleetMember:
             failures=peer.failed_count,
         )
 
-    def _demand(self, when_ns: int) -> int:
-        if self.owner.is_paused or self.owner.queue.is_halted:
-            return 0
-        # What a task costs beyond one permit counts once it has started: it is owed then, and paid from what is granted.
-        return self.owner.queue.demand_until(self.owner.timeline.to_loop(when_ns)) + self.peer.permits.debt_count
+    def _demand_at(self, now: float) -> DemandUntil:
+        """Return what counts the tasks that want to start, and could, as it looks now."""
+        to_loop, debt_count = self.owner.timeline.to_loop, self.peer.permits.debt_count
+
+        def count(due_ns: int, begin_ns: int, end_ns: int, most: int) -> int:
+            if self.owner.is_paused or self.owner.queue.is_halted:
+                return 0
+            # What a task costs beyond one permit counts once it has started: it is owed then, and paid from what is granted.
+            return self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most) + debt_count
+
+        return count
 
 
 def _no_time() -> float:

@@ -231,8 +231,7 @@ def test_group_without_rates_is_status_1(
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("http://127.0.0.1",
-         "--redis cannot be used: Redis URL must specify one of the following schemes (redis://, rediss://, unix://)"),
+        ("http://127.0.0.1", "--redis cannot be used: it must begin with redis://, rediss:// or unix://"),
         ("redis://127.0.0.1:port", "--redis cannot be used: .*port.*"),
         ("redis://127.0.0.1:1/?colour=red", "--redis cannot be used: .*'colour'"),
         ("redis://127.0.0.1:1", r"Redis cannot be read: .*127\.0\.0\.1:1.*refused.*"),
@@ -245,6 +244,36 @@ def test_url_that_leads_nowhere_is_status_2(url: str, reason: str) -> None:
     assert (2, "") == (result.exit_code, result.stdout)
     line = result.stderr
     assert line == f"Error: {reason}\n" or re.fullmatch(f"Error: {reason}\n", line), line
+
+
+@pytest.mark.parametrize("url", ["redis://user:sEcr3t/x@127.0.0.1:1", "redis://:sEcr3t#x@127.0.0.1:1"])
+def test_password_that_is_not_encoded_is_not_printed(url: str) -> None:
+    """The message says what to write in place of it, and holds no part of it."""
+    result = peers("--redis", url)
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert "--redis cannot be used" in result.stderr
+    assert "percent-encoded" in result.stderr
+    assert "Ecr" not in result.stderr + repr(result.exception) + repr(getattr(result.exception, "__context__", None))
+
+
+def test_escapes_of_a_terminal_are_shown_and_not_obeyed(server: RedisServer) -> None:
+    """In names of rates, peers and groups, and in errors: whoever can write to Redis is not to write to the terminal."""
+    with server.client() as client:
+        write(client, name="x\x1b[2Jy", group="mail")
+        client.hset("{rle:mail}:x\x1b[2Jy:members", "host\x1b]0;owned\x07:1:2", "1.0,0,1,7")
+        client.set("{rle:gr\x1b[31m}:x:state", "x")
+    shown = peers("--redis", server.url, "--group", "mail")
+    assert r"x\x1b[2Jy" in shown.stdout
+    assert r"host\x1b]0;owned\x07:1:2" in shown.stdout
+    hint = peers("--redis", server.url, "--group", "mial")
+    assert r"gr\x1b[31m" in hint.stderr
+    with server.client() as client:
+        client.hset("{rle:mail}:x\x1b[2Jy:members", "bad", "\x1b[2J,0,1,7")
+    error = peers("--redis", server.url, "--group", "mail")
+    assert 2 == error.exit_code
+    for result in (shown, hint, error):
+        assert "\x1b" not in result.stdout + result.stderr
+        assert "\x07" not in result.stdout + result.stderr
 
 
 def test_password_that_is_refused_is_status_2(server: RedisServer) -> None:

@@ -509,7 +509,7 @@ def test_name_of_a_resource_is_told_with_a_bad_rate():
 
 def test_quotas_are_seen_in_the_representation():
     """They are the rate, too."""
-    assert "100 per minute" in repr(RateLimitedExecutor("x", rate="100 per minute, 10/s"))
+    assert "100 per minute" in repr(RateLimitedExecutor("x", rate="100 per minute UTC, 10/s"))
 
 
 async def test_backlog_goes_by_costs_resources_and_keys(virtual_clock):

@@ -551,6 +551,29 @@ def test_quota_is_read_and_written(text):
     assert {quota} == {Quota.parse(text.upper().replace("EUROPE/LONDON", "Europe/London"))}
 
 
+@pytest.mark.parametrize(
+    ("text", "remedies"),
+    [
+        ("100 per minute", ["100/min", "100 per minute UTC"]),
+        ("1_000 PER hour", ["1_000/h", "1_000 per hour UTC"]),
+        ("100/day", ["100/24h", "100 per day"]),
+        ("50 per second", ["50/s"]),
+        ("50 per 15 minutes", ["50/15min"]),
+        ("5 per min", ["5/min"]),
+        ("10/s, 300 per minute", ["300/min", "300 per minute UTC"]),
+    ],
+)
+def test_text_that_could_be_a_rate_or_a_quota_is_refused(text, remedies):
+    """A slash is a rate, and a day of the calendar a quota: the other spelling is refused with the one to write."""
+    with pytest.raises(ValueError, match=r"^rate must ") as refusal:
+        RateLimitedExecutor("x", rate=text)
+    with pytest.raises(ValueError, match=r"^resources\['tokens'\]: "):
+        RateLimitedExecutor("x", resources={"tokens": text})
+    for remedy in remedies:
+        assert repr(remedy) in str(refusal.value)
+        assert RateLimitedExecutor("x", rate=remedy).rates
+
+
 def test_several_rates_hold_together():
     """The executor paces by the shortest, and keeps every other as a window."""
 

@@ -138,13 +138,13 @@ class SimulatedPeer:
         settings = replace(made._settings, id=f"worker-{number:05}:{10_000 + number}:{secrets.token_hex(8)}:0")
         self.peer = Peer(settings, Rate.of(load.rate), ServerClock())
 
-    def demand(self, when_ns: int) -> int:
-        """Count the tasks that want to have started by a time of ours."""
+    def demand(self, due_ns: int, *_: int) -> int:
+        """Count the tasks that are due by a time of ours."""
         if not self.is_busy:
             return 0
         if self._is_backlog:
             return math.ceil(self.wanted)
-        ahead = (when_ns - self._now_ns - AHEAD_NS) / self.peer.interval_ns()
+        ahead = (due_ns - self._now_ns - AHEAD_NS) / self.peer.interval_ns()
         return math.ceil(self.wanted * ahead) if ahead > 0 else 0
 
     def request(self, now_ns: int) -> Request | None:
@@ -249,6 +249,8 @@ class Group:
         seen.trips_ns.append(got - sent)
         seen.lost_count += len(calls) * (got - sent > TIMEOUT_NS)
         for (each, request), reply in zip(calls, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise reply
             is_step = not each.peer.clock.measure(reply.now_us * 1000, sent, got)
             self.step_count += is_step
             each.peer.receive(request, reply, is_step=is_step, now_ns=got)

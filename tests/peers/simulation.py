@@ -122,14 +122,16 @@ class Network:
 class Node:
     """One peer: manager, executor, and its way to the server."""
 
-    def __init__(self, fleet: Simulation, number: int, **options: Any) -> None:
+    def __init__(self, fleet: Simulation, number: int, *, limits: dict[str, Any] | None = None, **options: Any) -> None:
         self.fleet = fleet
         self.number = number
         self.network = Network(fleet.server, fleet.generator)
         self.lag = 0.0  # mean seconds by which its event loop is late
         self.peers = FleetPeers(self.network, seed=fleet.generator.getrandbits(64), **fleet.options, **options)
         self.manager = ExecutorManager(peers=self.peers)
-        self.executor = self.manager.executor("limit", rate=fleet.rate, drain_timeout=0, pacing=fleet.pacing)
+        self.executor = self.manager.executor(
+            "limit", rate=fleet.rate, drain_timeout=0, pacing=fleet.pacing, **(limits or {})
+        )
         self.starts: list[float] = []
         self.is_dead = False
 

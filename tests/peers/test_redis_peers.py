@@ -46,6 +46,7 @@ from ratelimited_executor import (
     Pacing,
     RateLimitedExecutor,
     RedisPeers,
+    RedisProgress,
     Strictness,
 )
 
@@ -905,9 +906,9 @@ URL = "redis://127.0.0.1:6379/0"
         ({"redis": object()}, TypeError, "redis"),
         ({"redis": redis.asyncio.Redis}, TypeError, "redis"),
         ({"redis": redis.RedisCluster}, TypeError, "redis"),
-        ({"redis": ""}, ValueError, "Redis URL"),
-        ({"redis": "127.0.0.1:6379"}, ValueError, "Redis URL"),
-        ({"redis": "http://127.0.0.1"}, ValueError, "Redis URL"),
+        ({"redis": ""}, ValueError, "must begin with redis"),
+        ({"redis": "127.0.0.1:6379"}, ValueError, "must begin with redis"),
+        ({"redis": "http://127.0.0.1"}, ValueError, "must begin with redis"),
         ({"group": 5}, TypeError, "group"),
         ({"group": None}, TypeError, "group"),
         ({"group": b"g"}, TypeError, "group"),
@@ -951,6 +952,39 @@ def test_bad_argument_is_named(arguments: dict[str, Any], error: type[Exception]
     """An argument of the wrong type or out of range is refused at once, by its name."""
     with pytest.raises(error, match=rf"\b{name}\b"):
         RedisPeers(**{"redis": URL, "group": "g", **arguments})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:sEcr3t/x@host:6379", "redis://:sEcr3t#x@host:6379", "redis://:12/sEcr3t@host:6379",
+        "redis://:12#sEcr3t@host", "redis://:12?sEcr3t=x@host", "redis://u:12?sEcr3t@host", "redis://[sEcr3t@host", "x:sEcr3t@host",
+        "redis://:sEcr3t", "redis://host:6379/0?db=sEcr3t",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [RedisPeers, RedisProgress])
+def test_url_that_is_refused_is_not_written_down(kind: Any, url: str) -> None:
+    """A password that was not encoded cuts the URL where it should not end: no part of it is in the error, or behind it."""
+    with pytest.raises(ValueError, match="redis must be a URL") as info:
+        kind(url)
+    error: BaseException | None = info.value
+    while error is not None:
+        assert "Ecr" not in str(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def test_option_of_a_url_that_nobody_knows_is_refused_at_once() -> None:
+    """By its name, and not by a warning about the first call."""
+    with pytest.raises(ValueError, match="'colour'"):
+        RedisPeers("redis://host?colour=red")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://", "redis://u:a%2Fb%23@h:1/2", "redis://h?username=a@b&password=p@s", "unix:///a@b.sock"]
+)
+def test_url_that_is_well_formed_is_accepted(url: str) -> None:
+    """Encoded, or where no encoding is asked for."""
+    assert "RedisPeers" in repr(RedisPeers(url, "g"))
 
 
 def test_client_that_is_not_asynchronous_is_refused() -> None:
@@ -1117,6 +1151,35 @@ async def test_pausing_leaves_the_rate_to_the_others(server: RedisServer, told: 
         assert await one.wait_for_start() < 2
         await two.wait_for_start(2)
         assert worst_window(one, two) <= RATE + 1
+
+
+@side_by_side
+async def test_executor_whose_key_is_of_a_wrong_type_is_alone_in_its_outage(server: RedisServer, told: Told) -> None:
+    """The log names it, the others go on; so they do once it is closed, and when its key is mended it comes back."""
+    async with member(server.url, names=("good", "bad"), load=900) as both:
+        good, bad = both.executors
+        await asyncio.sleep(SETTLED)
+        key = f"{{rle:{GROUP.get()}}}:bad:state"
+        server.ask("DEL", key)
+        server.ask("SET", key, "x")
+        await both.wait_for(lambda: "outage" == bad.statistics().fleet.state)
+        await both.wait_for(lambda: told.messages)
+        before, begin = good.statistics().fleet.taken, time.monotonic()
+        await asyncio.sleep(1.0)
+        assert good.statistics().fleet.taken - before > 0.6 * (time.monotonic() - begin) * RATE
+        (text,) = told.messages
+        assert "'bad'" in text
+        assert "WRONGTYPE" in text
+        server.ask("DEL", key)
+        await both.wait_for(lambda: "active" == bad.statistics().fleet.state)
+        server.ask("SET", key, "x")
+        await both.wait_for(lambda: "outage" == bad.statistics().fleet.state)
+        await bad.aclose()
+        before, begin = good.statistics().fleet.taken, time.monotonic()
+        await asyncio.sleep(1.0)
+        assert good.statistics().fleet.taken - before > 0.6 * (time.monotonic() - begin) * RATE
+        assert NO_ANSWER not in " ".join(told.messages)
+        server.ask("DEL", key)
 
 
 @side_by_side

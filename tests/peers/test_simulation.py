@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import Outage, Strictness
+from ratelimited_executor import Fair, Outage, Strictness
 
 from .simulation import Simulation, chaos
 
@@ -174,6 +174,70 @@ async def test_busy_peer_uses_what_idle_ones_leave():
     assert sum(time >= start for time in nodes[0].starts) >= 0.95 * 100 * 27
     for flow in flows:
         flow.cancel()
+    await fleet.close()
+
+
+HELD_BACK = {  # limits of one process, how long its tasks run, and the least that the other one starts of 50 a second
+    "all places are taken": ({"max_concurrency": 1}, 1.0, 0.95),
+    "as many tasks of the key run as may": ({"key_concurrency": 1}, 1.0, 0.95),
+    "as many tasks of the key run as may, in fair order": ({"key_concurrency": 1, "order": Fair()}, 1.0, 0.95),
+    "the key has a rate": ({"key_rate": "5/s"}, 0.0, 0.85),
+    "the key has a rate, in fair order": ({"key_rate": "5/s", "order": Fair()}, 0.0, 0.85),
+    "the executor has a penalty": ({}, 0.0, 0.98),
+    "the key has a penalty": ({}, 0.0, 0.98),
+}
+
+
+@pytest.mark.parametrize("kind", HELD_BACK)
+async def test_peer_that_may_not_start_leaves_its_permits_to_the_others(kind):
+    """Two have a backlog; what one of them may not start, by a limit of its own, the other one does."""
+    limits, run_seconds, least = HELD_BACK[kind]
+    fleet = Simulation(20, rate=50.0)
+    [held], [free] = await fleet.add(1, limits=limits), await fleet.add(1)
+
+    async def work(_):
+        held.work()
+        await asyncio.sleep(run_seconds)
+
+    held.executor.schedule_many(work, range(1000), key="a")
+    free.load(1500)
+    await asyncio.sleep(SETTLED)
+    if "penalty" in kind:
+        held.executor.penalize(10, key="a" if "key" in kind else None)
+        await asyncio.sleep(1)
+    start = fleet.loop.time()
+    await asyncio.sleep(8)
+    ours, theirs = (sum(time >= start for time in node.starts) for node in (held, free))
+    assert theirs >= least * 50 * 8
+    assert ours >= 8 * (0 if "penalty" in kind else 0.6 if run_seconds else 3.8)
+    if "penalty" in kind:
+        assert "idle" == held.executor.statistics().fleet.state
+        await asyncio.sleep(3)
+        assert sum(time >= fleet.loop.time() - 1.5 for time in held.starts) >= 30  # its part, as soon as it is over
+    assert fleet.worst_window() <= 50
+    await fleet.close()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_concurrency": 5}, {"key_concurrency": 1}, {"key_concurrency": 1, "order": Fair()}, {"key_rate": 10}],
+)
+async def test_peer_whose_tasks_end_soon_uses_all_that_its_limits_allow(limits):
+    """Places that become free meanwhile count: 5 for tasks of 25 ms, or 20 keys, hold back nothing of 50 a second."""
+    fleet = Simulation(21, rate=50.0)
+    [held], _ = await fleet.add(1, limits=limits), await fleet.add(1, load=1000)
+
+    async def work(_):
+        held.work()
+        await asyncio.sleep(0.025)
+
+    for number in range(20):
+        held.executor.schedule_many(work, range(50), key=number)
+    await asyncio.sleep(SETTLED)
+    start = fleet.loop.time()
+    await asyncio.sleep(8)
+    assert sum(time >= start for time in held.starts) >= 0.97 * 25 * 8
+    assert fleet.count(start, start + 8) >= 0.97 * 50 * 8
     await fleet.close()
 
 

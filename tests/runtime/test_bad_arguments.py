@@ -297,7 +297,7 @@ async def test_bad_options_from_another_thread_are_in_the_future(virtual_clock):
 
 
 CONSTRUCTOR = {
-    "name": (1, b"x", "", None, [], object()),
+    "name": (1, b"x", "", None, [], object(), "tenant\ud800"),
     "rate": (NAN, -INF, -1, True, None, [], "", "1", "1/fortnight"),
     "pacing": ("spread", None, 1),
     "policy": (None, 0.02, "paced"),

@@ -21,7 +21,8 @@ class FleetStatistics:
         rank: a number that no other peer of the group has; None before the first answer.
         era: changes when what was granted before is void: a restart, a failover, a step of the authority's clock.
         rate: permits a second in force for the whole group; None before the first answer.
-        demand: tasks to start by the end of the next grant interval for which no permit was held, as reported last.
+        demand: tasks that could start by the end of the next grant interval, and for which no permit was held, as reported
+            last; 0 while idle.
         held: permits held at this moment.
         granted: permits granted so far.
         taken: of those, how many started a task.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ratelimited_executor._core.fleet.granted import GrantedPermits
 from ratelimited_executor._core.fleet.grid import FleetGrid, grid_rate
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.policies import Outage
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["LOOK_AHEAD_INTERVALS", "Peer", "PeerSettings", "PeerState"]
+__all__ = ["LOOK_AHEAD_INTERVALS", "DemandUntil", "Peer", "PeerSettings", "PeerState"]
 
 LOOK_AHEAD_INTERVALS: Final = 3  # an idle peer begins to call so long before its next task is due
 
@@ -39,6 +39,9 @@ _OUTAGE_NS: Final = (
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
 _DEMAND_MAX: Final = 1 << 40
 
+DemandUntil: TypeAlias = "Callable[[int, int, int, int], int]"
+"""Counts the tasks that are due by a time of ours, and could start from a second to a third; as far as a number."""
+
 
 class PeerState(Enum):
     """Where a peer is."""
@@ -50,7 +53,7 @@ class PeerState(Enum):
     """It calls once in a grant interval."""
 
     IDLE = "idle"
-    """It has nothing to start, and makes no calls."""
+    """It has nothing that could start, and makes no calls."""
 
     OUTAGE = "outage"
     """It gets no answers, and goes by its outage policy."""
@@ -111,7 +114,7 @@ class Peer:
         self.grid: FleetGrid | None = None
         self.granted_count = 0
         self.refused_count = 0  # permits that were asked for and not granted
-        self.demand = 0  # as it was reported last
+        self.demand = 0  # as it was reported last; 0 while idle
         self.last_grant_ns: int | None = None
         self.failed_count = 0  # calls without an answer since the last one with
         self._interval_us = settings.interval_us
@@ -160,28 +163,31 @@ class Peer:
         """Tell when the next regular call is due."""
         return now_ns if self._call_ns is None else self._call_ns
 
-    def has_demand(self, demand: Callable[[int], int], now_ns: int) -> bool:
+    def has_demand(self, demand: DemandUntil, now_ns: int) -> bool:
         """Whether there is anything to call for.
 
         Args:
-            demand: counts the tasks that want to have started by a time of ours.
+            demand: counts the tasks that want to start, and could.
             now_ns: our time.
         """
         if self._is_new_rate or self._has_jumped:
             return True
-        return demand(now_ns + LOOK_AHEAD_INTERVALS * self.interval_ns()) > 0
+        until = now_ns + LOOK_AHEAD_INTERVALS * self.interval_ns()
+        return demand(until, now_ns, until, 1) > 0
 
-    def wants_at_once(self, wanted: int, now_ns: int) -> int | None:
+    def wants_at_once(self, demand: DemandUntil, now_ns: int) -> int | None:
         """Tell when to ask for permits at once; None if that is in vain before the next regular call.
 
         Args:
-            wanted: tasks that are due now.
+            demand: counts the tasks that want to start, and could.
             now_ns: our time.
         """
-        if not self.clock.is_known or self.failed_count:
+        if not self.clock.is_known or self.failed_count or self._short_count >= _SHORT_COUNT:
             return None
         number = self.number_at(now_ns)
-        if self._short_count >= _SHORT_COUNT or wanted <= self.permits.held_count((number + 1) * self.interval_ns()):
+        end = (number + 1) * self.interval_ns()
+        held = self.permits.held_count(end)
+        if demand(now_ns, now_ns, self.clock.here(end), held + 1) <= held:
             return None
         when = max(now_ns, self._asked_ns + _ASK_GAP_NS)
         if number == self._exhausted:
@@ -192,21 +198,29 @@ class Peer:
         """Return how many calls for permits at once may be made: some in a row, one in a grant interval in the long run."""
         return min(_ASK_COUNT_MAX, self._allowed_count + (now_ns - self._allowed_ns) / self.interval_ns())
 
-    def request(self, now_ns: int, demand: Callable[[int], int], *, is_regular: bool) -> Request:
+    def request(self, now_ns: int, demand: DemandUntil, *, is_regular: bool) -> Request:
         """Make the next call.
 
         Args:
             now_ns: our time.
-            demand: counts the tasks that want to have started by a time of ours.
+            demand: counts the tasks that want to start, and could.
             is_regular: whether it is the one call of its interval, and not one for permits at once.
         """
         settings = self.settings
         interval = self.interval_ns()
         end = (self.number_at(now_ns) + 1) * interval if self.clock.is_known else self.clock.at(now_ns) + interval
         held = self.permits.held_count
+        here = self.clock.here
+        step, unit = self._wanted_rate() if self.grid is None else (self.grid.step, self.grid.unit)
+        # More than all permits of this interval and the next two is not wanted, and so need not be counted.
+        most = held() + 3 * (step // unit + 1)
         counts = [
-            min(max(0, demand(self.clock.here(time)) - held(time)), _DEMAND_MAX)
-            for time in (end, end + interval, end + 2 * interval)
+            min(max(0, demand(here(due), here(end), here(until), most) - held(due)), _DEMAND_MAX)
+            for due, until in (
+                (end, end + interval),
+                (end + interval, end + interval),
+                (end + 2 * interval, end + 2 * interval),
+            )
         ]
         if self.clock.is_known and 2 * self.clock.sampled_error_ns >= settings.late_us * 1000:
             counts = [0, 0, 0]  # the way is too long to use any permit in time: the others may have them
@@ -215,7 +229,9 @@ class Peer:
         allowance = self._allowance(now_ns)
         soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, counts[1])
         later = max(urgent, counts[1], counts[2])
-        now = min(max(0, demand(now_ns + _ASK_GAP_NS) - held(end)), _DEMAND_MAX) if later else 0
+        now = (
+            min(max(0, demand(now_ns + _ASK_GAP_NS, now_ns, here(end), most) - held(end)), _DEMAND_MAX) if later else 0
+        )
         self._sequence += 1
         if not is_regular:
             self._allowed_count, self._allowed_ns = allowance - 1, now_ns
@@ -372,6 +388,7 @@ class Peer:
 
     def idle(self) -> None:
         """Note that there is nothing to call for."""
+        self.demand = 0
         if self.state is PeerState.ACTIVE:
             self.state = PeerState.IDLE
         self._call_ns = None

@@ -181,13 +181,18 @@ class CombinedPermits:
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
+        count = self.startable_until(now_ns, end_ns)
+        begin_ns = max(now_ns, self.penalty_ns)
+        grid = self._grid_at(begin_ns, now_ns)
+        return min(count, grid.count_until(begin_ns, end_ns)) if grid is not None and count else count
+
+    def startable_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the same as if the grid had a permit for each."""
         begin_ns = max(now_ns, self.penalty_ns)
         if self._is_paused or begin_ns >= end_ns:
             return 0
-        grid = self._grid_at(begin_ns, now_ns)
-        count = UNLIMITED if grid is None else grid.count_until(begin_ns, end_ns)
         limits = self._asked_at(PERMITS, begin_ns, now_ns)
-        return max(0, min(count, *(limit.count_until(begin_ns, end_ns) for limit in limits), UNLIMITED))
+        return max(0, min((limit.count_until(begin_ns, end_ns) for limit in limits), default=UNLIMITED))
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""

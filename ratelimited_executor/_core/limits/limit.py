@@ -13,7 +13,7 @@ from ratelimited_executor._core.timeline import NS
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["Limit", "step_and_unit"]
+__all__ = ["Limit", "starts_until", "step_and_unit"]
 
 
 class Limit(Protocol):
@@ -63,6 +63,14 @@ class Limit(Protocol):
     def is_idle(self, now_ns: int) -> bool:
         """Whether a new limit would do the same."""
         ...
+
+
+def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:
+    """Estimate how many starts of a cost a limit admits in [``now_ns``, ``end_ns``)."""
+    count = limit.count_until(now_ns, end_ns)
+    if cost <= 1 or count <= 0:
+        return count
+    return -(-count // cost) if limit.cost_max is None else count // cost  # one that admits any cost admits it at once
 
 
 def step_and_unit(rate: Rate) -> tuple[int, int]:

@@ -118,8 +118,7 @@ class ExecutorBase:
         max_threads: int = _THREAD_COUNT,
         manager: ExecutorManager | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"name must be a str that is not empty, got {name!r}")
+        _check_name(name)
         if not isinstance(policy, (Paced, Window, Burst)):
             raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
         self._when_full = member_of("when_full", when_full, WhenFull)
@@ -560,6 +559,16 @@ class ExecutorBase:
         self._manager._forget(self)  # type: ignore[arg-type]  # every executor has all faces
         if self._owns_manager:
             self._manager._close_alone()
+
+
+def _check_name(name: Any) -> None:
+    """Refuse a name that is none, or that can be neither written to a log nor sent to a server."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name must be a str that is not empty, got {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"name must be a text that UTF-8 can write, without lone surrogates, got {name!r}") from None
 
 
 def _order_of(order: Any) -> Any:

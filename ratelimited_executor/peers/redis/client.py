@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["client_of"]
+__all__ = ["client_of", "option_refusal_of", "refusal_of"]
+
+_SCHEMES: Final = ("redis://", "rediss://", "unix://")
+_CREDENTIALS: Final = frozenset({"username", "password"})  # which may also be options
+_ENCODE: Final = "write '/', '#', '?', ':' and '@' in a user name or password percent-encoded, as urllib.parse.quote(password, safe='') does"
 
 
 def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
@@ -28,10 +33,17 @@ def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
             f"{user} needs the package redis: pip install 'ratelimited-executor[redis]'", name=error.name
         ) from error
     if isinstance(redis, str):
-        try:
-            return library.Redis.from_url(redis, **options), True
-        except ValueError as error:
-            raise ValueError(f"redis must be a URL such as 'redis://localhost:6379': {error}") from error
+        reason = refusal_of(redis)
+        if reason is None:
+            try:
+                client = library.Redis.from_url(redis, **options)
+                pool = client.connection_pool
+                pool.connection_class(**pool.connection_kwargs)  # it knows its options; it does not connect yet
+            except (TypeError, ValueError) as error:
+                reason = option_refusal_of(error)
+            else:
+                return client, True
+        raise ValueError(f"redis must be a URL such as 'redis://localhost:6379': {reason}")
     if not callable(getattr(redis, "evalsha", None)) or not inspect.iscoroutinefunction(
         getattr(type(redis), "execute_command", None)
     ):
@@ -39,3 +51,28 @@ def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
             f"redis must be a URL or an asyncio client of redis-py (redis.asyncio.Redis), got a {type(redis).__module__}.{type(redis).__name__}"
         )
     return redis, False
+
+
+def refusal_of(url: str) -> str | None:
+    """Return why a URL cannot be used, without any part of it, as that may be a password; None if it can.
+
+    >>> refusal_of("redis://user:a%2Fb@localhost:6379/0?socket_timeout=1") is None
+    True
+    """
+    if not url.startswith(_SCHEMES):
+        return f"it must begin with {', '.join(_SCHEMES[:-1])} or {_SCHEMES[-1]}"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return f"its host or port is none; {_ENCODE}"
+    is_cut = parts.scheme != "unix" and ("@" in parts.path or bool(parts.fragment))
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    is_cut = is_cut or any("@" in name or ("@" in value and name not in _CREDENTIALS) for name, value in options)
+    return f"its user name or password ends too early; {_ENCODE}" if is_cut else None
+
+
+def option_refusal_of(error: Exception) -> str:
+    """Return why redis-py refuses the options of a URL that :func:`refusal_of` has passed; of its text the name alone."""
+    name = str(error).split("'")[1::2][:1]
+    return f"redis-py refuses its option {name[0]!r}" if name else "redis-py refuses one of its options"

@@ -109,8 +109,8 @@ class RedisTransport:
         sha = await self._client.script_load(SCRIPT)
         self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
 
-    async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
-        """Send requests by the names of their rates in one message, and return the replies in order."""
+    async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply | Exception]:
+        """Send requests by the names of their rates in one message; return the replies, or why there is none, in order."""
         if self._sha is None:
             await self.connect()
         answers = await self._send(calls)
@@ -119,10 +119,7 @@ class RedisTransport:
             await self.connect()
             for index, answer in zip(missing, await self._send([calls[index] for index in missing]), strict=True):
                 answers[index] = answer
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return [reply_of(answer) for answer in answers]
+        return [_reply_or_refusal(answer) for answer in answers]
 
     async def aclose(self) -> None:
         """Close the client, unless it was handed in."""
@@ -143,3 +140,19 @@ class RedisTransport:
             pipeline.evalsha(*each)
         answers: list[Any] = await pipeline.execute(raise_on_error=False)
         return answers
+
+
+def _reply_or_refusal(answer: Any) -> Reply | Exception:
+    """Read one answer; return the server's error, and one of ours if it is not as the script writes it.
+
+    Raises:
+        BaseException: if it stands for a connection that was lost.
+    """
+    if isinstance(answer, BaseException):
+        if isinstance(answer, Exception) and any(kind.__name__ == "ResponseError" for kind in type(answer).__mro__):
+            return answer
+        raise answer
+    try:
+        return reply_of(answer)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        return error
