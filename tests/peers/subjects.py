@@ -115,7 +115,7 @@ class InMemory:
 
     def lose(self, key: str) -> None:
         """Put what a new authority holds in its place."""
-        self._take(Authority(self.authority.run), key)
+        take(self.authority, Authority(self.authority.run), key)
 
     def save(self) -> None:
         """Remember all of it."""
@@ -124,19 +124,11 @@ class InMemory:
     def set_back(self, keys: Collection[str]) -> None:
         """Put what was saved in its place."""
         for key in keys if self._saved is not None else ():
-            self._take(copy.deepcopy(self._saved), key)
+            take(self.authority, copy.deepcopy(self._saved), key)
 
     def spoil(self, flaw: str) -> None:
         """Set the attribute."""
-        setattr(self.authority, FLAWS[flaw][2], copy.deepcopy(FLAWS[flaw][3]))
-
-    def _take(self, other: Authority | None, key: str) -> None:
-        name, *rest = HELD[key]
-        if key.startswith("plan"):
-            getattr(self.authority, name)[rest[0]] = getattr(other, name)[rest[0]]
-        else:
-            for each in (name, *rest):
-                setattr(self.authority, each, getattr(other, each))
+        spoil(self.authority, flaw)
 
     def keys(self) -> dict[str, int]:
         """Return nothing: there are no keys."""
@@ -144,6 +136,21 @@ class InMemory:
 
     def cleanup(self) -> None:
         """Do nothing: there is nothing but values."""
+
+
+def take(authority: Authority, other: Authority | None, key: str) -> None:
+    """Let an authority hold what another one holds in one of :data:`KEYS`."""
+    name, *rest = HELD[key]
+    if key.startswith("plan"):
+        getattr(authority, name)[rest[0]] = getattr(other, name)[rest[0]]
+    else:
+        for each in (name, *rest):
+            setattr(authority, each, getattr(other, each))
+
+
+def spoil(authority: Authority, flaw: str) -> None:
+    """Let an authority hold one of :data:`FLAWS`."""
+    setattr(authority, FLAWS[flaw][2], copy.deepcopy(FLAWS[flaw][3]))
 
 
 class LuaOnRedis:

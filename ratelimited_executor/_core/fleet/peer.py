@@ -131,7 +131,7 @@ class Peer:
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
         self._own: FleetGrid | None = None  # where permits of our own rate would lie
         self._is_capped = True  # whether our own rate is lower than the one in force
-        self._own_counts: dict[int, int] = {}  # of the latest intervals: how many permits were granted to us
+        self._granted_counts: dict[int, int] = {}  # by interval, of the latest: permits that were granted to us
 
     # Settings.
 
@@ -159,14 +159,12 @@ class Peer:
         own, grid = self._own_grid(), self.grid
         self._is_capped = grid is None or own.step * grid.unit < grid.step * own.unit
 
-    def _own_limit(self, number: int) -> int:
-        """Return how many more permits of an interval this peer may ask for: none beyond its own rate."""
-        if not self._is_capped:
-            return _DEMAND_MAX
-        own = self._own_grid()
+    def _limit(self, number: int) -> int:
+        """Return how many more permits of an interval to ask for: as many as the lower of both rates has there."""
+        lower = self._own_grid() if self.grid is None or self._is_capped else self.grid
         if self.grid is None:  # nor is it known which interval that is
-            return -(-own.step // own.unit)
-        return max(0, own.count(number) - self._own_counts.get(number, 0))
+            return -(-lower.step // lower.unit)
+        return max(0, lower.count(number) - self._granted_counts.get(number, 0))
 
     # Calls.
 
@@ -206,7 +204,9 @@ class Peer:
         if self._short_count >= _SHORT_COUNT or wanted <= self.permits.held_count((number + 1) * self.interval_ns()):
             return None
         when = max(now_ns, self._asked_ns + _ASK_GAP_NS)
-        if number == self._exhausted or (self._is_capped and not self._own_limit(number)):
+        if not self._limit(number):
+            return None
+        if number == self._exhausted:
             when = max(when, self.clock.here((number + 1) * self.interval_ns()))
         return when if self._allowance(when) >= 1 else None
 
@@ -232,7 +232,7 @@ class Peer:
         ]
         if self.clock.is_known and 2 * self.clock.sampled_error_ns >= settings.late_us * 1000:
             counts = [0, 0, 0]  # the way is too long to use any permit in time: the others may have them
-        limits = [self._own_limit(number + ahead) for ahead in range(3)]
+        limits = [self._limit(number + ahead) for ahead in range(3)]
         urgent = min(counts[0], limits[1])
         # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
         allowance = self._allowance(now_ns)
@@ -306,7 +306,9 @@ class Peer:
             self._has_jumped = False
         interval = self._interval_us
         number = reply.now_us // interval
-        self._own_counts = {each: count for each, count in self._own_counts.items() if number <= each <= number + 2}
+        self._granted_counts = {
+            each: count for each, count in self._granted_counts.items() if number <= each <= number + 2
+        }
         is_new_era = self.era is not None and reply.era != self.era
         self.era = reply.era
         if is_step or is_new_era:
@@ -333,7 +335,7 @@ class Peer:
         self._fetched = grant.number
         times = grant.times_us()
         self.permits.hold(time * 1000 for time in times)
-        self._own_counts[grant.number] = self._own_counts.get(grant.number, 0) + len(times)
+        self._granted_counts[grant.number] = self._granted_counts.get(grant.number, 0) + len(times)
         return len(times)
 
     def _take_running(self, request: Request, grant: Grant, number: int) -> int:
@@ -352,7 +354,7 @@ class Peer:
             self._asked_ranks |= ranks
             fresh = replace(grant, ranks=[range(rank, rank + 1) for rank in ranks])
             self.permits.hold(time * 1000 for time in fresh.times_us())
-            self._own_counts[grant.number] = self._own_counts.get(grant.number, 0) + len(ranks)
+            self._granted_counts[grant.number] = self._granted_counts.get(grant.number, 0) + len(ranks)
         return len(ranks)
 
     def fail(self, now_ns: int) -> None:
