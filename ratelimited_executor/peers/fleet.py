@@ -46,6 +46,12 @@ _GOODBYE_SECONDS: Final = 0.25  # for the last call, which only spares the other
 _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
 _RETRY_COUNT: Final = 2
+_REPEAT_SECONDS: Final = 60.0  # for which a warning is not repeated
+_FLAWS: Final = {
+    "state": "what the authority stored of %s was not valid; a new era begins, and nothing is granted until it is safe",
+    "plan": "the authority has lost permits of %s: its keys were deleted, set back or evicted (maxmemory-policy noeviction?)",
+    "version": "another release has left the state of %s; a new era begins, and nothing is granted until it is safe",
+}
 _BREAK_SECONDS: Final = 0.001  # by which two clocks of this machine may differ before one of them has stood still
 
 
@@ -153,6 +159,7 @@ class FleetPeers:
         self._is_connected = False
         self._slow_count = 0  # answers in a row that took so long that no permit can be used
         self._is_away = False  # whether an outage has been announced
+        self._warned: dict[str, tuple[float, int]] = {}  # of warnings that may come often: when, and how many since
 
     @property
     def id(self) -> str:
@@ -298,7 +305,9 @@ class FleetPeers:
             told_ns = answers[0][2].now_us * 1000
             is_step = not self._clock.measure(told_ns, timeline.to_ns(sent), timeline.to_ns(got))
             if is_step:
-                LOGGER.warning("fleet: the authority's clock has stepped; permits of before are void")
+                self._warn_seldom(
+                    "fleet: the authority's clock has stepped, or is slewed by more than 500 ppm; permits of before are void"
+                )
             self._look_at_round_trip(got - sent)
             for member, request, reply in answers:
                 member.receive(request, reply, is_step=is_step, now=got)
@@ -318,6 +327,16 @@ class FleetPeers:
                     self._settings.outage,
                 )
                 member.tell_of_rank()
+
+    def _warn_seldom(self, text: str) -> None:
+        """Log a warning, and the same one no more than once a minute."""
+        now = self._monotonic()
+        when, count = self._warned.get(text, (-math.inf, 0))
+        if now - when < _REPEAT_SECONDS:
+            self._warned[text] = when, count + 1
+            return
+        self._warned[text] = now, 0
+        LOGGER.warning("%s%s", text, f" ({count} times more since {now - when:.0f} s ago)" if count else "")
 
     def _look_at_round_trip(self, seconds: float) -> None:
         """Say so once if the way to the authority leaves no time in which a permit could be used."""
@@ -448,6 +467,8 @@ class FleetMember:
         before = self.peer.grid
         has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
         self.owner.queue.note_permits()  # some may also be void
+        if reply.flaw:
+            self._peers._warn_seldom(f"fleet: {_FLAWS[reply.flaw] % self.owner.name}")
         grid = self.peer.grid
         if before is not None and grid is not None and grid != before and not self.peer.is_own_rate:
             LOGGER.warning(

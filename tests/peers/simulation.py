@@ -23,12 +23,16 @@ from ratelimited_executor._core.fleet.authority import Authority
 from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.testing import run_virtual
 
+from .subjects import FLAWS, KEYS, spoil, take
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ratelimited_executor._core.fleet.protocol import Reply, Request
 
 FAR = 1e9
+SLEWS = [5e-4, -5e-4, 0.005, -0.005, 0.0833, -0.0833]  # what ntpd and leap smears do, and chrony at most by default
+SPOILT = sorted(FLAWS.keys() - {"grid of long ago"})  # by this server's clock that would be a grid of its first second
 
 
 class Server:
@@ -69,6 +73,21 @@ class Server:
         for authority in self.authorities.values():
             authority.run = f"run{self.runs}"
         self.offset += clock_step
+
+    def lose(self, key: str) -> None:
+        """Evict one of the keys of each rate."""
+        for authority in self.authorities.values():
+            take(authority, Authority(authority.run), key)
+
+    def spoil(self, flaw: str) -> None:
+        """Write into the state of each rate what nobody can have written."""
+        for authority in self.authorities.values():
+            spoil(authority, flaw)
+
+    def slew(self, drift: float) -> None:
+        """Let the clock run faster or slower from now on, by a part."""
+        self.offset += self.loop.time() * (self.drift - drift)
+        self.drift = drift
 
 
 class Network:
@@ -245,8 +264,9 @@ class Simulation:
 async def chaos(seed: int, *, seconds: float = 60.0, peers: int = 6, rate: float = 100.0) -> tuple[int, float]:
     """Let everything happen at once; return the worst window of a second, and what was started of what could be.
 
-    Replies and messages are lost and late, peers crash, join, leave and stand still, the server is wiped, replaced, cut off,
-    and its clock steps, in an order that the seed draws. The last ten seconds are quiet.
+    Replies and messages are lost and late, peers crash, join, leave and stand still, all of them start anew at another rate,
+    the server is wiped, replaced, cut off, loses keys, finds damaged ones, and its clock steps and is slewed, in an order that
+    the seed draws. No rate is higher than the first one. The last ten seconds are quiet.
     """
     fleet = Simulation(seed, rate=rate, drift=random.Random(seed).uniform(-4e-4, 4e-4))
     generator = fleet.generator
@@ -254,11 +274,30 @@ async def chaos(seed: int, *, seconds: float = 60.0, peers: int = 6, rate: float
     await fleet.add(peers, load=load)
     end = fleet.loop.time() + seconds - 10
     snapshot = None
+    drift = fleet.drift
     while fleet.loop.time() < end:
         await asyncio.sleep(generator.expovariate(1 / 1.5))
         node = generator.choice(fleet.nodes)
         match generator.choice(
-            ["loss", "late", "crash", "join", "leave", "pause", "wipe", "failover", "cut", "step", "lag", "rate"]
+            [
+                "loss",
+                "late",
+                "crash",
+                "join",
+                "leave",
+                "pause",
+                "wipe",
+                "failover",
+                "cut",
+                "step",
+                "lag",
+                "rate",
+                "lose",
+                "lose",
+                "spoil",
+                "slew",
+                "restart",
+            ]
         ):
             case "loss":
                 node.network.loss = generator.choice([0.0, 0.05, 0.3])
@@ -293,9 +332,29 @@ async def chaos(seed: int, *, seconds: float = 60.0, peers: int = 6, rate: float
                 await asyncio.sleep(1.0)
             case "lag":
                 node.lag = generator.choice([0.0, 0.002, 0.02])
+            case "rate" if not node.is_dead:
+                node.executor.rate = rate * generator.choice([1.0, 0.5, 0.01])
+            case "lose":
+                for _ in range(generator.choice([1, 1, 30])):
+                    fleet.server.lose(generator.choice(KEYS))
+                    await asyncio.sleep(generator.choice([0.0, 0.03]))
+            case "spoil":
+                fleet.server.spoil(generator.choice(SPOILT))
+            case "slew":
+                fleet.server.slew(generator.choice(SLEWS))
+                await asyncio.sleep(generator.choice([0.1, 2.0]))
+                fleet.server.slew(drift)
+            case "restart":
+                for other in fleet.nodes:
+                    other.crash()
+                await asyncio.sleep(generator.choice([0.0, 0.3, 2.0]))
+                fleet.rate = rate * generator.choice([1.0, 0.5, 0.01])
+                await fleet.add(peers, load=load)
     for node in fleet.nodes:
         node.network.loss = node.network.late = node.lag = 0.0
         node.network.is_cut = node.is_dead
+        if not node.is_dead:
+            node.executor.rate = rate
     await asyncio.sleep(10)
     now = fleet.loop.time()
     used = fleet.count(now - 6, now) / (6 * rate)

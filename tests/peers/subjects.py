@@ -4,20 +4,50 @@ For the script the time and the run of the server are arguments, in place of wha
 text is what runs in production.
 """
 
+import copy
 import itertools
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Collection, Iterator
+from typing import Any, Protocol
 
 import redis
 
 from ratelimited_executor._core.fleet.authority import Authority
+from ratelimited_executor._core.fleet.grid import FleetGrid
 from ratelimited_executor._core.fleet.protocol import Reply, Request
-from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
+from ratelimited_executor.peers.redis.script import SCRIPT, VERSION, arguments_of, keys_of, reply_of
 
 # What the server says, and where the test says it instead: behind the arguments of the request.
 REPLACED = {
     "redis.call('TIME')": "{ARGV[#ARGV - 2], ARGV[#ARGV - 1]}",
     "string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')": "ARGV[#ARGV]",
+}
+
+KEYS = ("state", "members", "plan0", "plan1")
+# What the keys hold, as attributes of the authority in memory.
+HELD = {
+    "state": ("_known_run", "_epoch", "_safe", "_last_us", "_calls", "_grid", "_next_grid", "_planned"),
+    "members": ("_members",),
+    "plan0": ("_plans", 0),
+    "plan1": ("_plans", 1),
+}
+# Fields of the state that nobody can have written: on Redis, and in memory. The grid has an interval of a quarter of a second.
+FLAWS: dict[str, tuple[str, str, str, Any]] = {
+    "no epoch": ("epoch", "many", "_epoch", -1),
+    "safe in a million years": ("safe", "126144000000000", "_safe", 126144000000000),
+    "negative safe": ("safe", "-1", "_safe", -1),
+    "no last call": ("last", "", "_last_us", -1),
+    "no calls": ("calls", "nan", "_calls", -1),
+    "no grid": ("grid", "garbage", "_grid", FleetGrid(0, 0, 0, 0, 0)),
+    "grid without a unit": ("grid", "g250000,25,0,0,0", "_grid", FleetGrid(250_000, 25, 0, 0, 0)),
+    "grid of long ago": ("grid", "g250000,25,1,0,0", "_grid", FleetGrid(250_000, 25, 1, 0, 0)),
+    "no next grid": ("next", "g1,2", "_next_grid", FleetGrid(250_000, 25, 0, 0, 0)),
+    "next grid in a million years": (
+        "next",
+        "g250000,25,1,0,6816270000",
+        "_next_grid",
+        FleetGrid(250_000, 25, 1, 0, 6816270000),
+    ),
+    "planned for ever": ("planned0", "6816270000,1", "_planned", [(6816270000, 1), (-1, 0)]),
 }
 
 _numbers = itertools.count(1)
@@ -38,6 +68,22 @@ class Subject(Protocol):
         """Let another server go on with all that this one knew."""
         ...
 
+    def lose(self, key: str) -> None:
+        """Lose one of :data:`KEYS`."""
+        ...
+
+    def save(self) -> None:
+        """Remember what the keys hold."""
+        ...
+
+    def set_back(self, keys: Collection[str]) -> None:
+        """Let keys hold what they held when it was saved last."""
+        ...
+
+    def spoil(self, flaw: str) -> None:
+        """Write one of :data:`FLAWS` into the state."""
+        ...
+
     def keys(self) -> dict[str, int]:
         """Return in how many milliseconds each key expires that there is; -1 if never."""
         ...
@@ -53,6 +99,7 @@ class InMemory:
     def __init__(self) -> None:
         self._runs = _run_ids()
         self.authority = Authority(next(self._runs))
+        self._saved: Authority | None = None
 
     def call(self, now_us: int, request: Request) -> Reply:
         """Answer one call."""
@@ -66,12 +113,44 @@ class InMemory:
         """Forget nothing, and have another name."""
         self.authority.run = next(self._runs)
 
+    def lose(self, key: str) -> None:
+        """Put what a new authority holds in its place."""
+        take(self.authority, Authority(self.authority.run), key)
+
+    def save(self) -> None:
+        """Remember all of it."""
+        self._saved = copy.deepcopy(self.authority)
+
+    def set_back(self, keys: Collection[str]) -> None:
+        """Put what was saved in its place."""
+        for key in keys if self._saved is not None else ():
+            take(self.authority, copy.deepcopy(self._saved), key)
+
+    def spoil(self, flaw: str) -> None:
+        """Set the attribute."""
+        spoil(self.authority, flaw)
+
     def keys(self) -> dict[str, int]:
         """Return nothing: there are no keys."""
         return {}
 
     def cleanup(self) -> None:
         """Do nothing: there is nothing but values."""
+
+
+def take(authority: Authority, other: Authority | None, key: str) -> None:
+    """Let an authority hold what another one holds in one of :data:`KEYS`."""
+    name, *rest = HELD[key]
+    if key.startswith("plan"):
+        getattr(authority, name)[rest[0]] = getattr(other, name)[rest[0]]
+    else:
+        for each in (name, *rest):
+            setattr(authority, each, getattr(other, each))
+
+
+def spoil(authority: Authority, flaw: str) -> None:
+    """Let an authority hold one of :data:`FLAWS`."""
+    setattr(authority, FLAWS[flaw][2], copy.deepcopy(FLAWS[flaw][3]))
 
 
 class LuaOnRedis:
@@ -83,6 +162,7 @@ class LuaOnRedis:
         self._runs = _run_ids()
         self._run = next(self._runs)
         self.names = keys_of("test", "group", f"rate-{next(_numbers)}")
+        self._saved: dict[str, tuple[bytes | None, int]] = {}
 
     def call(self, now_us: int, request: Request) -> Reply:
         """Run the script once."""
@@ -99,6 +179,42 @@ class LuaOnRedis:
         """Keep the keys, and have another name."""
         self._run = next(self._runs)
 
+    def lose(self, key: str) -> None:
+        """Delete it."""
+        self._client.delete(self._name(key))
+
+    def save(self) -> None:
+        """Dump all keys."""
+        names = {key: self._name(key) for key in KEYS}
+        self._saved = {key: (self._client.dump(name), int(self._client.pttl(name))) for key, name in names.items()}
+
+    def set_back(self, keys: Collection[str]) -> None:
+        """Restore them."""
+        for key in keys if self._saved else ():
+            dump, left = self._saved[key]
+            self.lose(key)
+            if dump is not None:
+                self._client.restore(self._name(key), max(1, left), dump)
+
+    def spoil(self, flaw: str) -> None:
+        """Set the field."""
+        self._client.hset(self._name("state"), *FLAWS[flaw][:2])
+
+    def write(self, key: str, field: str, value: str) -> None:
+        """Set a field of one of :data:`KEYS`."""
+        self._client.hset(self._name(key), field, value)
+
+    def read(self, key: str, field: str) -> str:
+        """Return a field of one of :data:`KEYS`."""
+        return str(self._client.hget(self._name(key), field).decode())
+
+    def speak(self, version: int) -> None:
+        """Go on with the script of another version of the protocol."""
+        self._script = self._client.register_script(script_with_arguments(version))
+
+    def _name(self, key: str) -> str:
+        return self.names[KEYS.index(key)]
+
     def keys(self) -> dict[str, int]:
         """Return what is left of the life of each key."""
         lives = {name: int(self._client.pttl(name)) for name in self.names}
@@ -109,9 +225,9 @@ class LuaOnRedis:
         self._client.delete(*self.names)
 
 
-def script_with_arguments() -> str:
+def script_with_arguments(version: int = VERSION) -> str:
     """Return the script with the time and the server's run as arguments: seconds, microseconds, run."""
-    text = SCRIPT
+    text = SCRIPT.replace(f"VERSION = {VERSION}\n", f"VERSION = {version}\n", 1)
     for old, new in REPLACED.items():
         assert text.count(old) == 1, f"the script says {old} {text.count(old)} times: see REPLACED"
         text = text.replace(old, new)

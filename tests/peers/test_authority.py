@@ -9,7 +9,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -18,15 +18,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+import redis
 from redis.crc import key_slot
 
 from ratelimited_executor._core.fleet.grid import FleetGrid, grid_rate
 from ratelimited_executor._core.fleet.protocol import Grant, Reply, Request
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor.peers.redis.script import keys_of
+from ratelimited_executor.peers.redis.script import VERSION, keys_of
 
 from .servers import RedisServer
-from .subjects import InMemory, LuaOnRedis, Subject
+from .subjects import FLAWS, KEYS, InMemory, LuaOnRedis, Subject
 
 pytestmark = pytest.mark.real_time("a real server, on one side")
 
@@ -38,7 +39,6 @@ FIRST = START_US // INTERVAL_US
 QUARANTINE = 5
 STEP_US = 1000  # by so much a clock may go back and still counts as the same
 JUMP_INTERVALS = 3
-LEAD_INTERVALS = 3
 MANY = 1 << 40
 
 # Fine and coarse, whole and broken, and one with more permits in an interval than are looked at for a call at once.
@@ -252,12 +252,19 @@ LEAVES = st.tuples(st.just("leave"), st.sampled_from(PEERS))
 NEW_RATES = st.tuples(st.just("rate"), st.sampled_from(PEERS), st.sampled_from(RATIOS))
 JUMPS = st.tuples(st.just("jump"), st.sampled_from(PEERS))
 STEPS_BACK = st.tuples(st.just("tick"), st.sampled_from([-1, -STEP_US, -STEP_US - 1, -100_000, -INTERVAL_US - 10]))
-FAULTS = st.one_of(JUMPS, STEPS_BACK, st.sampled_from([("wipe",), ("fail over",)]))
+LOSSES = st.tuples(st.just("lose"), st.sampled_from(KEYS))
+SETS_BACK = st.tuples(st.just("set back"), st.sampled_from(["members", "plan0", "plan1"]))
+SPOILT = st.tuples(st.just("spoil"), st.sampled_from(sorted(FLAWS)))
+FAULTS = st.one_of(JUMPS, STEPS_BACK, LOSSES, SETS_BACK, SPOILT, st.sampled_from([("wipe",), ("fail over",)]))
 
-PEACE = st.lists(
-    st.one_of(CALLS, CALLS, CALLS, ASKING_CALLS, ASKS, TICKS, TICKS, REPEATS, LEAVES, NEW_RATES),
-    min_size=10,
-    max_size=60,
+STEPS = st.one_of(CALLS, CALLS, CALLS, ASKING_CALLS, ASKS, TICKS, TICKS, REPEATS, LEAVES, NEW_RATES, st.just(("save",)))
+PEACE = st.lists(STEPS, min_size=10, max_size=60)
+ATTRITION = st.sampled_from(KEYS).flatmap(
+    lambda key: st.lists(
+        st.one_of(STEPS, st.sampled_from([("set back", key), ("set back" if key == "state" else "lose", key)])),
+        min_size=10,
+        max_size=120,
+    )
 )
 # What follows a fault at once, in its quarantine, and after it.
 WAITS = st.tuples(st.just("tick"), st.sampled_from([0, 600_000, 1_600_000]))
@@ -297,6 +304,17 @@ def play(group: Group, history: Sequence[tuple[Any, ...]]) -> Iterator[Reply]:
             case ("fail over",):
                 group.subject.fail_over()
                 group.last_us = group.now_us
+            case ("lose", key):
+                group.subject.lose(key)
+                group.ranks.clear()
+                group.last_us = 0 if key == "state" else group.last_us
+            case ("save",):
+                group.subject.save()
+            case ("set back", key):
+                group.subject.set_back([key])
+                group.ranks.clear()
+            case ("spoil", flaw):
+                group.subject.spoil(flaw)
 
 
 @given(ratio=st.sampled_from(RATIOS), history=WAR, is_warm=st.booleans())
@@ -312,6 +330,19 @@ def test_permits_are_granted_to_one_peer_each_in_every_history(
     group.call("a", 3)
     for _ in play(group, (WARMED_UP if is_warm else []) + history):
         pass
+    group.subject.cleanup()
+
+
+@given(ratio=st.sampled_from(COARSE_RATIOS), history=ATTRITION)
+@quick(max_examples=150)
+def test_permits_are_granted_to_one_peer_each_whatever_key_is_lost_or_set_back_alone(
+    new_subject: NewSubject, ratio: tuple[int, int], history: list[tuple[Any, ...]]
+) -> None:
+    """No era begins, since the state remembers which intervals were planned, and by which call each plan was changed last."""
+    group = Group(new_subject(), ratio, WEIGHTS)
+    group.call("a", 3)
+    eras = {reply.era for reply in play(group, [*WARMED_UP, *history])}
+    assert len(eras) <= 1
     group.subject.cleanup()
 
 
@@ -333,7 +364,7 @@ def test_script_answers_as_the_authority_in_memory_does(
 def test_script_answers_as_the_authority_in_memory_does_in_spite_of_faults(
     new_on_redis: Callable[[], LuaOnRedis], ratio: tuple[int, int], history: list[tuple[Any, ...]]
 ) -> None:
-    """The same is true of steps of the clock, and of servers that are started anew or take over."""
+    """The same is true of steps of the clock, of servers that are started anew or take over, and of keys that are spoilt."""
     _compare(new_on_redis(), ratio, [*WARMED_UP, *history])
 
 
@@ -362,6 +393,26 @@ class Both:
         self.one.fail_over()
         self.other.fail_over()
 
+    def lose(self, key: str) -> None:
+        """Lose it in both."""
+        self.one.lose(key)
+        self.other.lose(key)
+
+    def save(self) -> None:
+        """Save both."""
+        self.one.save()
+        self.other.save()
+
+    def set_back(self, keys: Collection[str]) -> None:
+        """Set both back."""
+        self.one.set_back(keys)
+        self.other.set_back(keys)
+
+    def spoil(self, flaw: str) -> None:
+        """Spoil both."""
+        self.one.spoil(flaw)
+        self.other.spoil(flaw)
+
     def keys(self) -> dict[str, int]:
         """Return the keys of the one that has some."""
         return self.other.keys()
@@ -388,7 +439,7 @@ def _outline(reply: Reply) -> dict[str, Any]:
     """Return what may not depend on the order of the members."""
     outline: dict[str, Any] = {
         "now": reply.now_us, "epoch": reply.era.split(":")[1], "safe": reply.safe, "rank": reply.rank,
-        "grid": reply.grid, "peers": reply.peers if reply.upcoming.grid is not None else None,
+        "grid": reply.grid, "flaw": reply.flaw, "peers": reply.peers if reply.upcoming.grid is not None else None,
     }  # fmt: skip
     for name, grant in (("upcoming", reply.upcoming), ("running", reply.running)):
         outline[name] = grant.number, grant.count, grant.stride, grant.grid, size(grant)
@@ -396,9 +447,13 @@ def _outline(reply: Reply) -> dict[str, Any]:
 
 
 def _grid_in_force(subject: InMemory, now_us: int) -> FleetGrid | None:
-    """Return where the permits of the running interval lie; None before the first call."""
+    """Return where the permits of the running interval lie; None before the first call, and where that is not to be read."""
     authority = subject.authority
-    return None if authority._grid is None else authority._grid_of(max(now_us, authority._last_us) // INTERVAL_US)
+    return (
+        None
+        if authority._grid is None or not authority._is_sound(now_us)
+        else authority._grid_of(max(now_us, authority._last_us) // INTERVAL_US)
+    )
 
 
 def _is_near_permit(grid: FleetGrid, now_us: int) -> bool:
@@ -629,10 +684,8 @@ def test_rate_changes_when_the_clock_goes_back_behind_the_begin_of_the_grid(new_
     group.call("a")
     group.ratio = grid_rate(Rate(Fraction(5, 3)), INTERVAL_US)
     new = group.call("a", is_new_rate=True).grid
-    group.go_to(group.number + LEAD_INTERVALS)
-    new = group.call("a").grid
 
-    assert (Fraction(5, 12), FIRST - 1001 + LEAD_INTERVALS) == (Fraction(new.step, new.unit), new.since)
+    assert (Fraction(5, 12), FIRST - 1001) == (Fraction(new.step, new.unit), new.since)
     assert Fraction(old.base + old.step * (new.since - old.since), old.unit) % 1 == Fraction(new.base, new.unit)
 
 
@@ -678,6 +731,208 @@ def test_claim_of_a_jump_does_not_shorten_the_quarantine(new_subject: NewSubject
     safe = group.call("a").safe
 
     assert safe == group.call("b", has_jumped=True).safe
+
+
+# What is lost, set back or spoilt.
+
+
+@pytest.mark.parametrize("key", ["plan0", "plan1"])
+def test_plan_that_is_lost_mutes_its_interval_and_no_other(new_subject: NewSubject, key: str) -> None:
+    """Who has fetched keeps its permits, nobody gets others of that interval; there is no new era, and it is told once."""
+    group = Group(new_subject())
+    group.warm_up(["a", "b"], MANY)
+    while f"plan{(group.number + 1) % 2}" != key:
+        group.call("a", later=MANY)
+        group.go_to(group.number + 1)
+    before = group.call("a", 10, later=MANY)
+    group.subject.lose(key)
+    after = [group.call(peer, MANY) for peer in "bca"]
+    group.go_to(group.number + 1, 0.0)
+    asked = group.call("c", MANY, now=MANY)
+
+    assert 10 == size(before.upcoming)
+    assert [0, 0, 0] == [size(reply.upcoming) for reply in after]
+    assert ["plan", "", ""] == [reply.flaw for reply in after]
+    assert (before.era, before.safe, 0, "") == (asked.era, asked.safe, size(asked.running), asked.flaw)
+    assert size(asked.upcoming) > 0
+
+
+@pytest.mark.parametrize("keys", [["state"], ["plan0"], ["plan1"], ["members"]], ids=" ".join)
+def test_key_that_is_set_back_alone_gives_nothing_away_twice(new_subject: NewSubject, keys: list[str]) -> None:
+    """Of an older copy one peer fetches, then of a newer one another, and so on; the ledger would see a second owner."""
+    group = Group(new_subject())
+    group.warm_up("abcdef", MANY)
+    total = 0
+    for _ in range(6):
+        group.subject.save()
+        group.go_to(group.number, 0.0)
+        for peer in "abcdef":
+            group.call(peer, 4, later=MANY, now=2)
+            group.subject.set_back(keys)
+            group.now_us += 10_000
+        total += group.count_of(group.number)
+        group.go_to(group.number + 1)
+
+    assert total > 0
+
+
+def test_state_that_is_lost_alone_is_a_quarantine(new_subject: NewSubject) -> None:
+    """The plans that are there yet do not count, as it cannot be known whose they are."""
+    group = Group(new_subject())
+    group.warm_up(["a", "b"], MANY)
+    group.call("a", 10)
+    group.subject.lose("state")
+    reply = group.call("b", MANY, now=MANY)
+
+    assert (group.number + 2 + QUARANTINE, 0, 0) == (reply.safe, size(reply.upcoming), size(reply.running))
+
+
+def test_members_that_are_lost_are_members_again_with_their_next_call(new_subject: NewSubject) -> None:
+    """No permit is lost with them; but the next plan is made for those who have called since."""
+    group = Group(new_subject())
+    group.warm_up(["a", "b"], MANY)
+    group.call("a", MANY)
+    group.subject.lose("members")
+    group.ranks.clear()
+    for peer in "ab":
+        group.call(peer, MANY)
+    group.go_to(group.number + 1)
+    counts = [size(group.call(peer, MANY).upcoming) for peer in "ab"]
+
+    assert counts in ([12, 13], [13, 12])
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_state_that_nobody_can_have_written_is_a_new_era(new_subject: NewSubject, flaw: str) -> None:
+    """It neither stalls the group nor fails its calls: one quarantine, which is told once, then all is as before."""
+    group = Group(new_subject())
+    group.warm_up(["a", "b"], MANY)
+    before = group.call("a", MANY)
+    group.subject.spoil(flaw)
+    number = group.number
+    replies = [group.call(peer, MANY, now=MANY) for peer in "ba"]
+    counts = []
+    for later in range(number + 1, number + QUARANTINE + 4):
+        group.go_to(later)
+        counts.append(sum(size(group.call(peer, MANY).upcoming) for peer in "ab"))
+
+    assert ["state", ""] == [reply.flaw for reply in replies]
+    assert [number + 2 + QUARANTINE] * 2 == [reply.safe for reply in replies]
+    assert before.era != replies[0].era == replies[1].era
+    assert [0, 0] == [size(reply.upcoming) + size(reply.running) for reply in replies]
+    assert [0] * QUARANTINE + [25, 25, 25] == counts
+    assert before.grid.per_second == group.call("a").grid.per_second
+
+
+def test_clock_of_a_later_time_in_the_state_is_a_step_back(new_subject: NewSubject) -> None:
+    """Such a state would be that of a clock that has gone back, which is a new era as well."""
+    group = Group(new_subject())
+    group.warm_up()
+    group.now_us += 3_600_000_000
+    group.call("a")
+    group.now_us -= 3_600_000_000
+    reply = group.call("a")
+
+    assert (group.number + 2 + QUARANTINE, "") == (reply.safe, reply.flaw)
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "value"),
+    [
+        ("members", "b", "garbage"),
+        ("members", "b", "nan,1,1,0"),
+        ("members", "x", "1.0,5,-5,y"),
+        ("plan1", "free", "0-1000000,7-3,"),
+        ("plan1", "count", "many"),
+        ("plan1", "stride", ""),
+        ("plan1", "stride", "5"),
+        ("plan1", "grid", "1,2"),
+        ("plan1", "number", "nan"),
+        ("plan1", "call", "0"),
+        ("plan1", "peers", "?"),
+        ("plan0", "g:a", "5-"),
+        ("plan0", "a:a", "x;5-"),
+    ],
+)
+def test_garbage_in_other_keys_is_over_with_its_interval(
+    new_on_redis: Callable[[], LuaOnRedis], key: str, field: str, value: str
+) -> None:
+    """No call fails, nothing is granted that is not there, and two intervals later everything is."""
+    group = Group(new_on_redis())
+    group.warm_up(["a", "b"], MANY)
+    for _ in range(2):
+        for peer in "ab":
+            group.call(peer, 5, later=MANY)
+        group.subject.write(key, field, value)
+        group.ranks.clear()
+        for peer in "abc":
+            group.call(peer, MANY, now=MANY)
+        group.go_to(group.number + 1)
+    for _ in range(5):
+        counts = [size(group.call(peer, MANY).upcoming) for peer in "ab"]
+        group.go_to(group.number + 1)
+
+    assert 25 == sum(counts)
+
+
+# Releases.
+
+
+def test_later_release_takes_the_state_over_and_an_earlier_one_is_refused(
+    new_on_redis: Callable[[], LuaOnRedis],
+) -> None:
+    """Two versions of the protocol never grant permits of one rate at the same time, and who is refused is told why."""
+    subject = new_on_redis()
+    group = Group(subject)
+    group.warm_up(["a"], MANY)
+    before = group.call("a", 5, later=MANY)
+    subject.speak(VERSION + 1)
+    after = group.call("b", MANY, now=MANY)
+
+    assert before.era != after.era
+    assert ("version", group.number + 2 + QUARANTINE) == (after.flaw, after.safe)
+
+    subject.speak(VERSION)
+    group.go_to(group.number + QUARANTINE + 3)
+    with pytest.raises(redis.ResponseError, match=rf"version {VERSION + 1} of the protocol, this process {VERSION}"):
+        group.call("a", MANY, now=MANY)
+
+    subject.speak(VERSION + 1)
+    assert 25 == size(group.call("b", MANY).upcoming)
+
+
+def test_earlier_release_takes_over_what_was_abandoned(new_on_redis: Callable[[], LuaOnRedis]) -> None:
+    """A release that is taken back works a minute after the last process of the later one has died."""
+    subject = new_on_redis()
+    group = Group(subject)
+    subject.speak(VERSION + 1)
+    group.warm_up(["a"], MANY)
+    subject.speak(VERSION)
+    group.now_us += 60_000_000
+    reply = group.call("b")
+
+    assert ("version", group.number + 2 + QUARANTINE) == (reply.flaw, reply.safe)
+
+
+def test_state_of_the_first_version_is_taken_over(new_on_redis: Callable[[], LuaOnRedis]) -> None:
+    """That one named no version; its scripts fail on a grid that begins with a letter."""
+    subject = new_on_redis()
+    group = Group(subject)
+    old = {
+        "run": f"{1:040x}",
+        "epoch": "7",
+        "safe": "0",
+        "last": str(group.now_us - 5),
+        "grid": "250000,25,1,0,1",
+        "next": "",
+    }
+    for field, value in old.items():
+        subject.write("state", field, value)
+    reply = group.call("a", MANY, now=MANY)
+
+    assert ("version", group.number + 2 + QUARANTINE) == (reply.flaw, reply.safe)
+    assert f"{1:040x}:8" == reply.era
+    assert "g" == subject.read("state", "grid")[0]
 
 
 # I8: calls that are repeated.
@@ -906,8 +1161,8 @@ def test_sum_over_a_long_stretch_is_the_rate_exactly(new_subject: NewSubject, ra
     assert rate.per_second * intervals * INTERVAL_US / 1_000_000 == total
 
 
-def test_new_rate_holds_from_the_third_interval_on_for_all(new_subject: NewSubject) -> None:
-    """Permits of two intervals may have been granted by the rate of before; then all callers go by the new one."""
+def test_new_rate_holds_for_all_from_the_first_interval_without_a_plan_on(new_subject: NewSubject) -> None:
+    """Permits of the next interval may have been granted by the rate of before; then all callers go by the new one."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     old = group.ratio
@@ -920,12 +1175,54 @@ def test_new_rate_holds_from_the_third_interval_on_for_all(new_subject: NewSubje
             group.ratio = new if (later, peer) == (number, "b") else old  # what the others believe does not count
             reply = group.call(peer, MANY, is_new_rate=(later, peer) == (number, "b"))
             grid = reply.upcoming.grid
-            assert grid == reply.grid
+            assert grid is not None
             log.append((later - number + 1, peer, Fraction(grid.step, grid.unit), reply.upcoming.count))
+            assert grid == reply.grid or (later, peer) == (number, "b")
 
     assert [
-        (interval, peer, *((25, 25) if interval < 3 else (10, 10))) for interval in range(1, 6) for peer in "abc"
+        (interval, peer, *((25, 25) if interval < 2 else (10, 10))) for interval in range(1, 6) for peer in "abc"
     ] == log
+
+
+def test_new_rate_holds_at_once_where_nothing_is_granted(new_subject: NewSubject) -> None:
+    """All processes of a fast rate have ended: the first of a slow one that asks at once gets a permit of that."""
+    group = Group(new_subject())
+    group.warm_up(["old"], MANY)
+    group.call("old", MANY)
+    group.go_to(group.number + 2, 0.0)
+    group.ratio = grid_rate(Rate(4), INTERVAL_US)
+    reply = group.call("new", 0, is_new_rate=True, now=MANY)
+
+    assert (1, 1) == (reply.running.count, Fraction(reply.grid.step, reply.grid.unit))
+
+
+def test_new_rate_holds_from_the_next_interval_on_where_only_the_running_one_is_planned(
+    new_subject: NewSubject,
+) -> None:
+    """Who sets the rate is the first caller of the interval: its own permits are by the new rate already."""
+    group = Group(new_subject())
+    group.warm_up(["old"], MANY)
+    group.call("old", MANY)
+    group.go_to(group.number + 1)
+    group.ratio = grid_rate(Rate(4), INTERVAL_US)
+    reply = group.call("new", MANY, is_new_rate=True, now=MANY)
+
+    assert (25, 1) == (reply.running.count, reply.upcoming.count)
+
+
+def test_new_rate_does_not_forget_a_plan_that_was_lost(new_subject: NewSubject) -> None:
+    """Permits of the next interval were granted by the old rate, though its plan has gone."""
+    group = Group(new_subject())
+    group.warm_up(["old"], MANY)
+    group.call("old", MANY)
+    for key in ("plan0", "plan1"):
+        group.subject.lose(key)
+    group.ratio = grid_rate(Rate(4), INTERVAL_US)
+    reply = group.call("new", MANY, is_new_rate=True, now=MANY)
+    group.go_to(group.number + 1)
+
+    assert (0, 0) == (reply.running.count, reply.upcoming.count)
+    assert 1 == group.call("new", MANY).upcoming.count
 
 
 def test_rate_that_is_in_force_already_changes_nothing(new_subject: NewSubject) -> None:
@@ -940,7 +1237,7 @@ def test_rate_that_is_in_force_already_changes_nothing(new_subject: NewSubject) 
 
 
 def test_rate_of_zero_grants_nothing_until_another_is_set(new_subject: NewSubject) -> None:
-    """A rate of 0 is one like any other: three intervals later nothing is granted, and the peers stay members."""
+    """A rate of 0 is one like any other: from the next interval on nothing is granted, and the peers stay members."""
     group = Group(new_subject())
     group.warm_up(later=MANY)
     counts = []
@@ -950,7 +1247,7 @@ def test_rate_of_zero_grants_nothing_until_another_is_set(new_subject: NewSubjec
         counts.append(size(reply.upcoming))
         group.go_to(group.number + 1, 0.0)
 
-    assert [25, 25, 0, 0, 0, 0, 0, 25, 25] == counts
+    assert [0, 0, 0, 0, 0, 25, 25, 25, 25] == counts
 
 
 @given(
@@ -1010,12 +1307,12 @@ def test_rate_that_is_replaced_before_it_holds_keeps_the_phase(new_subject: NewS
     grids = {}
     for index in range(7):
         grids[group.number + 1] = _planned_grid(group.call("a"))
-        if index in (0, 2):
-            group.ratio = grid_rate(Rate(6 + index), INTERVAL_US)
+        if index in (0, 1):
+            group.ratio = grid_rate(Rate(6 + 2 * index), INTERVAL_US)
             group.call("b", is_new_rate=True)
         group.go_to(group.number + 1)
 
-    assert [1.0, 1.0, 1.5, 1.5, 2.0, 2.0, 2.0] == [grid.step / grid.unit for grid in grids.values()]
+    assert [1.0, 1.5, 2.0, 2.0, 2.0, 2.0, 2.0] == [grid.step / grid.unit for grid in grids.values()]
     _check_gaps(grids)
 
 
@@ -1023,14 +1320,14 @@ def test_rate_that_begins_between_two_permits_has_none_at_its_begin(new_subject:
     """Of 10 permits in 3 intervals one comes up shortly before the rate of one an interval: the next comes much later."""
     group = Group(new_subject(), grid_rate(Rate(Fraction(40, 3)), INTERVAL_US))
     group.warm_up()
-    while (group.number + LEAD_INTERVALS - FIRST) % 3 != 1:  # a tenth of an interval after a permit
+    while (group.number + 2 - FIRST) % 3 != 1:  # a tenth of an interval after a permit
         group.go_to(group.number + 1)
+    times_us = [0, *group.call("a", MANY).upcoming.times_us()]
     group.ratio = grid_rate(Rate(4), INTERVAL_US)
     group.call("a", is_new_rate=True)
-    times_us = [0]
     for _ in range(6):
-        times_us += group.call("a", MANY).upcoming.times_us()
         group.go_to(group.number + 1)
+        times_us += group.call("a", MANY).upcoming.times_us()
     gaps_us = [later - earlier for earlier, later in itertools.pairwise(times_us[1:])]
 
     assert 75_000 == gaps_us[0]
@@ -1042,7 +1339,8 @@ def test_new_rate_has_the_same_phase_in_both(new_on_redis: Callable[[], LuaOnRed
     old, new = (grid_rate(Rate(permits), INTERVAL_US, STRETCHES[1]) for permits in (2, 7))
     group = Group(Both(InMemory(), new_on_redis()), old)
     group.call("a")
-    group.go_to(FIRST + 1274 - LEAD_INTERVALS)
+    group.go_to(FIRST + 1272)
+    group.call("a")
     group.ratio = new
     group.call("a", is_new_rate=True)
     group.go_to(FIRST + 1274)
@@ -1054,7 +1352,7 @@ def _phase(grid: FleetGrid) -> float:
     return grid.base / grid.unit
 
 
-def test_new_rate_holds_from_the_third_interval_on_when_the_clock_goes_back(new_subject: NewSubject) -> None:
+def test_new_rate_holds_when_the_clock_goes_back(new_subject: NewSubject) -> None:
     """A rate that was to be in force in a moment does not wait for the clock to come back to where it was."""
     group = Group(new_subject())
     group.warm_up()
@@ -1062,7 +1360,7 @@ def test_new_rate_holds_from_the_third_interval_on_when_the_clock_goes_back(new_
     group.call("a", is_new_rate=True)
     group.now_us -= 3_600_000_000
     group.call("a")
-    group.go_to(group.number + LEAD_INTERVALS + QUARANTINE)
+    group.go_to(group.number + 1 + QUARANTINE)
 
     assert 10 == group.call("a", MANY).upcoming.count
 

@@ -50,6 +50,8 @@ from ratelimited_executor import (
     Strictness,
 )
 
+from ratelimited_executor.peers.redis.peers import RedisTransport
+
 from .proxy import Proxy
 from .servers import RedisCluster, RedisServer, sentinel_group
 
@@ -731,6 +733,88 @@ def test_server_that_does_not_serve_is_told(trials: dict[str, Trial], name: str)
 def test_closing_is_quick_on_every_way(trials: dict[str, Trial], name: str) -> None:
     """Whatever is at the other end."""
     assert trials[name].closing < CLOSE_SECONDS
+
+
+# Settings of the server.
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        ([], 0),
+        (["maxmemory-policy allkeys-lru"], 0),
+        (["maxmemory 100mb", "maxmemory-policy noeviction"], 0),
+        (["maxmemory 100mb", "maxmemory-policy volatile-ttl"], 1),
+    ],
+    ids=["default", "no limit", "noeviction", "volatile-ttl"],
+)
+async def test_server_that_may_evict_keys_is_told(told: Told, config: list[str], count: int) -> None:
+    """Once, with the setting to change, also where CONFIG is forbidden; without a limit nothing is evicted."""
+    with RedisServer(config=config, users={"app": _user(RIGHTS)}) as server:
+        async with member(server.url_of("app", "secret"), load=5) as one:
+            await one.wait_for_start()
+        assert count == len(told.messages) == told.count("fleet: Redis may evict the keys of group 'g'")
+        assert all("maxmemory-policy noeviction" in text for text in told.messages)
+
+
+async def test_settings_of_a_server_that_does_not_tell_them(told: Told) -> None:
+    """INFO memory that is answered with something else is no reason not to work."""
+    transport = RedisTransport(OddInfo(), "g")
+    await transport.connect()
+    assert "sha" == transport._sha
+    assert [] == told.messages
+
+
+class OddInfo(redis.asyncio.Redis):
+    """A client whose server says little about itself."""
+
+    async def script_load(self, script: Any) -> Any:
+        """Load nothing."""
+        return "sha"
+
+    async def info(self, *_: Any, **__: Any) -> Any:
+        """Tell nothing of memory."""
+        return {"used_memory": 1}
+
+
+# Keys that are lost and damaged.
+
+
+@pytest.mark.parametrize("lost", ["plan0 plan1", "state", "members", "plan0 plan1 state members"])
+async def test_keys_that_vanish_give_nothing_away_twice(redis_server: RedisServer, told: Told, lost: str) -> None:
+    """Deleted ten times a second, as eviction may do: two managers never start more than the rate."""
+    async with member(redis_server.url, load=900) as one, member(redis_server.url, load=900) as two:
+        await asyncio.sleep(SETTLED)
+        for _ in range(20):
+            redis_server.ask("DEL", *(f"{{rle:g}}:limit:{key}" for key in lost.split()))
+            await asyncio.sleep(0.09)
+        assert worst_window(one, two) <= RATE + 1
+        assert await one.wait_for_start() < BACK_SECONDS
+        if lost == "plan0 plan1":
+            assert 1 <= told.count("fleet: the authority has lost permits of limit") <= 2
+
+
+async def test_state_that_is_damaged_is_told_and_heals(redis_server: RedisServer, told: Told) -> None:
+    """Nothing starts for a quarantine, then everything as before; one line names the rate."""
+    async with member(redis_server.url, load=900) as one:
+        await one.wait_for_start()
+        redis_server.ask("HSET", "{rle:g}:limit:state", "safe", "900000000000000")
+        await asyncio.sleep(HELD)
+        assert await one.wait_for_start() < BACK_SECONDS
+        assert worst_window(one) <= RATE + 1
+    assert ["fleet: what the authority stored of limit was not valid"] == [text.split(";")[0] for text in told.messages]
+
+
+async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, told: Told) -> None:
+    """It starts nothing, and the warning says which of the two has to be replaced."""
+    async with member(redis_server.url, load=50) as one:
+        await one.wait_for_start()
+        one.executor.pause()
+        redis_server.ask("HSET", "{rle:g}:limit:state", "version", "99")
+        async with member(redis_server.url, load=50) as two:
+            await two.wait_for(lambda: told.count(NO_ANSWER))
+            assert [] == two.starts
+    assert any("speaks version 99 of the protocol, this process" in text for text in told.messages)
 
 
 # Rights.

@@ -11,7 +11,8 @@ import pytest
 
 from ratelimited_executor import Fair, Outage, Strictness
 
-from .simulation import Simulation, chaos
+from .simulation import SPOILT, Simulation, chaos
+from .subjects import KEYS
 
 pytestmark = [
     pytest.mark.usefixtures("virtual_clock"),
@@ -379,6 +380,117 @@ async def test_pausing_one_peer_leaves_the_rate_to_the_others():
     await asyncio.sleep(2)
     assert [time for time in fleet.nodes[0].starts if time > start + 6]
     assert fleet.worst_window() <= 100
+    await fleet.close()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.3, 1.5])
+async def test_fleet_that_starts_anew_with_a_lower_rate_begins_with_it(pause):
+    """All of 100 a second die, and others with 1 a second come: each is held to that at once, and all together in 0.5 s."""
+    fleet = Simulation(20)
+    await fleet.add(5, load=1000)
+    await asyncio.sleep(SETTLED)
+    for node in fleet.nodes:
+        node.crash()
+    await asyncio.sleep(pause)
+    fleet.rate = 1.0
+    begin = fleet.loop.time()
+    new = await fleet.add(3, load=100)
+    await asyncio.sleep(10)
+    starts = sorted(time - begin for node in new for time in node.starts)
+    each = 0 if pause > 0.5 else 1  # of three, before the rate is in force: permits of the old one may be granted
+    assert sum(time < 2 for time in starts) <= 3 + 3 * each
+    assert 9 <= len(starts) <= 11 + 3 * each
+    assert fleet.worst_window() <= 100
+    await fleet.close()
+
+
+@pytest.mark.parametrize(("before", "after"), [(100.0, 1.0), (1.0, 100.0)])
+async def test_rolling_deploy_of_another_rate(before, after):
+    """One process after the other is replaced: the first one sets the rate for all, and none goes beyond its own."""
+    fleet = Simulation(21, rate=before)
+    old = await fleet.add(5, load=2000)
+    await asyncio.sleep(SETTLED)
+    fleet.rate = after
+    begin = fleet.loop.time()
+    for node in list(old):
+        await fleet.add(1, load=2000)
+        await asyncio.sleep(1.0)
+        fleet.nodes.remove(node)
+        await node.close()
+    end = fleet.loop.time()
+    await asyncio.sleep(5)
+    assert fleet.worst_window() <= max(before, after)
+    for node in fleet.nodes if after < before else old:  # those of the lower rate
+        times = sorted(node.starts)
+        assert all(sum(start <= time < start + 1 for time in times) <= 2 for start in times)
+    if after < before:
+        assert fleet.count(begin + 0.75, end) <= after * (end - begin) + 1
+    assert fleet.count(end, end + 5) >= 0.98 * 5 * after - 1
+    await fleet.close()
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("every", [0.03, 0.4, 4.0])
+async def test_keys_that_are_evicted(key, every):
+    """Whichever it is, and however often: no permit is started on twice. A plan costs its interval, the state a quarantine."""
+    fleet = Simulation(22)
+    await fleet.add(5, load=3000)
+    await asyncio.sleep(SETTLED)
+    start = fleet.loop.time()
+    while fleet.loop.time() < start + 12:
+        await asyncio.sleep(fleet.generator.uniform(0.5, 1.5) * every)
+        fleet.server.lose(key)
+    used = fleet.count(start, fleet.loop.time()) / (100 * (fleet.loop.time() - start))
+    await asyncio.sleep(3)
+    end = fleet.loop.time()
+    assert fleet.worst_window() <= 100
+    least = {"members": (0.3, 0.9, 0.95), "state": (0.0, 0.0, 0.5)}.get(key, (0.3, 0.7, 0.9))
+    assert used >= least[(0.03, 0.4, 4.0).index(every)]
+    assert fleet.count(end - 1, end) >= 97
+    await fleet.close()
+
+
+@pytest.mark.parametrize("flaw", SPOILT)
+async def test_state_that_is_damaged_heals(flaw, caplog):
+    """One quarantine, and one line in the log of one process; without it the group would stand still for a day."""
+    caplog.set_level("WARNING", "ratelimited_executor")
+    fleet = Simulation(23)
+    await fleet.add(5, load=3000)
+    await asyncio.sleep(SETTLED)
+    caplog.clear()
+    fleet.server.spoil(flaw)
+    await asyncio.sleep(3)
+    end = fleet.loop.time()
+    await asyncio.sleep(2)
+    assert fleet.count(end, end + 2) >= 195
+    assert fleet.worst_window() <= 100
+    assert ["fleet: what the authority stored of limit was not valid"] == [
+        record.getMessage().partition(";")[0] for record in caplog.records
+    ]
+    await fleet.close()
+
+
+@pytest.mark.parametrize("drift", [5e-4, -5e-4, 0.001, 0.005, -0.005, 0.0833, -0.0833])
+async def test_server_s_clock_that_is_slewed(drift, caplog):
+    """By 500 ppm nobody notices; by more it may look like steps: the law holds, the log says so once a minute at most."""
+    caplog.set_level("WARNING", "ratelimited_executor")
+    fleet = Simulation(24)
+    await fleet.add(5, load=4000)
+    await asyncio.sleep(SETTLED)
+    start = fleet.loop.time()
+    fleet.server.slew(drift)
+    await asyncio.sleep(10)
+    fleet.server.slew(0.0)
+    end = fleet.loop.time()
+    await asyncio.sleep(6)
+    messages = [record.getMessage() for record in caplog.records]
+    if abs(drift) <= 5e-4:
+        assert [] == messages
+        assert fleet.count(start, end) >= 975
+    assert len(messages) <= 5  # one of each process
+    assert all("slewed" in message for message in messages)
+    assert fleet.worst_window() <= 100
+    assert fleet.count(end + 3, end + 6) >= 0.975 * 300
     await fleet.close()
 
 

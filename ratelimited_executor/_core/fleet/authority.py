@@ -8,6 +8,10 @@ asked for at once; what was planned for a peer that did not call is among them.
 
 A new authority may not know what the one before has granted. So it grants nothing for as long as those permits live, and
 as two servers' clocks may differ: the quarantine.
+
+The state and each plan may be lost or set back alone. So the state notes of each plan its interval and the call that changed
+it last. An interval whose plan does not agree with that note has no permits any more: some of them may have been granted.
+A state that no authority has written is not believed: a new era begins.
 """
 
 from __future__ import annotations
@@ -26,9 +30,12 @@ _STALE_INTERVALS: Final = 3  # without a call, after which a peer's demand count
 # against the 0.1 s that a start may be late at most) for it to go by that rank without an answer.
 _FORGET_US: Final = 300_000_000
 _STEP_US: Final = 1000  # a clock that goes back by more has stepped
-_LEAD_INTERVALS: Final = 3  # from a change of the rate to its effect: permits of two may have been granted
 _JUMP_INTERVALS: Final = 3  # without grants after a step of the clock
 _LOOK_COUNT: Final = 256  # ranks looked at, at most, for permits at once
+_QUARANTINE_MAX_US: Final = 60_000_000  # by which the clocks of two servers may differ at most
+_WHOLE_MAX: Final = 1 << 53  # integers below are exact in the script, too
+_UNPLANNED: Final = (-1, 0)
+_LOST: Final = 0  # in place of the call that changed a plan last: no plan agrees with it
 
 
 @dataclass(slots=True)
@@ -42,6 +49,7 @@ class _Member:
 @dataclass(slots=True)
 class _Plan:
     number: int
+    call: int  # that changed it last
     count: int
     stride: int
     grid: FleetGrid
@@ -65,10 +73,13 @@ class Authority:
         self._epoch = 0
         self._safe = 0
         self._last_us = 0
+        self._calls = 0
         self._grid: FleetGrid | None = None
         self._next_grid: FleetGrid | None = None
         self._members: dict[str, _Member] = {}
         self._plans: list[_Plan | None] = [None, None]
+        self._planned = [_UNPLANNED, _UNPLANNED]  # of each plan: its interval, and the call that changed it last
+        self._flaw = ""  # that this call has found
 
     def wipe(self, run: str) -> None:
         """Forget everything, as a server without persistence does that is started anew."""
@@ -81,14 +92,18 @@ class Authority:
             now_us: the server's clock, in microseconds since the epoch.
             request: the call.
         """
+        told_us = now_us
+        self._flaw = "" if self._known_run is None or self._is_sound(now_us) else "state"
+        if self._flaw:
+            self._mend(now_us)
         grid = self._grid
         if grid is None:
             number = now_us // request.interval_us
             grid = self._grid = FleetGrid(request.interval_us, request.step, request.unit, 0, number)
-        told_us = now_us
-        if now_us < self._last_us - _STEP_US:
+        has_gone_back = now_us < self._last_us - _STEP_US
+        if has_gone_back:
             grid = self._go_back(now_us // grid.interval_us)
-        if self._known_run != self.run or now_us < self._last_us - _STEP_US:
+        if self._flaw or has_gone_back or self._known_run != self.run:
             self._begin_era(now_us // grid.interval_us + 2 + request.quarantine)
             self._known_run = self.run
         else:
@@ -96,6 +111,7 @@ class Authority:
             if request.has_jumped:
                 self._begin_era(max(self._safe, now_us // grid.interval_us + 1 + _JUMP_INTERVALS))
         self._last_us = now_us
+        self._calls += 1
         number = now_us // grid.interval_us
         self._turn_rate(request, number)
 
@@ -118,30 +134,67 @@ class Authority:
             upcoming = self._fetch(request, member, number + 1, now_us)
         return self._reply(told_us, member.rank, number, upcoming, running)
 
+    # Eras.
+
+    def _is_sound(self, now_us: int) -> bool:
+        """True if an authority may have written the state, as far as it can be told."""
+        grid, following = self._grid, self._next_grid
+        counts = self._epoch, self._safe, self._last_us, self._calls
+        if not all(0 <= count < _WHOLE_MAX for count in counts) or grid is None or not grid.is_sound(now_us):
+            return False
+        if following is not None and not following.is_sound(now_us):
+            return False
+        if now_us < self._last_us - _STEP_US:
+            return True  # the clock has gone back: nothing else of it counts
+        number = max(now_us, self._last_us) // grid.interval_us
+        return (
+            self._safe <= number + 4 + _QUARANTINE_MAX_US // grid.interval_us
+            and max(planned for planned, _ in self._planned) <= number + 1
+            and (following is None or (following.interval_us == grid.interval_us and following.since <= number + 2))
+        )
+
+    def _mend(self, now_us: int) -> None:
+        """Keep of a state that is not sound what may be used: the rate in force, if that can be read."""
+        if self._grid is not None and not self._grid.is_sound(now_us):
+            self._grid = None
+        self._next_grid = None
+        if not 0 <= self._epoch < _WHOLE_MAX:
+            self._epoch = now_us // 1_000_000  # an era that has not been yet
+        if not 0 <= self._calls < _WHOLE_MAX:
+            self._calls = 0
+        self._last_us = now_us
+
     def _go_back(self, number: int) -> FleetGrid:
-        """Let the grids begin where the clock is now: they may not be older than it."""
+        """Let the grid begin where the clock is now, at the rate that was set last."""
         assert self._grid is not None
-        self._grid = self._grid.with_rate(self._grid.step, self._grid.unit, number)
-        if self._next_grid is not None:
-            since = min(self._next_grid.since, number + _LEAD_INTERVALS)
-            self._next_grid = self._grid.with_rate(self._next_grid.step, self._next_grid.unit, since)
+        latest = self._next_grid or self._grid
+        self._grid, self._next_grid = self._grid.with_rate(latest.step, latest.unit, number), None
         return self._grid
 
     def _begin_era(self, safe: int) -> None:
         self._epoch += 1
         self._safe = safe
         self._plans = [None, None]
+        self._planned = [_UNPLANNED, _UNPLANNED]
+
+    # The rate.
 
     def _turn_rate(self, request: Request, number: int) -> None:
-        """Put a new rate in force, some intervals from now, and let one that is in force take the old one's place."""
+        """Put a new rate in force from the first interval that has no plan; let one that has come take the old one's place."""
         assert self._grid is not None
         if self._next_grid is not None and number >= self._next_grid.since:
             self._grid, self._next_grid = self._next_grid, None
         latest = self._next_grid or self._grid
-        if request.is_new_rate and (latest.step, latest.unit) != (request.step, request.unit):
-            if self._next_grid is not None and self._next_grid.since <= number + 1:
-                self._grid = self._next_grid  # permits may have been granted by it
-            self._next_grid = self._grid.with_rate(request.step, request.unit, number + _LEAD_INTERVALS)
+        if not request.is_new_rate or (latest.step, latest.unit) == (request.step, request.unit):
+            return
+        since = number
+        for interval in (number, number + 1):
+            if self._planned[interval % 2][0] == interval:
+                since = interval + 1
+        if self._next_grid is not None and self._next_grid.since < since:
+            self._grid = self._next_grid  # the plan of that interval goes by it
+        new = self._grid.with_rate(request.step, request.unit, since)
+        self._grid, self._next_grid = (new, None) if since == number else (self._grid, new)
 
     def _grid_of(self, number: int) -> FleetGrid:
         assert self._grid is not None
@@ -158,17 +211,34 @@ class Authority:
             rank=rank,
             peers=len(self._members) if plan is None else plan.peers,
             grid=self._grid_of(number + 1),
+            flaw=self._flaw,
             upcoming=upcoming,
             running=running,
         )
 
     # Plans.
 
-    def _plan_of(self, number: int, now_us: int, *, is_upcoming: bool) -> _Plan | None:
-        """Return the plan of an interval, made if there is none; None where a later one is in its place."""
-        plan = self._plans[number % 2]
-        if plan is not None and plan.number >= number:
+    def _find(self, number: int) -> _Plan | None:
+        """Return the plan of an interval if there is one, and nothing of it was lost or set back."""
+        plan, noted = self._plans[number % 2], self._planned[number % 2]
+        if plan is not None and noted == (plan.number, plan.call):
             return plan if plan.number == number else None
+        was_planned = noted[0] == number or (plan is not None and plan.number >= number > noted[0])
+        if was_planned and noted != (number, _LOST):
+            self._planned[number % 2] = number, _LOST
+            self._flaw = self._flaw or "plan"
+        return None
+
+    def _touch(self, plan: _Plan) -> None:
+        """Note that this call changes a plan."""
+        plan.call = self._calls
+        self._planned[plan.number % 2] = plan.number, plan.call
+
+    def _plan_of(self, number: int, now_us: int, *, is_upcoming: bool) -> _Plan | None:
+        """Return the plan of an interval, made if there is none; None where it was lost, or a later one is in its place."""
+        plan = self._find(number)
+        if plan is not None or self._planned[number % 2][0] >= number:
+            return plan
         grid = self._grid_of(number)
         if number < grid.since:
             return None  # the rate has changed twice, and nobody knows the one of this interval any more
@@ -186,8 +256,9 @@ class Authority:
             }
             peers = len(demands)
             planned, done = apportion(demands, count, number)
-        plan = _Plan(number, count, stride(count), grid, peers, planned, [range(done, count)])
+        plan = _Plan(number, self._calls, count, stride(count), grid, peers, planned, [range(done, count)])
         self._plans[number % 2] = plan
+        self._touch(plan)
         return plan
 
     def _fetch(self, request: Request, member: _Member, number: int, now_us: int) -> Grant:
@@ -197,6 +268,7 @@ class Authority:
             return NO_GRANT
         ranks = plan.granted.get(request.peer)
         if ranks is None:
+            self._touch(plan)
             mine = plan.planned.pop(request.peer, range(0))
             taken = mine[: request.soon]
             ranks = [taken]
@@ -216,8 +288,9 @@ class Authority:
 
     def _take_back(self, peer: str, number: int) -> None:
         """Free what a peer that leaves was granted of an interval that has not begun; it has dropped all it held."""
-        plan = self._plans[number % 2]
-        if plan is not None and plan.number == number:
+        plan = self._find(number)
+        if plan is not None:
+            self._touch(plan)
             plan.free += [plan.planned.pop(peer, range(0)), *plan.granted.get(peer, [])]
             plan.granted[peer] = []
 
@@ -229,6 +302,7 @@ class Authority:
         fresh: list[range] = []
         sequence, ranks = plan.asked.get(request.peer, (-1, []))
         if sequence != request.sequence:
+            self._touch(plan)
             plan.free += plan.planned.values()  # nobody can fetch them any more
             plan.planned.clear()
             fresh = self._next_free(plan, request.now, now_us)

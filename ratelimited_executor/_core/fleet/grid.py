@@ -26,6 +26,9 @@ __all__ = ["FleetGrid", "grid_rate"]
 _MICROSECONDS: Final = 1_000_000
 _REST_MAX: Final = 1 << 22
 _UNIT_MAX: Final = 1 << 50
+_STEP_MAX: Final = 10**300
+_INTERVAL_US: Final = (50_000, 5_000_000)  # least and most
+_AGE_MAX: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,16 @@ class FleetGrid:
     def per_second(self) -> Fraction:
         """Permits a second."""
         return Fraction(self.step * _MICROSECONDS, self.unit * self.interval_us)
+
+    def is_sound(self, now_us: int) -> bool:
+        """True if an authority may have made it: all of its numbers are within their bounds."""
+        return (
+            _INTERVAL_US[0] <= self.interval_us <= _INTERVAL_US[1]
+            and 1 <= self.unit <= _UNIT_MAX
+            and 0 <= self.step <= _STEP_MAX
+            and 0 <= self.base <= self.unit
+            and abs(now_us // self.interval_us - self.since) < _AGE_MAX
+        )
 
     def first(self, number: int) -> int:
         """Return how many permits come up from the grid's begin until the begin of an interval."""

@@ -132,22 +132,42 @@ class Peer:
         self._allowed_ns = 0  # ... at this time
         self._call_ns: int | None = None  # when the next regular call is due; None at once
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
+        self._own: FleetGrid | None = None  # where permits of our own rate would lie
+        self._is_capped = True  # whether our own rate is lower than the one in force
+        self._granted_counts: dict[int, int] = {}  # by interval, of the latest: permits that were granted to us
 
     # Settings.
 
     def set_rate(self, rate: Rate) -> None:
         """Have another rate put in force for the whole group."""
         self._rate = rate
+        self._own = None
         self._is_new_rate = True
         self._call_ns = None
+        self._compare_rates()
 
-    def _wanted_rate(self) -> tuple[int, int]:
-        return grid_rate(self._rate, self._interval_us, self.settings.stretch)
+    def _own_grid(self) -> FleetGrid:
+        if self._own is None or self._own.interval_us != self._interval_us:
+            ratio = grid_rate(self._rate, self._interval_us, self.settings.stretch)
+            self._own = FleetGrid(self._interval_us, *ratio, 0, 0)
+        return self._own
 
     @property
     def is_own_rate(self) -> bool:
         """Whether the rate in force is the one that this peer has set."""
-        return self.grid is None or (self.grid.step, self.grid.unit) == self._wanted_rate()
+        own = self._own_grid()
+        return self.grid is None or (self.grid.step, self.grid.unit) == (own.step, own.unit)
+
+    def _compare_rates(self) -> None:
+        own, grid = self._own_grid(), self.grid
+        self._is_capped = grid is None or own.step * grid.unit < grid.step * own.unit
+
+    def _limit(self, number: int) -> int:
+        """Return how many more permits of an interval to ask for: as many as the lower of both rates has there."""
+        lower = self._own_grid() if self.grid is None or self._is_capped else self.grid
+        if self.grid is None:  # nor is it known which interval that is
+            return -(-lower.step // lower.unit)
+        return max(0, lower.count(number) - self._granted_counts.get(number, 0))
 
     # Calls.
 
@@ -190,6 +210,8 @@ class Peer:
         if demand(now_ns, now_ns, self.clock.here(end), held + 1) <= held:
             return None
         when = max(now_ns, self._asked_ns + _ASK_GAP_NS)
+        if not self._limit(number):
+            return None
         if number == self._exhausted:
             when = max(when, self.clock.here((number + 1) * self.interval_ns()))
         return when if self._allowance(when) >= 1 else None
@@ -207,7 +229,7 @@ class Peer:
             is_regular: whether it is the one call of its interval, and not one for permits at once.
         """
         settings = self.settings
-        interval = self.interval_ns()
+        interval, number = self.interval_ns(), self.number_at(now_ns)
         end = (self.number_at(now_ns) + 1) * interval if self.clock.is_known else self.clock.at(now_ns) + interval
         held = self.permits.held_count
         here = self.clock.here
@@ -224,22 +246,22 @@ class Peer:
         ]
         if self.clock.is_known and 2 * self.clock.sampled_error_ns >= settings.late_us * 1000:
             counts = [0, 0, 0]  # the way is too long to use any permit in time: the others may have them
-        urgent = counts[0]
+        limits = [self._limit(number + ahead) for ahead in range(3)]
+        urgent = min(counts[0], limits[1])
         # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
         allowance = self._allowance(now_ns)
-        soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, counts[1])
-        later = max(urgent, counts[1], counts[2])
-        now = (
-            min(max(0, demand(now_ns + _ASK_GAP_NS, now_ns, here(end), most) - held(end)), _DEMAND_MAX) if later else 0
-        )
+        soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, min(counts[1], limits[1]))
+        later = max(urgent, min(max(counts[1:]), limits[1] + limits[2]))
+        now = 0
+        if max(counts):
+            now = min(max(0, demand(now_ns + _ASK_GAP_NS, now_ns, here(end), most) - held(end)), limits[0])
         self._sequence += 1
         if not is_regular:
             self._allowed_count, self._allowed_ns = allowance - 1, now_ns
         self.demand = soon
         if now:
             self._asked_ns = now_ns
-        is_known = self.grid is not None and not self._is_new_rate
-        step, unit = (self.grid.step, self.grid.unit) if is_known else self._wanted_rate()  # type: ignore[union-attr]  # as asked
+        rate = self._own_grid() if self.grid is None or self._is_new_rate or self._is_capped else self.grid
         return Request(
             peer=settings.id,
             weight=settings.weight,
@@ -248,8 +270,8 @@ class Peer:
             later=later,
             now=now,
             sequence=self._sequence,
-            step=step,
-            unit=unit,
+            step=rate.step,
+            unit=rate.unit,
             is_fetching=is_regular,
             is_new_rate=self._is_new_rate,
             has_jumped=self._has_jumped,
@@ -293,12 +315,16 @@ class Peer:
         self.rank, self.grid = reply.rank, reply.grid
         self.permits.peers = max(1, reply.peers)
         self.permits.per_second = reply.grid.per_second
-        if request.is_new_rate and (request.step, request.unit) == self._wanted_rate():
+        self._compare_rates()
+        if request.is_new_rate and (request.step, request.unit) == (self._own_grid().step, self._own_grid().unit):
             self._is_new_rate = False
         if request.has_jumped:
             self._has_jumped = False
         interval = self._interval_us
         number = reply.now_us // interval
+        self._granted_counts = {
+            each: count for each, count in self._granted_counts.items() if number <= each <= number + 2
+        }
         is_new_era = self.era is not None and reply.era != self.era
         self.era = reply.era
         if is_step or is_new_era:
@@ -325,6 +351,7 @@ class Peer:
         self._fetched = grant.number
         times = grant.times_us()
         self.permits.hold(time * 1000 for time in times)
+        self._granted_counts[grant.number] = self._granted_counts.get(grant.number, 0) + len(times)
         return len(times)
 
     def _take_running(self, request: Request, grant: Grant, number: int) -> int:
@@ -343,6 +370,7 @@ class Peer:
             self._asked_ranks |= ranks
             fresh = replace(grant, ranks=[range(rank, rank + 1) for rank in ranks])
             self.permits.hold(time * 1000 for time in fresh.times_us())
+            self._granted_counts[grant.number] = self._granted_counts.get(grant.number, 0) + len(ranks)
         return len(ranks)
 
     def fail(self, now_ns: int) -> None:
@@ -366,15 +394,16 @@ class Peer:
         if self.grid is None:
             if policy.kind != "local":
                 return False
-            self.grid = FleetGrid(self._interval_us, *self._wanted_rate(), 0, number)
+            self.grid = replace(self._own_grid(), since=number)
         begin = max(number, self._outage_number + 1, self._fetched + 1)
         self._outage_number = max(self._outage_number, number + _OUTAGE_NS // self.interval_ns())
         modulus = policy.peers_max if policy.kind == "static" else 1
+        grid = self._own_grid() if policy.kind == "local" and self._is_capped else self.grid
         times = [
-            self.grid.time_us(each, place) * 1000
+            grid.time_us(each, place) * 1000
             for each in range(begin, self._outage_number + 1)
-            for place in range(self.grid.count(each))
-            if modulus == 1 or (self.grid.first(each) + place) % modulus == self.rank
+            for place in range(grid.count(each))
+            if modulus == 1 or (grid.first(each) + place) % modulus == self.rank
         ]
         times = times[bisect_left(times, self.clock.at(now_ns)) :]
         self.permits.hold(times)

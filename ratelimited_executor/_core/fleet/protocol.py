@@ -27,8 +27,8 @@ class Request:
         later: tasks that are due by the end of interval k + 2: what the next plan goes by.
         now: permits of interval k wanted at once.
         sequence: number of this wish for permits at once; a call that is repeated repeats it, and gets the same ones.
-        step: the rate that this peer believes in force, in permits in ``unit`` grant intervals ...
-        unit: ... which counts only where none is, or if it is new.
+        step: the peer's own rate, or the one in force if that is lower, in permits in ``unit`` grant intervals ...
+        unit: ... which counts only where none is in force, or if it is new.
         is_fetching: whether permits of interval k + 1 are asked for.
         is_new_rate: whether that rate is to be put in force.
         has_jumped: whether the authority's clock has stepped, as far as this peer can tell.
@@ -103,6 +103,8 @@ class Reply:
         rank: a number >= 0 that no other peer of the group has.
         peers: how many peers made the latest plan.
         grid: the permits in force in the next interval.
+        flaw: what this call has found: ``state`` if nobody can have written it, so that a new era has begun; ``plan`` if that
+            of an interval was lost or set back, so that no more of its permits are granted; else empty.
         upcoming: permits of the next interval.
         running: permits of the running interval that were asked for at once, all of this peer's so far.
     """
@@ -113,5 +115,6 @@ class Reply:
     rank: int
     peers: int
     grid: FleetGrid
+    flaw: str = ""
     upcoming: Grant = NO_GRANT
     running: Grant = NO_GRANT

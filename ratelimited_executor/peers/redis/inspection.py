@@ -198,7 +198,7 @@ def rate_of(
 
 
 def _grid_of(text: str) -> FleetGrid:
-    interval_us, step, unit, base, since = map(int, text.split(","))
+    interval_us, step, unit, base, since = map(int, text.removeprefix("g").split(","))
     if interval_us < 1 or unit < 1:
         raise ValueError(f"not a grid: {text!r}")
     return FleetGrid(interval_us, step, unit, base, since)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RedisPeers", "RedisTransport"]
 
+LOGGER: Final = logging.getLogger("ratelimited_executor")
+
 _PREFIX: Final = "rle"
+_CHECK_SECONDS: Final = 0.25  # for the look at the server's settings
 
 
 class RedisPeers(FleetPeers):
@@ -103,11 +107,36 @@ class RedisTransport:
         self._client, self._owns_client = client_of(redis, user="RedisPeers", retry=None, socket_timeout=None)
         self._is_cluster = hasattr(redis, "get_nodes")
         self._sha: str | None = None
+        self._is_checked = False
 
     async def connect(self) -> None:
         """Open a connection, and see that the server knows the script."""
         sha = await self._client.script_load(SCRIPT)
         self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
+        if not self._is_checked:
+            self._is_checked = True
+            await self._check_memory()
+
+    async def _check_memory(self) -> None:
+        """Warn if the server may evict keys. That is told by INFO, which the script needs anyhow, unlike CONFIG."""
+        try:
+            target = (
+                {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
+                if (self._is_cluster)
+                else {}
+            )
+            async with asyncio.timeout(_CHECK_SECONDS):
+                memory = await self._client.info("memory", **target)
+            limit, policy = int(memory["maxmemory"]), str(memory["maxmemory_policy"])
+        except Exception:  # noqa: BLE001  # whatever a client raises: not to know is no reason not to work
+            return
+        if limit and policy != "noeviction":
+            LOGGER.warning(
+                "fleet: Redis may evict the keys of group %r, and permits with them (maxmemory-policy %s): "
+                "set maxmemory-policy noeviction",
+                self._group,
+                policy,
+            )
 
     async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply | Exception]:
         """Send requests by the names of their rates in one message; return the replies, or why there is none, in order."""

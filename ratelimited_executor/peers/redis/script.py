@@ -1,11 +1,14 @@
 """The script that grants permits in Redis: the rules of :class:`~ratelimited_executor._core.fleet.authority.Authority`.
 
 Keys: the state of the rate, its members, and the plans of even and of odd grant intervals. All of a group share one hash
-tag, so that they lie in one slot of a cluster. Times are the server's own (``TIME``), which needs the replication of
+tag, so that they lie in one slot of a cluster. Each may be lost alone, by eviction or by hand. Times are the server's own (``TIME``), which needs the replication of
 effects: the default since Redis 5. ``INFO server`` names the run of the server, so that a restart or a failover is
 noticed at the first call.
 
 Numbers are doubles in Lua: all are kept below 2**53, where integers are exact (see ``_core/fleet/grid.py``).
+
+The state names the version of this protocol. A script of a later version takes the state over, by a new era; one of an
+earlier version refuses to work on it, unless nobody has called for a minute.
 """
 
 from __future__ import annotations
@@ -20,9 +23,14 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.protocol import Request
 
-__all__ = ["SCRIPT", "arguments_of", "keys_of", "reply_of"]
+__all__ = ["SCRIPT", "VERSION", "arguments_of", "keys_of", "reply_of"]
 
-SCRIPT: Final = """\
+# To be raised with every change of the keys, or of what they mean. Version 1 named none.
+VERSION: Final = 2
+
+SCRIPT: Final = (
+    f"local VERSION = {VERSION}\n"
+    """\
 local KEY_STATE, KEY_MEMBERS = KEYS[1], KEYS[2]
 local id, weight = ARGV[1], ARGV[2]
 local urgent, soon, later, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -30,22 +38,32 @@ local sequence, want_step, want_unit = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV
 local is_new_rate, has_jumped, is_leaving, is_fetching = ARGV[10] == '1', ARGV[11] == '1', ARGV[12] == '1', ARGV[13] == '1'
 local want_interval, quarantine = tonumber(ARGV[14]), tonumber(ARGV[15])
 
-local STALE_INTERVALS, FORGET_US, STEP_US, LEAD_INTERVALS, JUMP_INTERVALS, LOOK_COUNT = 3, 300000000, 1000, 3, 3, 256
+local STALE_INTERVALS, FORGET_US, STEP_US, JUMP_INTERVALS, LOOK_COUNT = 3, 300000000, 1000, 3, 256
+local QUARANTINE_MAX_US, ABANDONED_US, WHOLE_MAX, UNIT_MAX, AGE_MAX = 60000000, 60000000, 2 ^ 53, 2 ^ 50, 2 ^ 31
 local GOLDEN, TRIES, ROUNDING = 0.6180339887498949, 24, 1e-6
 local STATE_MS, CLOSED_MS, FILLER = 86400000, 30000, string.rep(' ', 65)
 
 local function whole(number) return string.format('%.0f', number) end
 
--- The grid.
-
-local function grid_text(g)
-  return whole(g.interval) .. ',' .. whole(g.step) .. ',' .. whole(g.unit) .. ',' .. whole(g.base) .. ',' .. whole(g.since)
+local function natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
+  local number = text and string.find(text, '^%d+$') and tonumber(text)
+  return number and number < WHOLE_MAX and number or nil
 end
 
-local function grid_of(text)
-  local interval, step, unit, base, since = string.match(text, '([^,]+),([^,]+),([^,]+),([^,]+),([^,]+)')
-  return {interval = tonumber(interval), step = tonumber(step), unit = tonumber(unit), base = tonumber(base),
+-- The grid.
+
+local function grid_text(g)  -- with a letter before it, on which scripts of version 1 fail
+  return 'g' .. whole(g.interval) .. ',' .. whole(g.step) .. ',' .. whole(g.unit) .. ',' .. whole(g.base) .. ',' .. whole(g.since)
+end
+
+local function grid_of(text, now)  -- nil if nobody can have written it
+  local interval, step, unit, base, since = string.match(text or '', '^g(%d+),(%d+),(%d+),(%d+),(%d+)$')
+  if not interval then return nil end
+  local g = {interval = tonumber(interval), step = tonumber(step), unit = tonumber(unit), base = tonumber(base),
     since = tonumber(since)}
+  if g.interval < 50000 or g.interval > 5000000 or g.unit < 1 or g.unit > UNIT_MAX or g.step == math.huge
+    or g.base > g.unit or math.abs(math.floor(now / g.interval) - g.since) >= AGE_MAX then return nil end
+  return g
 end
 
 local function first_of(g, number)  -- permits before an interval, and by how much the first of it comes after its begin
@@ -93,10 +111,11 @@ local function stride_of(count)
   return best
 end
 
-local function ranges_of(text)  -- 'start-stop,start-stop,' with stop left out of the range
+local function ranges_of(text, count)  -- 'start-stop,start-stop,' of ranks below the count; stop is left out of the range
   local ranges = {}
   for start, stop in string.gmatch(text or '', '(%d+)-(%d+),') do
-    ranges[#ranges + 1] = {tonumber(start), tonumber(stop)}
+    start, stop = tonumber(start), tonumber(stop)
+    if start <= stop and stop <= count then ranges[#ranges + 1] = {start, stop} end
   end
   return ranges
 end
@@ -115,27 +134,54 @@ local time = redis.call('TIME')
 local told = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now = told
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local values = redis.call('HMGET', KEY_STATE, 'run', 'epoch', 'safe', 'last', 'grid', 'next')
-local epoch, safe, last = tonumber(values[2] or 0), tonumber(values[3] or 0), tonumber(values[4] or 0)
-local grid = values[5] and grid_of(values[5])
-local next_grid = values[6] and values[6] ~= '' and grid_of(values[6]) or nil
+local values = redis.call('HMGET', KEY_STATE, 'run', 'epoch', 'safe', 'last', 'calls', 'grid', 'next', 'planned0', 'planned1',
+  'version')
+local is_known, version = false, tonumber(values[10] or 1) or VERSION
+for index = 1, 10 do is_known = is_known or values[index] ~= false end
+local epoch, safe, last, calls = natural(values[2]), natural(values[3]), natural(values[4]), natural(values[5])
+if version > VERSION and last and math.abs(now - last) < ABANDONED_US then
+  return redis.error_reply('ERR ratelimited_executor: this group speaks version ' .. version .. ' of the protocol, this process '
+    .. VERSION .. ': install one release in all processes')
+end
+local grid = grid_of(values[6], now)
+local next_grid = values[7] and values[7] ~= '' and grid_of(values[7], now) or nil
+local planned = {}  -- of each plan: its interval, and the call that changed it last; 0 if it was lost
+for index = 0, 1 do
+  local interval, call = string.match(values[8 + index] or '', '^(%d+),(%d+)$')
+  planned[index] = {tonumber(interval or -1), tonumber(call or 0)}
+end
+
+local function is_sound()
+  if not (epoch and safe and last and calls and grid and (next_grid or values[7] == '')) then return false end
+  if (planned[0][1] < 0) ~= (values[8] == '') or (planned[1][1] < 0) ~= (values[9] == '') then return false end
+  if now < last - STEP_US then return true end  -- the clock has gone back: nothing else of it counts
+  local current = math.floor(math.max(now, last) / grid.interval)
+  return safe <= current + 4 + math.floor(QUARANTINE_MAX_US / grid.interval)
+    and math.max(planned[0][1], planned[1][1]) <= current + 1
+    and (not next_grid or (next_grid.interval == grid.interval and next_grid.since <= current + 2))
+end
+
+local flaw = ''
+if is_known and (version ~= VERSION or not is_sound()) then
+  flaw = version == VERSION and 'state' or 'version'
+  next_grid, epoch, calls, last = nil, epoch or math.floor(now / 1000000), calls or 0, now
+end
+epoch, safe, last, calls = epoch or 0, safe or 0, last or 0, (calls or 0) + 1
 if not grid then
   grid = {interval = want_interval, step = want_step, unit = want_unit, base = 0, since = math.floor(now / want_interval)}
 end
 
 local function begin_era(first_safe)
-  epoch, safe = epoch + 1, first_safe
+  epoch, safe, planned = epoch + 1, first_safe, {[0] = {-1, 0}, {-1, 0}}
   redis.call('DEL', KEYS[3], KEYS[4])
 end
 
-if now < last - STEP_US then
-  local first = math.floor(now / grid.interval)
-  grid = with_rate(grid, grid.step, grid.unit, first)
-  if next_grid then
-    next_grid = with_rate(grid, next_grid.step, next_grid.unit, math.min(next_grid.since, first + LEAD_INTERVALS))
-  end
+local has_gone_back = now < last - STEP_US
+if has_gone_back then
+  local latest = next_grid or grid
+  grid, next_grid = with_rate(grid, latest.step, latest.unit, math.floor(now / grid.interval)), nil
 end
-if values[1] ~= run or now < last - STEP_US then
+if flaw ~= '' or has_gone_back or values[1] ~= run then
   begin_era(math.floor(now / grid.interval) + 2 + quarantine)
 else
   now = math.max(now, last)
@@ -145,21 +191,58 @@ local number = math.floor(now / grid.interval)
 if next_grid and number >= next_grid.since then grid, next_grid = next_grid, nil end
 local latest = next_grid or grid
 if is_new_rate and (latest.step ~= want_step or latest.unit ~= want_unit) then
-  if next_grid and next_grid.since <= number + 1 then grid = next_grid end
-  next_grid = with_rate(grid, want_step, want_unit, number + LEAD_INTERVALS)
+  local since = number  -- the first interval that has no plan
+  for interval = number, number + 1 do
+    if planned[interval % 2][1] == interval then since = interval + 1 end
+  end
+  if next_grid and next_grid.since < since then grid = next_grid end  -- the plan of that interval goes by it
+  next_grid = with_rate(grid, want_step, want_unit, since)
+  if since == number then grid, next_grid = next_grid, nil end
 end
-redis.call('HSET', KEY_STATE, 'run', run, 'epoch', whole(epoch), 'safe', whole(safe), 'last', whole(now),
-  'grid', grid_text(grid), 'next', next_grid and grid_text(next_grid) or '')
+
+local function planned_text(index)
+  return planned[index][1] < 0 and '' or whole(planned[index][1]) .. ',' .. whole(planned[index][2])
+end
+
+redis.call('HSET', KEY_STATE, 'version', VERSION, 'run', run, 'epoch', whole(epoch), 'safe', whole(safe), 'last', whole(now),
+  'calls', whole(calls), 'grid', grid_text(grid), 'next', next_grid and grid_text(next_grid) or '',
+  'planned0', planned_text(0), 'planned1', planned_text(1))
+
+local function note(interval, call)  -- before the plan is changed: if anything fails in between, no more of it is granted
+  planned[interval % 2] = {interval, call}
+  redis.call('HSET', KEY_STATE, 'planned' .. interval % 2, planned_text(interval % 2))
+end
 
 local function grid_for(interval)
   return next_grid and interval >= next_grid.since and next_grid or grid
 end
 
+local function find(interval)  -- nil if there is no plan, or something of it was lost or set back
+  local key, noted = KEYS[3 + interval % 2], planned[interval % 2]
+  local head = redis.call('HMGET', key, 'number', 'call', 'count', 'stride', 'grid', 'peers', 'free')
+  local found = tonumber(head[1] or -1) or -1
+  if head[1] and noted[1] == found and noted[2] == tonumber(head[2]) then
+    if found ~= interval then return nil end
+    local g, count, stride = grid_of(head[5], now), natural(head[3]), natural(head[4])
+    if g and count and stride and count == first_of(g, interval + 1) - first_of(g, interval)
+      and worst_quotient(count, stride) < math.huge then
+      return {key = key, number = interval, count = count, stride = stride, grid = head[5],
+        peers = whole(natural(head[6]) or 0), free = ranges_of(head[7], count)}
+    end
+  end
+  if (noted[1] == interval and noted[2] > 0) or (noted[1] < interval and found >= interval) then
+    note(interval, 0)
+    if flaw == '' then flaw = 'plan' end
+  end
+  return nil
+end
+
 -- Members: weight, demand, when seen, rank.
 
-local function member_of(text)
-  local w, demand, seen, rank = string.match(text, '([^,]+),([^,]+),([^,]+),([^,]+)')
-  return tonumber(w), tonumber(demand), tonumber(seen), rank
+local function member_of(text)  -- nil if nobody can have written it
+  local w, demand, seen, rank = string.match(text, '^([^,]+),(%d+),(%d+),(%d+)$')
+  w = tonumber(w)
+  if w and w > 0 and w < math.huge then return w, tonumber(demand), tonumber(seen), rank end
 end
 
 local stored = redis.call('HGET', KEY_MEMBERS, id)
@@ -167,23 +250,26 @@ local demand, rank = later, nil
 if stored then
   local _
   _, demand, _, rank = member_of(stored)
+  demand = demand or later
 end
 if is_leaving then
   redis.call('HDEL', KEY_MEMBERS, id)
-  local key = KEYS[3 + (number + 1) % 2]  -- what it was granted of an interval that has not begun is free again
-  local head = redis.call('HMGET', key, 'number', 'free', 'r:' .. id, 'g:' .. id)
-  if head[1] and tonumber(head[1]) == number + 1 then
-    redis.call('HSET', key, 'free', head[2] .. (head[3] or '') .. (head[4] or ''), 'g:' .. id, '')
-    redis.call('HDEL', key, 'r:' .. id)
+  local plan = find(number + 1)
+  if plan then  -- what it was granted of an interval that has not begun is free again
+    local mine = redis.call('HMGET', plan.key, 'free', 'r:' .. id, 'g:' .. id)
+    note(number + 1, calls)
+    redis.call('HSET', plan.key, 'call', whole(calls), 'free', (mine[1] or '') .. (mine[2] or '') .. (mine[3] or ''),
+      'g:' .. id, '')
+    redis.call('HDEL', plan.key, 'r:' .. id)
   end
   if redis.call('HLEN', KEY_MEMBERS) == 0 then redis.call('PEXPIRE', KEY_STATE, CLOSED_MS) end
-  return {whole(told), run .. ':' .. whole(epoch), whole(safe), rank or '0', '0', grid_text(grid_for(number + 1))}
+  return {whole(told), run .. ':' .. whole(epoch), whole(safe), rank or '0', '0', grid_text(grid_for(number + 1)), flaw}
 end
 if not rank then
   local taken = {}
   for _, text in ipairs(redis.call('HVALS', KEY_MEMBERS)) do
     local _, _, _, other = member_of(text)
-    taken[other] = true
+    if other then taken[other] = true end
   end
   local candidate = 0
   while taken[tostring(candidate)] do candidate = candidate + 1 end
@@ -198,15 +284,13 @@ keep_member()
 
 -- Plans.
 
-local function plan_key(interval) return KEYS[3 + interval % 2] end
-
 local function share_out(interval, count, parts)  -- adds the range of each peer; returns the first rank left, and peers
   local stale, forget = now - STALE_INTERVALS * grid.interval, now - FORGET_US
   local names, weights, demands, total = {}, {}, {}, 0
   local all = redis.call('HGETALL', KEY_MEMBERS)
   for index = 1, #all, 2 do
     local w, d, seen = member_of(all[index + 1])
-    if seen < forget then
+    if not w or seen < forget then
       redis.call('HDEL', KEY_MEMBERS, all[index])
     elseif seen >= stale and seen <= now then
       names[#names + 1], weights[#weights + 1], demands[#demands + 1] = all[index], w, d
@@ -244,24 +328,21 @@ local function share_out(interval, count, parts)  -- adds the range of each peer
   return done, #names
 end
 
-local function plan_of(interval, is_upcoming)  -- nil where a later plan is in its place
-  local key = plan_key(interval)
-  local head = redis.call('HMGET', key, 'number', 'count', 'stride', 'grid', 'peers', 'free')
-  if head[1] and tonumber(head[1]) >= interval then
-    if tonumber(head[1]) > interval then return nil end
-    return {key = key, number = interval, count = tonumber(head[2]), stride = tonumber(head[3]), grid = head[4],
-      peers = head[5], free = ranges_of(head[6])}
-  end
+local function plan_of(interval, is_upcoming)  -- nil where it was lost, or a later one is in its place
+  local found = find(interval)
+  if found or planned[interval % 2][1] >= interval then return found end
   local g = grid_for(interval)
   if interval < g.since then return nil end
   local count = first_of(g, interval + 1) - first_of(g, interval)
   local parts, done, peers = {}, 0, 0
   if is_upcoming then done, peers = share_out(interval, count, parts) end
+  local key = KEYS[3 + interval % 2]
   local plan = {key = key, number = interval, count = count, stride = stride_of(count), grid = grid_text(g),
     peers = tostring(peers), free = {{done, count}}}
+  note(interval, calls)
   redis.call('DEL', key)
   -- The long value makes a hash table of it at once: as a list it would be searched field by field, with hundreds of peers.
-  redis.call('HSET', key, 'number', whole(interval), 'count', whole(count), 'stride', whole(plan.stride),
+  redis.call('HSET', key, 'number', whole(interval), 'call', whole(calls), 'count', whole(count), 'stride', whole(plan.stride),
     'grid', plan.grid, 'peers', plan.peers, 'free', text_of(plan.free), 'long', FILLER)
   for index = 1, #parts, 512 do
     redis.call('HSET', key, unpack(parts, index, math.min(index + 511, #parts)))
@@ -276,8 +357,8 @@ local function fetch(interval)
   local plan = plan_of(interval, true)
   if not plan then return nil end
   local mine = redis.call('HMGET', plan.key, 'g:' .. id, 'r:' .. id)
-  if mine[1] then return plan, mine[1] end
-  local planned = ranges_of(mine[2])[1] or {0, 0}
+  if mine[1] then return plan, text_of(ranges_of(mine[1], plan.count)) end
+  local planned = ranges_of(mine[2], plan.count)[1] or {0, 0}
   local taken = math.min(planned[2] - planned[1], soon)
   local got = {{planned[1], planned[1] + taken}}
   local is_free_changed = planned[1] + taken < planned[2]
@@ -291,10 +372,11 @@ local function fetch(interval)
     is_free_changed = true
   end
   local text = text_of(got)
+  note(interval, calls)
   if is_free_changed then
-    redis.call('HSET', plan.key, 'g:' .. id, text, 'free', text_of(plan.free))
+    redis.call('HSET', plan.key, 'call', whole(calls), 'g:' .. id, text, 'free', text_of(plan.free))
   else
-    redis.call('HSET', plan.key, 'g:' .. id, text)
+    redis.call('HSET', plan.key, 'call', whole(calls), 'g:' .. id, text)
   end
   if mine[2] then redis.call('HDEL', plan.key, 'r:' .. id) end
   demand = math.max(0, later - taken)
@@ -307,14 +389,16 @@ local function ask_at_once(interval)
   local asked = redis.call('HGET', plan.key, 'a:' .. id)
   local before, text = '', ''
   if asked then
-    before, text = string.match(asked, '^(%d+);(.*)$')
+    before, text = string.match(asked, '^(%d*);?(.*)$')
+    text = text_of(ranges_of(text, plan.count))
     if before == sequence then return plan, text end
   end
   if not redis.call('HGET', plan.key, 'swept') then  -- what was planned for those who did not call
+    note(interval, calls)
     local all, unfetched, ranges = redis.call('HGETALL', plan.key), {'swept'}, {}
     for index = 1, #all, 2 do
       if string.sub(all[index], 1, 2) == 'r:' then
-        for _, range in ipairs(ranges_of(all[index + 1])) do ranges[#ranges + 1] = range end
+        for _, range in ipairs(ranges_of(all[index + 1], plan.count)) do ranges[#ranges + 1] = range end
         unfetched[#unfetched + 1] = all[index]
       end
     end
@@ -323,10 +407,10 @@ local function ask_at_once(interval)
     for index = 2, #unfetched, 512 do
       redis.call('HDEL', plan.key, unpack(unfetched, index, math.min(index + 511, #unfetched)))
     end
-    redis.call('HSET', plan.key, 'swept', '1')
+    redis.call('HSET', plan.key, 'call', whole(calls), 'swept', '1')
   end
   if #plan.free == 0 and not asked then return plan, '' end
-  local g = grid_of(plan.grid)
+  local g = grid_of(plan.grid, now)
   local _, ahead = first_of(g, interval)
   local earliest = 0
   if g.step > 0 then earliest = math.ceil((now / g.interval - interval) * (g.step / g.unit) - ahead) end
@@ -348,7 +432,8 @@ local function ask_at_once(interval)
     if index <= want then got[#got + 1] = single else plan.free[#plan.free + 1] = single end
   end
   text = text .. text_of(got)
-  redis.call('HSET', plan.key, 'a:' .. id, sequence .. ';' .. text, 'free', text_of(plan.free))
+  note(interval, calls)
+  redis.call('HSET', plan.key, 'call', whole(calls), 'a:' .. id, sequence .. ';' .. text, 'free', text_of(plan.free))
   urgent, soon, later = math.max(0, urgent - #got), math.max(0, soon - #got), math.max(0, later - #got)
   return plan, text
 end
@@ -363,7 +448,7 @@ if not stored then
 end
 
 local reply = {whole(told), run .. ':' .. whole(epoch), whole(safe), rank,
-  plan and plan.peers or tostring(redis.call('HLEN', KEY_MEMBERS)), grid_text(grid_for(number + 1))}
+  plan and plan.peers or tostring(redis.call('HLEN', KEY_MEMBERS)), grid_text(grid_for(number + 1)), flaw}
 for _, grant in ipairs({{plan or false, text or ''}, {running_plan or false, running_text or ''}}) do
   if grant[1] then
     reply[#reply + 1] = whole(grant[1].number)
@@ -377,8 +462,9 @@ for _, grant in ipairs({{plan or false, text or ''}, {running_plan or false, run
 end
 return reply
 """
+)
 
-_HEAD_COUNT: Final = 6  # fields of a reply before the two grants
+_HEAD_COUNT: Final = 7  # fields of a reply before the two grants
 _GRANT_COUNT: Final = 5
 
 
@@ -406,7 +492,7 @@ def arguments_of(request: Request) -> list[str]:
 def reply_of(values: Sequence[Any]) -> Reply:
     """Read what the script returns."""
     fields = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
-    now, era, safe, rank, peers, grid = fields[:_HEAD_COUNT]
+    now, era, safe, rank, peers, grid, flaw = fields[:_HEAD_COUNT]
     grants = [
         _grant_of(fields[start : start + _GRANT_COUNT]) for start in range(_HEAD_COUNT, len(fields), _GRANT_COUNT)
     ]
@@ -418,13 +504,14 @@ def reply_of(values: Sequence[Any]) -> Reply:
         rank=int(rank),
         peers=int(peers),
         grid=_grid_of(grid),
+        flaw=flaw,
         upcoming=upcoming,
         running=running,
     )
 
 
 def _grid_of(text: str) -> FleetGrid:
-    return FleetGrid(*map(int, text.split(",")))
+    return FleetGrid(*map(int, text.removeprefix("g").split(",")))
 
 
 def _grant_of(fields: Sequence[str]) -> Grant:
