@@ -233,7 +233,7 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
     pictures = directory / "plots"
     try:
         page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
-    except OSError as error:
+    except (ArithmeticError, OSError, ValueError) as error:  # of a database that somebody has edited
         raise CommandError(f"the report cannot be written: {error}") from error
     console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, markup=False, soft_wrap=True)
 

@@ -333,9 +333,14 @@ class _Run:
                     "resume it as it was begun, or give another file"
                 )
         self._found = found
-        self._writes_from = float(found["reached"]) or -math.inf  # where nothing was reached, all is to be written
-        self._jobs_before = int(found["jobs"])
-        self._before = float(found["wall_seconds"])
+        try:
+            self._writes_from = float(found["reached"]) or -math.inf  # where nothing was reached, all is to be written
+            self._jobs_before = int(found["jobs"])
+            self._before = float(found["wall_seconds"])
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"the file does not tell how far its run has come, it is damaged ({error}): begin anew in another file"
+            ) from error
         if self._writes_from >= self._total:
             raise ValueError(
                 f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to go on"
