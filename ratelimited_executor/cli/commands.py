@@ -108,8 +108,8 @@ def run(target: str, uvloop: bool, **options: Any) -> None:
 
     Progress and the summary go to standard error; standard output belongs to the target.
 
-    The first Ctrl-C or SIGTERM stops starting, lets the calls under way finish, and keeps the rest in --remaining.
-    A second one stops at once.
+    The first Ctrl-C or SIGTERM stops starting, lets the calls under way finish, and keeps the rest in --remaining, which
+    is written only then. A second one stops at once.
     """
     with _errors_as_usage():
         factory = _loop_factory(uvloop)

@@ -13,7 +13,7 @@ class ExitStatus(IntEnum):
     DONE = 0  # every line ended in the state "done"
     FAILED = 1  # some line failed, expired or was cancelled; the demo: the rate was not held; peers: no rates
     USAGE = 2  # bad usage or bad input, named on stderr
-    INTERRUPTED = 130  # SIGINT or SIGTERM; 128 + SIGINT, as shells count
+    INTERRUPTED = 130  # SIGINT, SIGTERM or SIGHUP; 128 + SIGINT, as shells count
 
 
 class CommandError(Exception):

@@ -17,6 +17,7 @@ from ratelimited_executor.cli.runs_progress import format_days, show_runs
 from ratelimited_executor.cli.scenarios import describe_error, load_scenario
 from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Sample, forecast, read_recording
 from ratelimited_executor.simulation.calls import Calls
+from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
@@ -122,6 +123,12 @@ def _scenario_of(options: ForecastOptions) -> Scenario:
     if options.settings:
         raise CommandError("--set is for a SCENARIO: --calls has options of its own")
     assert options.calls is not None
+    for name, value, most, unit in (
+        ("--calls", options.calls, JOBS_MAX, "calls"),
+        ("--nodes", options.nodes, NODES_MAX, "nodes"),
+    ):
+        if value > most:
+            raise CommandError(f"{name} must be at most {most:,} {unit}, got {value}")
     if Rate.of(options.rate).is_zero:
         raise CommandError("--rate 0 would never start a call")
     duration = _duration_of(options)

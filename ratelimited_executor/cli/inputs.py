@@ -91,6 +91,7 @@ class LineSource:
         except (OSError, ValueError) as error:
             raise CommandError(f"{self.name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
         self._splitter = LineSplitter()
+        self._refused: list[bytes] = []  # a line that is too long, and those after it in its block
         self._read_count = 0
         self.at_end = False
 
@@ -132,16 +133,20 @@ class LineSource:
         block = os.read(self._fd, BLOCK_BYTES)
         lines = self._splitter.feed(block) if block else self._splitter.finish()
         self.at_end = not block
-        self._read_count += len(lines)
-        if self._splitter.held_bytes > LINE_BYTES_MAX:
+        # Only the first line of a block can be too long, or the one that it leaves unfinished: a block is shorter.
+        length = len(lines[0].removesuffix(b"\n")) if lines else self._splitter.held_bytes
+        if length > LINE_BYTES_MAX:
+            self._refused = lines
             raise BadLineError(self._read_count + 1, f"longer than {LINE_BYTES_MAX // 1024**2} MiB")
+        self._read_count += len(lines)
         return lines
 
     def rest(self, *, quiet_s: float) -> Iterator[bytes]:
-        """Yield what was not read yet, as blocks of bytes; first what is held of an unfinished line.
+        """Yield what was not read yet, as blocks of bytes; first what was refused, or is held of an unfinished line.
 
         A stream is given up once it was silent for ``quiet_s`` seconds: its writer may never end.
         """
+        yield from self._refused
         yield from self._splitter.finish()
         silent_since = time.monotonic()
         while not self.at_end:
@@ -190,4 +195,6 @@ def _count_used(blocks: Iterable[bytes]) -> int:
     splitter, total = LineSplitter(), 0
     for block in blocks:
         total += sum(1 for line in splitter.feed(block) if line.strip())
+        if splitter.held_bytes > LINE_BYTES_MAX:  # the run refuses it, and ends there
+            return total + 1
     return total + sum(1 for line in splitter.finish() if line.strip())

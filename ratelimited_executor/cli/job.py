@@ -7,11 +7,9 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
-
-from rich.console import Console
 
 from ratelimited_executor import Fair, Pacing, RateLimitedExecutor, Retry, default_order
 from ratelimited_executor.cli.bulk_run import BulkRun
@@ -21,16 +19,19 @@ from ratelimited_executor.cli.due_times import DueAtField, DueAtOnce, DueEvenly,
 from ratelimited_executor.cli.exits import ExitStatus
 from ratelimited_executor.cli.inputs import LineSource, count_lines
 from ratelimited_executor.cli.lookahead import Gate
-from ratelimited_executor.cli.outputs import write_remaining
+from ratelimited_executor.cli.outputs import count_remaining
 from ratelimited_executor.cli.progress import Bar, PlainLines, ProgressView, Snapshot, expected_seconds, show_progress
 from ratelimited_executor.cli.results import ResultsWriter
-from ratelimited_executor.cli.stopping import Stop, StopReason, signals_stop
+from ratelimited_executor.cli.screen import screen_of_stderr
+from ratelimited_executor.cli.stopping import StopReason
 from ratelimited_executor.cli.summary import Summary, print_summary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
     from ratelimited_executor.cli.options import RunOptions
+    from ratelimited_executor.cli.outputs import Remaining
+    from ratelimited_executor.cli.stopping import Signals, Stop
 
 __all__ = ["Job"]
 
@@ -51,7 +52,9 @@ class Job:
         options: checked.
         source: the input, opened.
         results: where rows go; None keeps none.
-        remaining: where lines go that were not started; None only counts them.
+        remaining: where lines go that were not started, claimed; None only counts them.
+        stop: how the run is told to end early; it may have been ordered already.
+        signals: what orders it; heeded until the run has ended.
     """
 
     def __init__(
@@ -59,21 +62,27 @@ class Job:
         options: RunOptions,
         source: LineSource,
         results: BinaryIO | None,
-        remaining: BinaryIO | None,
+        remaining: Remaining | None,
+        *,
+        stop: Stop,
+        signals: Signals,
     ) -> None:
         self._options = options
         self._source = source
         self._results = results
         self._remaining = remaining
+        self._stop = stop
+        self._signals = signals
         self._total = options.count
         self._remaining_failure: OSError | None = None
-        self._console = Console(stderr=True)
+        self._console = screen_of_stderr()
         self._begin = time.monotonic()
         self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="ratelimited-executor-files")
 
     async def play(self) -> ExitStatus:
         """Run the job to its end or to a stop; print the summary; return the exit status."""
-        options, stop = self._options, Stop()
+        options = self._options
+        self._signals.attach()
         places = min(options.concurrency, options.threads or options.concurrency)
         pacing = Pacing.ON_TIME if options.on_time or options.over is not None else Pacing.SPREAD
         try:
@@ -88,8 +97,8 @@ class Job:
                 key_concurrency=options.key_concurrency,
                 retry=None if options.retry is None else Retry(options.retry, on=_is_worth_a_retry),
             ) as executor:
-                with signals_stop(stop):
-                    return await self._play_on(executor, stop)
+                with closing(self._signals):
+                    return await self._play_on(executor, self._stop)
         finally:
             self._files.shutdown()
 
@@ -118,6 +127,8 @@ class Job:
                 self._announce(run, stop)
                 not_started = await self._keep_remaining(run, stop)
                 is_clean = await run.settle() and not (stop.insisted.is_set() and self._options.threads)
+            elif self._remaining is not None:
+                not_started = await self._keep_remaining(run, stop)  # nothing: an empty file says so
         status = self._conclude(run, stop, results, not_started)
         if not is_clean:
             self._leave_at_once(status)
@@ -240,7 +251,9 @@ class Job:
         """Write, or at least count, the lines that were not started; None if a stream was not read to its end."""
         is_countable = self._remaining is not None or self._source.is_file
         lines = run.not_started(with_unread=is_countable)
-        writing = partial(write_remaining, self._remaining, lines)
+        writing = partial(count_remaining, lines)
+        if self._remaining is not None:
+            writing = partial(self._remaining.keep, lines, is_bounded=self._source.is_file)
         try:
             count = await asyncio.get_running_loop().run_in_executor(self._files, writing)
         except OSError as error:
@@ -275,7 +288,9 @@ class Job:
 
     def _status(self, run: BulkRun, stop: Stop) -> ExitStatus:
         if self._remaining_failure is not None:
-            self._say(f"--remaining {self._options.remaining!r} could not be written: {self._remaining_failure}")
+            text = f"--remaining {self._options.remaining!r} could not be written: {self._remaining_failure}"
+            leftover = None if self._remaining is None else self._remaining.leftover
+            self._say(text if leftover is None else f"{text}; what could be written is in {leftover}")
             return ExitStatus.USAGE
         if stop.reason is StopReason.SIGNAL:
             return ExitStatus.INTERRUPTED
@@ -288,12 +303,10 @@ class Job:
 
     def _leave_at_once(self, status: ExitStatus) -> NoReturn:
         """End the process although calls may still run: the user asked twice, and a thread cannot be stopped."""
-        for file in (self._results, self._remaining):
+        for file in (self._results, sys.stdout, sys.stderr):
             if file is not None:
-                with suppress(OSError):
+                with suppress(OSError):  # a full disk, or nobody who reads it
                     file.flush()
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(status)
 
 

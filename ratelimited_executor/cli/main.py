@@ -31,4 +31,6 @@ def main() -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(2)
+    except KeyboardInterrupt:  # while modules are loaded, before a command has begun
+        sys.exit(130)
     raise AssertionError("click ends the process itself")

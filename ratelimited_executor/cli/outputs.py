@@ -1,69 +1,308 @@
 """The files a run writes: opened, and refused, before anything is read.
 
-Nothing that an earlier run left is overwritten: its results are a record, its remaining lines are work still to do.
+Nothing that an earlier run left is overwritten: its results are a record, its remaining lines are work still to do. Nor
+do two runs write one file at the same time: the first one holds a lock, which the system drops when the process ends,
+however it ends. The lock is ``flock``; on a system or a file system without it, nothing is locked.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import stat
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ratelimited_executor.cli.exits import CommandError
 
+if sys.platform != "win32":
+    import fcntl
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ratelimited_executor.cli.inputs import LineSource
 
-__all__ = ["open_output", "write_remaining"]
+__all__ = ["Remaining", "count_remaining", "open_results"]
+
+# Of the file of the remaining lines, until it is complete.
+PARTIAL_SUFFIX: Final = ".partial"
+# The rest of a stream may be endless. It is written while more than this is free on the disk, which is looked at each
+# time that so many bytes were written; a smaller rest is never refused.
+FREE_BYTES_MIN: Final = 1024**3
+FREE_CHECK_BYTES: Final = 64 * 1024**2
 
 
-def open_output(option: str, path: str, *, source: LineSource, append: bool = False) -> BinaryIO:
-    """Open a file for writing; ``-`` is standard output.
+def open_results(path: str, *, source: LineSource, append: bool) -> BinaryIO:
+    """Open the file of the results for writing; ``-`` is standard output.
+
+    Runs that append may write one file together, each row whole. A last row that a crash has torn is ended with a
+    newline, so that the next one stands by itself.
 
     Args:
-        option: the option that named the file, for the message.
         path: the file; made if it is not there.
         source: the input, which must be another file.
         append: add to a file that is not empty instead of refusing it.
 
     Raises:
-        CommandError: if the file cannot be written, is the input, or holds something and ``append`` is False.
+        CommandError: if the file cannot be written, is the input or in use, or holds something and ``append`` is False.
     """
     if path == "-":
         return sys.stdout.buffer
-    if source.is_same_file(path):
-        raise CommandError(f"{option} {path!r} is the input itself; name another file")
-    try:
+    _refuse_the_input("--results", path, source)
+    with _errors_of("--results", path):
         file = Path(path).open("ab")  # noqa: SIM115  # closed by the command, which may end in several ways
-    except OSError as error:
-        raise CommandError(f"{option} {path!r} cannot be written: {error.strerror}") from error
-    if not append and file.seekable() and os.fstat(file.fileno()).st_size:
-        file.close()
-        remedy = " or pass --append" if option == "--results" else ""
-        raise CommandError(f"{option} {path!r} is not empty, an earlier run may need it; name another file{remedy}")
+        try:
+            if _is_regular(file):
+                _claim_results(path, file, append=append)
+        except BaseException:
+            _close(file)
+            raise
     return file
 
 
-def write_remaining(file: BinaryIO | None, blocks: Iterable[bytes]) -> int:
-    """Write lines that were not started, in their order, and count them.
+def _claim_results(path: str, file: BinaryIO, *, append: bool) -> None:
+    """Lock the file of the results, together with others that append or alone; refuse what it holds, or end it."""
+    is_alone = _is_locked(file)
+    if not is_alone and not (append and _is_locked(file, is_shared=True)):
+        raise _in_use("--results", path, file)
+    if not append and _size(file):
+        raise _not_empty("--results", path, " or pass --append")
+    if append and is_alone:
+        _end_last_row(path, file)
+        _is_locked(file, is_shared=True)
+
+
+class Remaining:
+    """The file of the lines that were not started, which is there only once it is complete.
+
+    An empty file says that nothing remains. So nothing lies under the file's name while the run goes on: the lines are
+    written to a file beside it, FILE.partial, which is renamed when it is complete. That file is made at the start, as
+    the lock and so that a directory which cannot be written is refused before anything runs. What is no regular file (a
+    pipe, a device) is written as it is.
 
     Args:
-        file: where to; None only counts.
-        blocks: raw lines or blocks of raw lines, in the order of the input.
+        path: of the file.
+        source: the input, which must be another file.
 
     Raises:
-        OSError: if the file cannot take them.
+        CommandError: if the file cannot be written, or is the input.
     """
+
+    def __init__(self, path: str, *, source: LineSource) -> None:
+        self.path = path
+        self._target = Path(os.path.realpath(path))  # a symbolic link stays one
+        self._partial: Path | None = None
+        self._file: BinaryIO | None = None
+        _refuse_the_input("--remaining", path, source)
+        with _errors_of("--remaining", path):
+            if Path(path).exists() and not Path(path).is_file():
+                self._file = Path(path).open("ab")  # noqa: SIM115  # closed by close()
+
+    def claim(self) -> None:
+        """Make and lock FILE.partial; an empty file under the name itself is removed, as nothing is known yet.
+
+        Raises:
+            CommandError: if FILE.partial cannot be made, another run holds it, or one of the files is not empty.
+        """
+        if self._file is not None:
+            return
+        with _errors_of("--remaining", self.path):
+            self._lock_partial(self._target.with_name(self._target.name + PARTIAL_SUFFIX))
+            try:
+                self._replace_empty()
+            except BaseException:
+                self.close()
+                raise
+
+    def keep(self, blocks: Iterable[bytes], *, is_bounded: bool) -> int:
+        """Write the lines that were not started, in their order, count them, and put the file in its place.
+
+        Args:
+            blocks: raw lines or blocks of raw lines, in the order of the input.
+            is_bounded: whether they come to an end; if they may not, some space on the disk is left free.
+
+        Raises:
+            OSError: if the file cannot take them; what it could take is in FILE.partial then.
+        """
+        file = self._file
+        assert file is not None, "claimed before the run"
+        partial = self._partial
+        try:
+            count = count_remaining(_written(file, blocks, None if is_bounded else partial))
+        finally:
+            file.flush()
+        if partial is None:
+            return count
+        os.fsync(file.fileno())  # or a machine that crashes now may leave an empty file under the name
+        if _is_filled(self._target):
+            raise FileExistsError(errno.EEXIST, "another file has come under its name")
+        if sys.platform == "win32":
+            file.close()  # there an open file cannot be renamed; elsewhere the lock is held until the end
+        partial.replace(self._target)
+        self._partial = None
+        return count
+
+    @property
+    def leftover(self) -> Path | None:
+        """The file that holds a part of the lines; None if there is none."""
+        return self._partial if self._partial is not None and _is_filled(self._partial) else None
+
+    def close(self) -> None:
+        """Close the file; one that was not put in its place stays as FILE.partial if it holds something."""
+        if self._file is not None:
+            if self._partial is not None and self.leftover is None:
+                with suppress(OSError):
+                    self._partial.unlink()  # before the lock goes
+            _close(self._file)
+
+    def _lock_partial(self, partial: Path) -> None:
+        """Open and lock FILE.partial; again if the run that held it has ended and renamed it meanwhile."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+        while True:
+            file = os.fdopen(os.open(partial, flags, 0o666), "ab")
+            try:
+                if not _is_regular(file):
+                    raise CommandError(f"--remaining {self.path!r}: {partial} is no regular file; name another file")
+                if not _is_locked(file):
+                    raise _in_use("--remaining", self.path, file)
+                if _is_at(file, partial):
+                    self._file, self._partial = file, partial
+                    return
+            except BaseException:
+                _close(file)
+                raise
+            _close(file)
+
+    def _replace_empty(self) -> None:
+        """Refuse files that hold something, and take the place of an empty one, with its permissions."""
+        assert self._file is not None
+        if self.leftover is not None:
+            raise CommandError(
+                f"--remaining {self.path!r}: {self.leftover} holds a part of the lines that an earlier run could not "
+                "write to the end; look at it and remove it, or name another file"
+            )
+        if not self._target.exists():
+            return
+        if _is_filled(self._target):
+            raise _not_empty("--remaining", self.path)
+        if not os.access(self._target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if sys.platform != "win32":
+            os.fchmod(self._file.fileno(), stat.S_IMODE(self._target.stat().st_mode))
+        self._target.unlink()
+
+
+def count_remaining(blocks: Iterable[bytes]) -> int:
+    """Count the lines in blocks of raw lines, a last line without newline included."""
     count, last = 0, b"\n"
     for block in blocks:
         if block:
             count += block.count(b"\n")
             last = block[-1:]
-            if file is not None:
-                file.write(block)
-    if file is not None:
-        file.flush()
     return count + (last != b"\n")
+
+
+def _written(file: BinaryIO, blocks: Iterable[bytes], watched: Path | None) -> Iterator[bytes]:
+    """Yield blocks once they are written, as long as the disk of ``watched`` has room to spare."""
+    unwatched = 0
+    for block in blocks:
+        file.write(block)
+        yield block
+        unwatched += len(block)
+        if watched is not None and unwatched >= FREE_CHECK_BYTES:
+            unwatched = 0
+            if shutil.disk_usage(watched).free < FREE_BYTES_MIN:
+                reason = f"less than {FREE_BYTES_MIN // 1024**2:,} MiB of the disk are free, and the input goes on"
+                raise OSError(errno.ENOSPC, reason)
+
+
+@contextmanager
+def _errors_of(option: str, path: str) -> Iterator[None]:
+    """Turn an error of the system into a refusal that names the option."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"{option} {path!r} cannot be written: {error.strerror}") from error
+
+
+def _refuse_the_input(option: str, path: str, source: LineSource) -> None:
+    if source.is_same_file(path):
+        raise CommandError(f"{option} {path!r} is the input itself; name another file")
+
+
+def _not_empty(option: str, path: str, remedy: str = "") -> CommandError:
+    return CommandError(f"{option} {path!r} is not empty, an earlier run may need it; name another file{remedy}")
+
+
+def _in_use(option: str, path: str, file: BinaryIO) -> CommandError:
+    holder = _holder(file)
+    who = "another process" if holder is None else f"process {holder}"
+    return CommandError(f"{option} {path!r} is in use by {who}; name another file, or wait until that has ended")
+
+
+def _is_locked(file: BinaryIO, *, is_shared: bool = False) -> bool:
+    """Lock a file, or change its lock; False if another process holds it. Where nothing can be locked, True."""
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file.fileno(), (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # the file system has no locks
+        return True
+    return True
+
+
+def _holder(file: BinaryIO) -> int | None:
+    """Return the process that holds the lock of a file, where the system tells (Linux); None if it does not."""
+    status = os.fstat(file.fileno())
+    with suppress(OSError, ValueError, IndexError, AttributeError):  # the last: no os.major
+        place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()  # of such as 1: FLOCK ADVISORY WRITE 4711 fe:00:2146370 0 EOF
+            if fields[1] == "FLOCK" and fields[5] == place:
+                return int(fields[4])
+    return None
+
+
+def _end_last_row(path: str, file: BinaryIO) -> None:
+    """Add a newline if the last row has none; a file that may not be read is taken to be whole."""
+    if not _size(file):
+        return
+    with suppress(PermissionError), Path(path).open("rb") as reader:
+        reader.seek(-1, os.SEEK_END)
+        if reader.read(1) != b"\n":
+            file.write(b"\n")
+            file.flush()
+
+
+def _is_regular(file: BinaryIO) -> bool:
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _is_filled(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_size)
+    except OSError:
+        return False
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether a path still names the file that was opened by it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
+
+
+def _close(file: BinaryIO) -> None:
+    with suppress(OSError):  # the disk is full: that was reported when the rows were written
+        file.close()

@@ -29,6 +29,7 @@ _TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for an answer
 _SCAN_COUNT: Final = 1000  # keys looked at in one call
 _SEARCH_SECONDS: Final = 10.0  # between two searches for rates, each of which walks all keys of the server
 _GROUPS_NAMED_MAX: Final = 10
+_GARBLED: Final = (ArithmeticError, LookupError, TypeError, ValueError)  # what is not as the script writes it
 _PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
 
 
@@ -194,7 +195,7 @@ class GroupReader:
                 rate_of(name, now_us, hashes[4 * index], hashes[4 * index + 1], hashes[4 * index + 2 : 4 * index + 4])
                 for index, name in enumerate(self._names)
             ]
-        except (*self._errors, ValueError, KeyError) as error:
+        except (*self._errors, *_GARBLED) as error:
             raise RedisReadError(self._why(error)) from error
         known = [rate for rate in rates if rate is not None]
         return Picture(prefix=self._prefix, group=self._group, now_us=now_us, rates=known)
@@ -227,7 +228,7 @@ class GroupReader:
         self._searched = now
 
     def _why(self, error: Exception) -> str:
-        reason = f"{type(error).__name__}: {error}" if isinstance(error, (ValueError, KeyError)) else str(error)
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, _GARBLED) else str(error)
         return f"Redis cannot be read: {visible(reason) or type(error).__name__}"
 
 

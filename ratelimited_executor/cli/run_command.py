@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.inputs import LineSource
 from ratelimited_executor.cli.job import Job
 from ratelimited_executor.cli.options import RunOptions, check_options
-from ratelimited_executor.cli.outputs import open_output
+from ratelimited_executor.cli.outputs import Remaining, open_results
+from ratelimited_executor.cli.stopping import Signals, Stop
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,20 +33,30 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
             raise CommandError(f"--count is for streams: the lines of {source.name} are counted")
         if options.over is not None and options.count is None and not source.can_be_counted:
             raise CommandError(f"--over needs --count for {source.name}: a stream cannot be counted beforehand")
-        results = _open(stack, "--results", options.results, source, append=options.append)
-        remaining = _open(stack, "--remaining", options.remaining, source)
-        return runner.run(Job(options, source, results, remaining).play())
+        results = None
+        if options.results is not None:
+            results = open_results(options.results, source=source, append=options.append)
+            if options.results != "-":
+                stack.callback(_close, results)
+        remaining = None
+        if options.remaining is not None:
+            if results is not None and _is_same_file(results, options.remaining):
+                raise CommandError("--results and --remaining must be different files")
+            remaining = Remaining(options.remaining, source=source)
+            stack.callback(remaining.close)
+        # Not earlier: to open a FIFO waits for its other side, and only a signal that is not handled ends that. Not later:
+        # from here on a signal must leave all lines in the file of the remaining ones.
+        stop = Stop()
+        signals = stack.enter_context(Signals(stop))
+        if remaining is not None:
+            remaining.claim()
+        return runner.run(Job(options, source, results, remaining, stop=stop, signals=signals).play())
 
 
-def _open(
-    stack: ExitStack, option: str, path: str | None, source: LineSource, *, append: bool = False
-) -> BinaryIO | None:
-    if path is None:
-        return None
-    file = open_output(option, path, source=source, append=append)
-    if path != "-":
-        stack.callback(_close, file)
-    return file
+def _is_same_file(file: BinaryIO, path: str) -> bool:
+    with suppress(OSError):  # it is not there, or the file is none of the system's
+        return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
+    return False
 
 
 def _close(file: BinaryIO) -> None:

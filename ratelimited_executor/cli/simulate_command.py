@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from ratelimited_executor.cli.runs_progress import describe_run, format_days, sh
 from ratelimited_executor.cli.scenarios import describe_error, load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
 from ratelimited_executor.simulation.database import read_properties, run_files
+from ratelimited_executor.simulation.limits import NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,6 +81,12 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     directory = options.output or Path(
         f"simulation-{'comparison' if len(scenarios) > 1 else _file_name(scenarios[0].name)}"
     )
+    for scenario in scenarios:
+        if len(os.fsencode(_file_name(scenario.name))) > NAME_BYTES_MAX:
+            raise CommandError(
+                f"the name of a scenario must have at most {NAME_BYTES_MAX} bytes, as its files are called so, got "
+                f"{scenario.name[:40]!r}..."
+            )
     files = {scenario.name: directory / f"{_file_name(scenario.name)}.sqlite3" for scenario in scenarios}
     if len(set(files.values())) < len(files):
         raise CommandError("two scenarios would have the same file: give one of them another name")
@@ -233,7 +241,7 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
     pictures = directory / "plots"
     try:
         page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
-    except OSError as error:
+    except (ArithmeticError, OSError, ValueError) as error:  # of a database that somebody has edited
         raise CommandError(f"the report cannot be written: {error}") from error
     console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, markup=False, soft_wrap=True)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["Stop", "StopReason", "signals_stop"]
+__all__ = ["Signals", "Stop", "StopReason"]
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
 
 
 class StopReason(Enum):
@@ -65,18 +66,41 @@ class Stop:
             self.insisted.set()
 
 
-@contextmanager
-def signals_stop(stop: Stop) -> Iterator[None]:
-    """Direct SIGINT and SIGTERM to a stop order; the former handlers come back at the end."""
-    loop = asyncio.get_running_loop()
+class Signals:
+    """Directs signals to a stop order, before the event loop runs and while it does.
 
-    def from_handler(_number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(stop.on_signal)
+    SIGINT and SIGTERM order, then insist. SIGHUP, which a terminal sends when it is closed, only orders, as it may come
+    twice; where it is ignored (``nohup``) it stays so. A context manager that brings the former handlers back.
+    """
 
-    # signal.signal and not loop.add_signal_handler: that one forgets the former handler, and Windows has none.
-    former = {number: signal.signal(number, from_handler) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._former: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        # signal.signal and not loop.add_signal_handler: there is no loop yet, and Windows has none.
+        for number in _SIGNALS:
+            if number not in _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self._former[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def attach(self) -> None:
+        """Take signals in the running loop from now on, between its callbacks."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Bring the former handlers back."""
+        while self._former:
+            number, handler = self._former.popitem()
             signal.signal(number, handler)
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        act = partial(self._stop.order, StopReason.SIGNAL) if number in _HANGUP else self._stop.on_signal
+        if self._loop is None:
+            act()
+        else:
+            self._loop.call_soon_threadsafe(act)

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._runtime.arguments import number_of
+from ratelimited_executor.simulation.limits import ARRIVALS_PER_SECOND_MAX, check_most
 from ratelimited_executor.spread.keys import seconds_of_period
 
 if TYPE_CHECKING:
@@ -154,6 +155,12 @@ class Recorded:
                 f"every must be longer than the recording, which lasts {self._times[-1]:.6g} s, got {every!r}: "
                 "give a larger speed="
             )
+        check_most(
+            "every: the rate of a recording that is played again",
+            len(self._times) / self._every,
+            ARRIVALS_PER_SECOND_MAX,
+            "arrivals a second",
+        )
 
     @property
     def end(self) -> float:
@@ -191,4 +198,5 @@ def _rate_of(name: str, value: Any, *, is_zero_allowed: bool = False) -> float:
     rate = number_of(name, value)
     if rate < 0 or (rate == 0 and not is_zero_allowed):
         raise ValueError(f"{name} must be {'>=' if is_zero_allowed else '>'} 0 a second, got {value!r}")
+    check_most(name, rate, ARRIVALS_PER_SECOND_MAX, "arrivals a second")
     return rate

@@ -10,6 +10,7 @@ from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor.simulation.distributions import Constant
+from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Calls(Scenario):
     def __post_init__(self) -> None:
         for name in ("count", "nodes", "attempts"):
             count_of(name, getattr(self, name), least=1)
+        check_most("count", self.count, JOBS_MAX, "jobs")
+        check_most("nodes", self.nodes, NODES_MAX, "nodes")
         if Rate.of(self.rate).is_zero:
             raise ValueError("rate must be > 0, or nothing is ever done, got 0")
 

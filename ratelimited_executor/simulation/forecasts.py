@@ -12,6 +12,7 @@ from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._runtime.arguments import count_of, number_of
+from ratelimited_executor.simulation.limits import SEEDS_MAX, check_most
 from ratelimited_executor.simulation.runs import simulate
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
@@ -80,6 +81,7 @@ def forecast(
     if limit <= 0:
         raise ValueError(f"within must be > 0 seconds, got {within!r}")
     count = count_of("seeds", seeds, least=1)
+    check_most("seeds", count, SEEDS_MAX, "runs")
     ends: list[float] = []
     failed = jobs = 0
     horizon = max(2 * limit, limit + 3600.0)  # so that it is told by how much it is late

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import number_of
+from ratelimited_executor.simulation.limits import KEYS_MAX, check_most
 from ratelimited_executor.spread.keys import key_bytes, seconds_of_period
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Population:
         self.period = float(seconds_of_period("period", period))
         if isinstance(keys, bool) or (isinstance(keys, int) and keys < 1):
             raise ValueError(f"keys of the population {name} must be one at least, got {keys!r}")
+        if isinstance(keys, int):
+            check_most(f"keys of the population {name}", keys, KEYS_MAX, "keys")
         self.members: dict[Key, Member] = {}
         for key in range(keys) if isinstance(keys, int) else keys:
             key_bytes(key)  # so that it is one

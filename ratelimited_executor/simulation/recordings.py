@@ -11,6 +11,7 @@ import gzip
 import io
 import math
 import re
+import stat
 import zlib
 from array import array
 from collections import Counter
@@ -22,6 +23,8 @@ from itertools import islice
 from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Final, Literal
+
+from ratelimited_executor.simulation.limits import RECORD_CHARS_MAX, RECORDED_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +129,7 @@ def read_access_log(
     scale = 1.0
     tally = _Tally(str(path), _LINE_EXPECTED)
     with _open_text(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(_lines(path, file), start=1):
             if not (match := _LINE.fullmatch(line)):
                 tally.skip(number, line)
                 continue
@@ -190,7 +193,7 @@ def read_csv(
     tally = _Tally(str(path), expected)
     with _open_text(path) as file:
         delimiter, columns = _find_columns(path, file, wanted)
-        for number, row in _iterate_rows(file, delimiter, tally):
+        for number, row in _iterate_rows(path, file, delimiter, tally):
             try:
                 moment = parse(row[columns["time"]])
                 took = float(row[columns["duration"]]) if duration is not None else 0.0
@@ -245,7 +248,7 @@ def read_recording(path: str | PathLike[str], **columns: str | None) -> Recordin
     time = given.pop("time", None)
     if time is None:
         with _open_text(path) as file:
-            names = _show(_split_header(file.readline(), ","))
+            names = _show(_split_header(file.readline(RECORD_CHARS_MAX), ","))
         raise ValueError(
             f"{path}: time must name the column of the times, since the file is no access log: one of "
             f"{names or 'none, as its first line is blank'}"
@@ -295,6 +298,11 @@ class _Tally:
 @contextmanager
 def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
     """Open a text file, through gzip if it begins like such a file."""
+    mode = Path(path).stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a directory the system itself says so
+        raise ValueError(
+            f"{path}: path must name a regular file, as it is read more than once, and to its end: copy what it gives to one"
+        )
     with Path(path).open("rb") as raw:
         stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
         with io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="\n") as text:
@@ -304,6 +312,20 @@ def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
                 raise ValueError(
                     f"{path}: path must name a file that is whole, but decompressing it failed ({error}): copy it again"
                 ) from error
+
+
+def _lines(path: str | PathLike[str], file: TextIO) -> Iterator[str]:
+    """Yield lines, as long as they are no longer, and no more, than memory can hold."""
+    number = 0
+    while line := file.readline(RECORD_CHARS_MAX):
+        number += 1
+        if len(line) == RECORD_CHARS_MAX and not line.endswith("\n"):
+            raise ValueError(
+                f"{path}: path must name a file of lines of at most {RECORD_CHARS_MAX:,} characters, line {number} is longer"
+            )
+        if number > RECORDED_MAX:
+            raise ValueError(f"{path}: path must name a file of at most {RECORDED_MAX:,} lines, it has more: cut it")
+        yield line
 
 
 @lru_cache(maxsize=4096)
@@ -344,7 +366,7 @@ def _time_parser(time_format: str | None) -> Callable[[str], float]:
 
 def _find_columns(path: str | PathLike[str], file: TextIO, wanted: dict[str, str | None]) -> tuple[str, dict[str, int]]:
     """Return the delimiter, and the place of the column of each argument; the file is at its begin again."""
-    sample = "".join(islice(file, _SNIFFED_LINES))
+    sample = "".join(islice(_lines(path, file), _SNIFFED_LINES))
     file.seek(0)
     head = sample.partition("\n")[0]
     names, delimiter = _split_header(head, ","), ","
@@ -374,10 +396,13 @@ def _show(names: list[str]) -> str:
     return ", ".join(repr(name[:_SHOWN_CHARACTERS]) for name in names)
 
 
-def _iterate_rows(file: TextIO, delimiter: str, tally: _Tally) -> Iterator[tuple[int, list[str]]]:
+def _iterate_rows(
+    path: str | PathLike[str], file: TextIO, delimiter: str, tally: _Tally
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows after the header, with the numbers of their lines; what is no CSV is counted."""
-    file.readline()
-    rows = csv.reader(file, delimiter=delimiter)
+    lines = _lines(path, file)
+    next(lines)
+    rows = csv.reader(lines, delimiter=delimiter)
     while True:
         try:
             row = next(rows)
@@ -395,7 +420,7 @@ def _is_access_log(path: str | PathLike[str]) -> bool:
     if suffix in (".csv", ".log"):
         return suffix == ".log"
     with _open_text(path) as file:
-        return _LINE.fullmatch(file.readline()) is not None
+        return _LINE.fullmatch(file.readline(RECORD_CHARS_MAX)) is not None
 
 
 def _duration(path: str | PathLike[str], number: int, argument: str, value: float) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._runtime.arguments import number_of, seconds_of
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json, run_files
+from ratelimited_executor.simulation.limits import DAYS_MAX, STEP_SECONDS_MIN, check_most
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.scenario import Scenario
 from ratelimited_executor.simulation.simulation import Simulation
@@ -132,7 +133,10 @@ def simulate(
     total = number_of("days", scenario.days if days is None else days) * _DAY_SECONDS
     if not 0 < total < math.inf:
         raise ValueError(f"days must be > 0 and finite, got {scenario.days if days is None else days!r}")
+    check_most("days", total / _DAY_SECONDS, DAYS_MAX, "days")
     width = seconds_of("step", step)
+    if width < STEP_SECONDS_MIN:
+        raise ValueError(f"step must be at least {STEP_SECONDS_MIN} s, got {step!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
     if not 0 <= seed < 2**63:
@@ -333,9 +337,14 @@ class _Run:
                     "resume it as it was begun, or give another file"
                 )
         self._found = found
-        self._writes_from = float(found["reached"]) or -math.inf  # where nothing was reached, all is to be written
-        self._jobs_before = int(found["jobs"])
-        self._before = float(found["wall_seconds"])
+        try:
+            self._writes_from = float(found["reached"]) or -math.inf  # where nothing was reached, all is to be written
+            self._jobs_before = int(found["jobs"])
+            self._before = float(found["wall_seconds"])
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"the file does not tell how far its run has come, it is damaged ({error}): begin anew in another file"
+            ) from error
         if self._writes_from >= self._total:
             raise ValueError(
                 f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to go on"

@@ -12,12 +12,14 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
 from ratelimited_executor._runtime.manager import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.arrivals import Daily
 from ratelimited_executor.simulation.jobs import Job, JobFailedError, duration_of
+from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
 from ratelimited_executor.simulation.population import Population
@@ -136,6 +138,7 @@ class Simulation:
             options: as for :class:`~ratelimited_executor.RateLimitedExecutor`; the rate is that of all together.
         """
         count = count_of("nodes", nodes, least=1)
+        check_most("nodes", count, NODES_MAX, "nodes")
         executors = []
         for rank in range(count):
             manager = ExecutorManager(interval=self._interval, peers=StaticPeers(count, rank))
@@ -267,6 +270,12 @@ class Simulation:
         def hand_over() -> None:
             nonlocal count
             begin = self.now
+            check_most(
+                f"what waits for {nodes[0].name} after {format_duration(begin)}",
+                sum(each._started().waiting_count() for each in nodes),
+                JOBS_MAX,
+                "jobs (give it a larger rate, or max_pending)",
+            )
             times = arrivals.between(begin, begin + _CHUNK_SECONDS, self.random)
             if times:
                 found: Sequence[Any] | None = arrivals.keys_between(begin, begin + _CHUNK_SECONDS)

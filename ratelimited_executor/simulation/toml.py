@@ -5,6 +5,7 @@ What a file says that is not known is an error that names what is: a misspelt ``
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from contextlib import contextmanager
@@ -21,6 +22,13 @@ from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
 from ratelimited_executor.simulation.jobs import JobFailedError, failures_of
+from ratelimited_executor.simulation.limits import (
+    JOBS_MAX,
+    KEYS_MAX,
+    SECONDS_MAX,
+    TOML_BYTES_MAX,
+    check_most,
+)
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.scenario import Scenario
@@ -54,6 +62,7 @@ _KINDS: Final = {  # of arrivals, and what else each can have
     "log": {"speed", "every", "time", "key"},
     "cycle": {"phase", "buckets"},
 }
+_ALMOST_ONE: Final = math.nextafter(1.0, 0.0)
 _OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end"})
 
 
@@ -67,9 +76,13 @@ def load_toml(path: str | PathLike[str]) -> TomlScenario:
     file = Path(path)
     try:
         with file.open("rb") as stream:
-            return TomlScenario(tomllib.load(stream), directory=file.parent, name=file.stem)
+            text = stream.read(TOML_BYTES_MAX + 1)
+        check_most("a scenario", len(text), TOML_BYTES_MAX, "bytes")
+        return TomlScenario(tomllib.loads(text.decode()), directory=file.parent, name=file.stem)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is no TOML: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{file} is no TOML that can be read: it is nested too deeply") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from error
 
@@ -180,6 +193,11 @@ class TomlScenario(Scenario):
 
     def _duration(self, found: Any) -> Distribution:
         """Return the distribution that a file describes."""
+        made = self._distribution(found)
+        check_most("duration", made.quantile(_ALMOST_ONE), SECONDS_MAX, "s")
+        return made
+
+    def _distribution(self, found: Any) -> Distribution:
         if isinstance(found, (int, float, str)):
             return Constant(_seconds("duration", found))
         shapes: dict[frozenset[str], Callable[[dict[str, Any]], Distribution]] = {
@@ -231,6 +249,7 @@ class TomlScenario(Scenario):
             return
         if kind == "count":
             count = count_of("count", options["count"], least=1)
+            check_most("count", count, JOBS_MAX, "jobs")
             keys = range(count) if population is None else list(population)
             at = _seconds("at", options.get("at", 0))
             over = _seconds("over", options.get("over", 0))
@@ -306,6 +325,7 @@ def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Pop
             raise ValueError(f"must say its {key}")
     if isinstance(options["count"], bool) or not isinstance(options["count"], int):
         raise TypeError(f"count must be an integer, got {options['count']!r}")
+    check_most("count", options["count"], KEYS_MAX, "keys")
     groups = options.get("groups")
     if groups is None:
         return sim.population(name, options["count"], period=options["period"])
@@ -458,8 +478,11 @@ def _find(kind: str, name: Any, known: dict[str, Any]) -> Any:
 def _seconds(name: str, value: Any) -> float:
     """Return seconds >= 0."""
     if isinstance(value, str):
-        return 0.0 if re.fullmatch(r"0+\s*(s|m|min|h|d)?", value.strip()) else seconds_of_period(name, value)
-    number = number_of(name, value)
+        is_zero = re.fullmatch(r"0+\s*(s|m|min|h|d)?", value.strip())
+        number = 0.0 if is_zero else float(seconds_of_period(name, value))
+    else:
+        number = number_of(name, value)
     if number < 0:
         raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")
+    check_most(name, number, SECONDS_MAX, "s")
     return number

@@ -71,35 +71,68 @@ def test_mean_delays_are_from_due_to_arrival() -> None:
     assert [(9, 1.0), (1, 1.5)] == list(mean_delays(half, deliveries((0.0, 1), (1.0, 9), (0.0, 1))).items())
 
 
+EVEN = [index / 10 for index in range(30)]
+
+
 @pytest.mark.parametrize(
-    ("arrivals", "busiest", "is_held", "missing"),
+    ("starts", "arrivals", "most", "is_held", "missing"),
     [
-        ([(index / 10, index) for index in range(30)], 11, True, 0),
-        ([(0.0, index) for index in range(30)], 30, False, 0),
-        ([(index / 10, index) for index in range(29)], 11, True, 1),
-        ([(index / 10, min(index, 28)) for index in range(30)], 11, True, 2),
-        ([], 0, False, 30),
+        (EVEN, EVEN, (10, 10), True, 0),
+        ([0.0] * 30, [0.0] * 30, (30, 30), False, 0),
+        (EVEN, [at + 0.04 * (at < 1) for at in EVEN], (10, 11), True, 0),  # the way varies
+        (EVEN, [0.0] * 30, (10, 30), False, 0),  # more than the way explains
+        ([*EVEN[:10], 0.99, *EVEN[11:]], EVEN, (11, 10), False, 0),  # the server need not see it
+        (EVEN[:29], EVEN[:29], (10, 10), True, 1),
+        ([], [], (0, 0), False, 30),
     ],
 )
-def test_the_verdict_is_the_server_s(
-    arrivals: list[tuple[float, int]], busiest: int, is_held: bool, missing: int
+def test_the_verdict_is_of_starts_and_arrivals(
+    starts: list[float], arrivals: list[float], most: tuple[int, int], is_held: bool, missing: int
 ) -> None:
-    """Bursts break the rate; what is missing or came twice is found."""
-    verdict = judge(Half(name="x", arrivals=arrivals), rate=10, count=30)
-    assert (busiest, is_held, missing) == (verdict.busiest_second, verdict.is_held, verdict.missing)
+    """Starts are never more than the rate in any second, and the server's view agrees."""
+    seen = sorted((at, index) for index, at in enumerate(arrivals))
+    verdict = judge(Half(name="x", starts=starts, arrivals=seen), rate=10, count=30)
+    assert (most, is_held, missing) == (
+        (verdict.most_started, verdict.most_arrived),
+        verdict.is_held,
+        verdict.missing,
+    )
+
+
+def test_the_verdict_finds_what_came_twice() -> None:
+    """A delivery that arrived twice is one too many, and the one in whose place it came is missing."""
+    arrivals = [(at, min(index, 28)) for index, at in enumerate(EVEN)]
+    assert 2 == judge(Half(name="x", starts=EVEN, arrivals=arrivals), rate=10, count=30).missing
+
+
+def test_a_second_ends_before_the_next_begins() -> None:
+    """Epoch seconds are rounded: 11 starts from the beginning of a second to that of the next are in two seconds."""
+    epoch = 1_800_000_000.0
+    assert (
+        10
+        == judge(
+            Half(name="x", starts=[epoch + at for at in EVEN], arrivals=[(1.0, 0)]), rate=10, count=30
+        ).most_started
+    )
 
 
 def test_the_verdict_in_words() -> None:
     """One line says what was held and what arrived."""
     screen, file = console()
     half = Half(name="executor", arrivals=[], failed=2)
-    print_verdict(screen, half, Verdict(busiest_second=200, excess=0, is_held=True, missing=0), rate=200, count=9)
+    verdict = Verdict(most_started=200, most_arrived=203, is_held=True, missing=0)
+    print_verdict(screen, half, verdict, rate=200, count=9)
     good = Half(name="call_later", arrivals=[])
-    print_verdict(screen, good, Verdict(busiest_second=1_100, excess=9, is_held=False, missing=0), rate=200, count=9)
+    verdict = Verdict(most_started=1_100, most_arrived=1_098, is_held=False, missing=0)
+    print_verdict(screen, good, verdict, rate=200, count=9)
+    verdict = Verdict(most_started=200, most_arrived=300, is_held=False, missing=0)
+    print_verdict(screen, good, verdict, rate=200, count=9)
     assert file.getvalue() == (
-        "executor: the rate was held, busiest second 200 arrivals at a rate of 200/s; "
+        "executor: never more than 200 in any second (most started: 200, most arrived: 203); "
         "0 of 9 missing or doubled, 2 refused\n"
-        "call_later: the rate was NOT held, busiest second 1,100 arrivals at a rate of 200/s; all 9 arrived once\n"
+        "call_later: MORE than 200 in a second (most started: 1,100, most arrived: 1,098); all 9 arrived once\n"
+        "call_later: more arrived than the starts and the way to the server explain (most started: 200, most arrived: 300); "
+        "all 9 arrived once\n"
     )
 
 

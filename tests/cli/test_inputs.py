@@ -64,6 +64,23 @@ def test_source_refuses_a_line_without_end(tmp_path: Path, monkeypatch: pytest.M
         assert b"x" * 2_000_000 == b"".join(source.rest(quiet_s=0.0))
 
 
+@pytest.mark.parametrize("ending", [b"\n", b"\nlast\n", b""])
+def test_source_refuses_a_line_that_is_longer_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: bytes
+) -> None:
+    """The limit is that of the line, wherever the blocks are cut; what follows in its block is given back, too."""
+    monkeypatch.setattr(inputs, "LINE_BYTES_MAX", 300_000)
+    path = tmp_path / "lines"
+    path.write_bytes(b"x" * 300_000 + b"\n" + b"y" * 300_001 + ending)
+    with LineSource(str(path)) as source:
+        lines: list[bytes] = []
+        with pytest.raises(BadLineError, match="line 2: longer than"):
+            while not source.at_end:
+                lines += source.read()
+        assert [b"x" * 300_000 + b"\n"] == lines
+        assert b"y" * 300_001 + ending == b"".join(source.rest(quiet_s=0.0))
+
+
 def test_source_on_a_silent_pipe_comes_back_with_nothing() -> None:
     """Waiting for a writer ends in time, so that a signal is noticed; the lines come once they are written."""
     reader, writer = os.pipe()
@@ -101,3 +118,11 @@ def test_count_lines_counts(tmp_path: Path, content: bytes, all_lines: int, used
     path.write_bytes(content)
     counted = (count_lines(str(path), skip_blank=False), count_lines(str(path), skip_blank=True))
     assert (all_lines, used_lines) == counted
+
+
+def test_count_lines_does_not_hold_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count ends where the run will: at a line that is too long."""
+    monkeypatch.setattr(inputs, "LINE_BYTES_MAX", 300_000)
+    path = tmp_path / "lines"
+    path.write_bytes(b"1\n" + b"x" * 3_000_000 + b"\n3\n")
+    assert 2 == count_lines(str(path), skip_blank=True)

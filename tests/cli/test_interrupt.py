@@ -83,7 +83,8 @@ def test_a_second_signal_stops_at_once(place: Place, target: str, arguments: lis
     process = place.start(target, *command)
     wait_until(lambda: len(place.done()) == 5)
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: len(place.text("rest").split()) == 995)
+    wait_until(lambda: (place.path / "rest").exists())
+    assert 995 == len(place.text("rest").split())
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert 130 == end(process)[0]
@@ -143,11 +144,113 @@ def test_a_signal_while_the_file_is_counted_keeps_every_line(place: Place) -> No
     """Before the first start the rest is the whole input."""
     big = "x" * 63 + "\n"
     process = place.start("append", place.write("in", big * 4_000_000), "--over", "1h", "--remaining", "rest")
-    wait_until(lambda: (place.path / "rest").exists())
+    wait_until(lambda: (place.path / "rest.partial").exists())
     time.sleep(0.05)  # into the counting, or past it: what must hold is the same
     process.send_signal(signal.SIGTERM)
     assert 130 == end(process)[0]
     assert 4_000_000 * 64 == (place.path / "rest").stat().st_size + 64 * len(place.done())
+
+
+# What the command is about to do when the signal comes; each from the claim of the file on, when it can be lost.
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("outputs.Remaining.claim", signal.SIGTERM),
+        ("job.Job.__init__", signal.SIGINT),
+        ("job.Job.play", signal.SIGTERM),
+        ("job.Job._play_on", signal.SIGHUP),
+        ("bulk_run.BulkRun.__init__", signal.SIGINT),
+        ("bulk_run.BulkRun.play", signal.SIGTERM),
+    ],
+)
+def test_a_signal_before_the_first_start_keeps_every_line(place: Place, moment: str, number: signal.Signals) -> None:
+    """Nothing is called then, and everything remains."""
+    module, _, path = moment.partition(".")
+    owner, _, name = path.rpartition(".")
+    (place.path / "sending.py").write_text(
+        f"import os\nfrom ratelimited_executor.cli import {module}\n"
+        f"original = {module}.{path}\n"
+        f"def send(*given, **named):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        f"    return original(*given, **named)\n"
+        f"{module}.{owner}.{name} = send\n"
+        f"from {place.module} import append\n"
+    )
+    place.module = "sending"
+    status, said = end(place.start("append", place.lines(300), "--remaining", "rest", "--rate", "100"))
+    assert (130, "interrupted; not started: 300 lines, now in rest") == (status, said.splitlines()[-1])
+    assert ([], place.text("in.txt")) == (place.done(), place.text("rest"))
+    assert not (place.path / "rest.partial").exists()
+
+
+def test_a_signal_at_any_time_leaves_every_line_or_no_file(place: Place) -> None:
+    """From the start of the process on: no empty file is left behind while lines remain."""
+    lines = place.lines(2_000)
+    statuses = set()
+    for step in range(12):
+        process = place.start("append", lines, "--rate", "500", "--remaining", "rest", "-q")
+        if step >= 4:
+            wait_until(lambda: (place.path / "rest.partial").exists())
+        time.sleep(step % 4 * 0.01)  # spread over the start and the first lines; at all times the same must hold
+        process.send_signal((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[step % 3])
+        statuses.add(end(process)[0])
+        if (place.path / "rest").exists():
+            assert [str(line) for line in range(1, 2_001)] == place.done() + place.text("rest").split(), step
+            (place.path / "rest").unlink()
+        else:
+            assert [] == place.done()
+        (place.path / "done.txt").unlink(missing_ok=True)
+        (place.path / "rest.partial").unlink(missing_ok=True)
+    assert 130 in statuses
+
+
+def test_a_kill_leaves_no_file_that_says_that_nothing_remains(place: Place) -> None:
+    """Also where an empty file lay before; what is left of a lock does not block the next run."""
+    place.write("rest", "")
+    process = place.start("append", place.lines(5_000), "--rate", "100", "--remaining", "rest")
+    wait_until(lambda: len(place.done()) >= 3)
+    process.kill()
+    end(process)
+    assert not (place.path / "rest").exists()
+    assert (0, "") == (end(place.start("append", place.lines(3), "--remaining", "rest"))[0], place.text("rest"))
+    assert not (place.path / "rest.partial").exists()
+
+
+def test_a_closed_terminal_stops_the_run_as_a_signal_does(place: Place) -> None:
+    """SIGHUP stops the starting; a second one, which a shell sends too, does not cancel the calls under way."""
+    process = place.start("nap", place.lines(5_000), "--rate", "200", "--remaining", "rest", "--results", "out")
+    wait_until(lambda: (place.path / "out").exists() and bool(place.text("out")))
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGHUP)
+    assert 130 == end(process)[0]
+    assert {"done"} == {row["state"] for row in place.rows("out")}
+    assert 5_000 == len(place.rows("out")) + len(place.text("rest").split())
+
+
+def test_nobody_need_read_what_it_says(place: Place) -> None:
+    """With standard error closed by its reader, as after ``| head``, the run goes on, and a stop keeps the rest."""
+    lines = place.lines(3_000)
+    process = place.start("append", lines, "--rate", "300", "--remaining", "rest")
+    assert process.stderr is not None
+    process.stderr.close()
+    wait_until(lambda: len(place.done()) >= 3)
+    process.send_signal(signal.SIGTERM)
+    assert 130 == process.wait(timeout=PATIENCE_S)
+    assert [str(line) for line in range(1, 3_001)] == place.done() + place.text("rest").split()
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(place: Place) -> None:
+    """As ``nohup`` has it."""
+    process = place.start(
+        "append",
+        place.lines(300),
+        "--rate",
+        "300",
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    wait_until(lambda: len(place.done()) >= 3)
+    process.send_signal(signal.SIGHUP)
+    assert (0, 300) == (end(process)[0], len(place.done()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -299,6 +299,25 @@ def test_keys_of_somebody_else_are_status_2(server: RedisServer) -> None:
     assert "WRONGTYPE" in no_hash.stderr
 
 
+@pytest.mark.parametrize("output", ["--once", "--json"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"last": "9" * 400},
+        {"grid": "250000,25,1,0,0", "next": f"250000,25,1,0,{'9' * 400}"},
+        {"grid": "250000,25"},
+    ],
+    ids=["last", "next", "grid"],
+)
+def test_numbers_that_nobody_can_show_are_status_2(server: RedisServer, state: dict[str, str], output: str) -> None:
+    """Also those that are well written and make no sense: one line, and no traceback."""
+    with server.client() as client:
+        write(client, **state)
+        result = peers("--redis", server.url, output)
+    assert (2, 1) == (result.exit_code, result.stderr.count("\n")), result.output
+    assert result.stderr.startswith("Error: Redis cannot be read: ")
+
+
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra of the command line does not bring Redis's client."""
     monkeypatch.setitem(sys.modules, "redis", None)

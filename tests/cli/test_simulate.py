@@ -510,6 +510,27 @@ def test_what_was_there_is_forgotten_once_another_run_goes_on(place):
     assert ["load.sqlite3"] == [path.name for path in out.iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE quantiles SET p50 = 9e999", "load.sqlite3' is damaged (quantiles.p50 holds 'inf')"),
+        ("UPDATE step SET done_jobs = 9223372036854775807", "load.sqlite3' is damaged (step.done_jobs holds"),
+        ("UPDATE run SET value = 'far' WHERE name = 'reached'", "the file does not tell how far its run has come"),
+        ("UPDATE run SET value = 9e999 WHERE name = 'jobs'", "the file does not tell how far its run has come"),
+        ("DELETE FROM run WHERE name = 'wall_seconds'", "the file does not tell how far its run has come"),
+        ("DROP TABLE quantiles", "no such table: quantiles"),
+    ],
+)
+def test_a_database_that_was_edited_is_refused_in_one_line(place, statement, words):
+    """Whatever is wrong with it, the last line says what, and the status is 2."""
+    assert 0 == simulate("load.toml", "--days", "0.05", "--output", "out", "--no-report").exit_code
+    with closing(sqlite3.connect(place.path / "out" / "load.sqlite3")) as connection, connection:
+        connection.execute(statement)
+    result = simulate("load.toml", "--days", "0.1", "--output", "out", "--resume", "--report")
+    assert_refused(result, words)
+    assert 1 == result.stderr.count("\n")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
 def test_past_that_is_not_made_again_changes_nothing(place):
     """A run that goes on may be stopped before it has come to where it was: its file is as it was."""

@@ -455,6 +455,27 @@ def test_damaged_run_is_refused(make_run, tmp_path):
         write_report([path], tmp_path / "page.html")
 
 
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE quantiles SET p50 = 9e999", r"quantiles\.p50 holds 'inf'"),
+        ("UPDATE step SET done_jobs = 9223372036854775807", r"step\.done_jobs holds '9223372036854775807'"),
+        ("UPDATE step SET queue_depth = -9223372036854775808", r"step\.queue_depth holds '-9223372036854775808'"),
+        ("UPDATE step SET executing_jobs = 'noon'", r"step\.executing_jobs holds 'noon'"),
+        ("UPDATE quantiles SET p99 = x'00'", r"quantiles\.p99 holds"),
+        ("UPDATE histogram SET high = 'far'", "damaged"),
+        ("UPDATE slot SET begin = -1e300", r"slot\.begin holds '-1e\+300'"),
+    ],
+)
+def test_a_value_that_no_simulation_writes_is_refused(make_run, tmp_path, statement, words):
+    """The message names the file and the column; no page is written."""
+    path = make_run(tmp_path / "run.sqlite", steps=2)
+    change(path, statement)
+    with pytest.raises(ValueError, match=rf"run\.sqlite.*{words}"):
+        write_report([path], tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
 def test_one_path_is_no_sequence(run, tmp_path):
     """A text is not read as a sequence of letters; none is too few."""
     for path in (run, str(run)):

@@ -38,7 +38,7 @@ async def demonstrate(*, seconds: float, rate: int, is_quiet: bool, console: Con
         console: where to; standard output unless given.
 
     Returns:
-        DONE if the executor held the rate and every delivery arrived exactly once in both halves, else FAILED.
+        DONE if the executor never started more than the rate in any second and every delivery arrived exactly once in both halves, else FAILED.
     """
     console = console or Console()
     load = stretch(load_deliveries(), seconds=seconds, rate=rate)
@@ -76,7 +76,7 @@ async def _warm_up(sender: Sender, load: Sequence[Delivery]) -> None:
 async def _half(
     sender: Sender, load: Sequence[Delivery], view: View, send: Callable[[], Coroutine[Any, Any, None]]
 ) -> Half:
-    """Send the load once while the view is kept up to date; return what the server saw."""
+    """Send the load once while the view is kept up to date; return when it started and what the server saw."""
     await sender.begin()
     watching = asyncio.create_task(_watch(sender, load, view))
     try:
@@ -85,7 +85,7 @@ async def _half(
         watching.cancel()
         await asyncio.wait([watching])
         view.end()
-    return Half(name=sender.half, arrivals=await sender.arrivals(), failed=sender.failed)
+    return Half(name=sender.half, starts=sender.starts, arrivals=await sender.arrivals(), failed=sender.failed)
 
 
 async def _watch(sender: Sender, load: Sequence[Delivery], view: View) -> None:

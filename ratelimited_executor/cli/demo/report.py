@@ -1,4 +1,4 @@
-"""The tables, plots and verdict at the end of the demo; what they show comes from the server alone."""
+"""The tables, plots and verdict at the end of the demo: what the server saw, and in the verdict the starts as well."""
 
 from __future__ import annotations
 
@@ -42,11 +42,17 @@ def print_report(console: Console, executor: Half, plain: Half, load: Sequence[D
 
 def print_verdict(console: Console, half: Half, verdict: Verdict, *, rate: int, count: int) -> None:
     """Say in one line whether a half held the rate and delivered everything once."""
-    held = "the rate was held" if verdict.is_held else "the rate was NOT held"
+    if verdict.most_started > rate:
+        held = f"MORE than {rate:,} in a second"
+    elif verdict.is_held:
+        held = f"never more than {rate:,} in any second"
+    else:
+        held = "more arrived than the starts and the way to the server explain"
     arrived = f"all {count:,} arrived once"
     if verdict.missing or half.failed:
         arrived = f"{verdict.missing:,} of {count:,} missing or doubled, {half.failed:,} refused"
-    text = f"{half.name}: {held}, busiest second {verdict.busiest_second:,} arrivals at a rate of {rate}/s; {arrived}"
+    most = f"most started: {verdict.most_started:,}, most arrived: {verdict.most_arrived:,}"
+    text = f"{half.name}: {held} ({most}); {arrived}"
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

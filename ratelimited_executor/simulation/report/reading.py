@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 _DEFAULT_STEP: Final = 60.0  # seconds, of a run that does not tell
+# What is measured in: beyond this, and of another type, is no value of a simulation, and could not be drawn.
+_VALUE_MAX: Final = 2.0**53
+_CHECKED_TABLES: Final = ("step", "quantiles", "counter", "histogram", "key_summary", "slot", "event")
 _ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
 
@@ -216,7 +219,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     try:
         with closing(_connect(file)) as connection:
             return _Reader(file, connection).read()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ArithmeticError, LookupError, TypeError) as error:
         raise ValueError(
             f"{str(file)!r} is no database of a simulation run, or is damaged ({error}): "
             "give a file that a simulation wrote"
@@ -240,6 +243,7 @@ class _Reader:
         self._connection.execute("BEGIN")
         properties = dict(self._rows("SELECT name, value FROM run"))
         self._check_format(properties)
+        self._check_values()
         sources = [
             Source(number, kind, str(name), _mapping(details))
             for number, kind, name, details in self._rows("SELECT id, kind, name, details FROM source ORDER BY id")
@@ -289,6 +293,25 @@ class _Reader:
                 f"{str(self._file)!r} has the format {found!r}, and this version reads {FORMAT}: read it with the "
                 f"version that wrote it, {properties.get('version', 'unknown')}, or simulate again"
             )
+
+    def _check_values(self) -> None:
+        """Refuse a number that no simulation writes: SQLite takes texts and infinities in columns of numbers."""
+        for table in _CHECKED_TABLES:
+            columns = [
+                name
+                for _, name, kind, *_ in self._rows(f"PRAGMA table_info({table})")
+                if kind in ("REAL", "INTEGER") and (table, name) != ("histogram", "high")  # the last bin has no end
+            ]
+            for column in columns:
+                found = self._rows(
+                    f"SELECT {column} FROM {table} WHERE {column} NOT BETWEEN ? AND ? LIMIT 1",  # noqa: S608  # names of our own
+                    (-_VALUE_MAX, _VALUE_MAX),
+                )
+                if found:
+                    raise ValueError(
+                        f"{str(self._file)!r} is damaged ({table}.{column} holds {str(found[0][0])[:40]!r}): "
+                        "give a file that a simulation wrote"
+                    )
 
     def _steps(
         self, sources: list[Source], grid: Grid

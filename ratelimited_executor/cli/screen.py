@@ -1,0 +1,50 @@
+"""Standard error as a run has it: a run outlives its terminal, and the reader of its messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+__all__ = ["screen_of_stderr"]
+
+
+def screen_of_stderr() -> Console:
+    """Return a console on standard error that drops what nobody reads: a closed pipe, a terminal that has gone."""
+    return Console(file=None if sys.stderr is None else cast("IO[str]", _Patient(sys.stderr)), stderr=True)
+
+
+class _Patient:
+    """A stream whose first failure is its end: from then on all that is written to it goes nowhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._silence()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._silence()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _silence(self) -> None:
+        """Let the descriptor lead nowhere, or what is left in the stream's buffer would fail again at the exit."""
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
