@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.adaptive import AdaptiveControl
 from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -191,7 +192,7 @@ class Overload:
 
     def _limit_of(self, key: Hashable) -> Limit | None:
         try:
-            rate = contextvars.Context().run(self.key_limits.rate_of, key)
+            rate = contextvars.Context().run(self.key_limits.rate_of, given_key(key))
             check_key_rate(self.plan.policy, rate)
         except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
             self._warn_of_key(key, error)
@@ -204,7 +205,7 @@ class Overload:
 
     def _concurrency_of(self, key: Hashable) -> int | None:
         try:
-            return contextvars.Context().run(self.key_limits.concurrency_of, key)
+            return contextvars.Context().run(self.key_limits.concurrency_of, given_key(key))
         except Exception as error:  # noqa: BLE001  # as above
             self._warn_of_key(key, error)
             return None
@@ -271,7 +272,7 @@ class Overload:
             key = owner[2] if len(owner) > 2 else None
         elif owner in self._gated:
             self._gated.discard(owner)
-            key = owner.key
+            key = owner._key
         if key is not None and gate.end(key):
             self._engine.wake()
 
@@ -282,18 +283,18 @@ class Overload:
         engine.burst.detach()
         if charge.tickets is None:
             charge.needs = charge.reserved = actual if actual[PERMITS] else {**actual, PERMITS: 1}
-            if record.key is not None and queue.gate is not None:
+            if record._key is not None and queue.gate is not None:
                 queue.gate.now_ns = engine.time_ns()
-                queue.gate.look_again(record.key)
+                queue.gate.look_again(record._key)
         else:
             change = actual[PERMITS] - charge.needs[PERMITS]
             charge.needs = actual
             if queue.costs is not None:
                 queue.costs.settle(charge.tickets, actual)
             queue.settle_share(charge.share, change)
-            if record.key is not None and queue.gate is not None and change < 0:
+            if record._key is not None and queue.gate is not None and change < 0:
                 queue.gate.now_ns = engine.time_ns()
-                queue.gate.look_again(record.key)
+                queue.gate.look_again(record._key)
         queue.note_permits()
         engine.wake()
 
@@ -345,7 +346,7 @@ class Overload:
             return False
         self.ended(record)
         if type(options) is not Options:
-            options = record._options = Options(key=record.key)
+            options = record._options = Options(key=record._key)
         if options.attempts is None:
             options.attempts = Attempts(policy)
         options.attempts.count = count
@@ -458,7 +459,7 @@ class Overload:
         for held, most, of, number, _ in excess:
             victims = drops.firsts(number, of)
             if len(victims) < number or any(drops.spares(victim, priority) for victim in victims):
-                raise BacklogFullError(engine.name, waiting=held, asked=count, max_pending=most, key=of)
+                raise BacklogFullError(engine.name, waiting=held, asked=count, max_pending=most, key=given_key(of))
         for _, most, of, number, name in reversed(excess):  # what a key gives up makes room for all
             left = number if of is not None else engine.waiting_count() + count - most
             for victim in drops.firsts(left, of):
