@@ -148,7 +148,9 @@ class Overload:
         if not plan.is_plain or isinstance(engine.queue.grid, CombinedPermits):
             engine.burst.detach()
             engine.queue.set_permits(
-                plan.permits(engine.queue.grid, now_ns=engine.time_ns(), time_ns=engine.time_ns, wall_ns=engine.wall_ns)
+                plan.permits(
+                    engine.queue.grid, now_ns=engine.decided_at_ns(), time_ns=engine.time_ns, wall_ns=engine.wall_ns
+                )
             )
         if engine.queue.gate is not None:
             self.set_key_limits(self.key_limits)  # which know how far apart the permits are
@@ -177,7 +179,7 @@ class Overload:
         queue = self._engine.queue
         self._engine.burst.detach()
         if queue.gate is not None:
-            queue.gate.now_ns = self._engine.time_ns()
+            queue.gate.now_ns = self._engine.decided_at_ns()
             queue.gate.refresh()
         elif limits.is_gated:
             self._open_gate()
@@ -306,7 +308,7 @@ class Overload:
             engine = self._engine
             ratio = engine.rate.per_second
             if ratio:
-                self._adapt(ratio, self.adaptive.overloaded(ratio, engine.monotonic()))
+                self._adapt(ratio, self.adaptive.overloaded(ratio, engine.decided_at()))
 
     def rest(self, now: float) -> None:
         """Look at how it goes, whenever all has started that may."""
