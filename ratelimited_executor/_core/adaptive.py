@@ -17,6 +17,9 @@ from typing import Final
 __all__ = ["Adaptive", "AdaptiveControl"]
 
 _USED_PART: Final = 0.7  # of its permits a rate must have started to be raised
+# Of a rate: each step is rounded to so many, else the exact ratio would take more digits with every step. Fewer would lose
+# the steps of an ``increase`` that is tiny beside the rate.
+_DIGIT_COUNT: Final = 12
 
 
 class Adaptive:
@@ -96,9 +99,10 @@ class AdaptiveControl:
         self.overload_count = 0
 
     def bounded(self, rate: Fraction) -> Fraction:
-        """Return the rate within floor and ceiling."""
+        """Return the rate within floor and ceiling, as a decimal number of at most twelve digits."""
         rules = self._adaptive
-        return min(max(rate, _exact(rules.floor)), _exact(rules.ceiling))
+        rounded = Fraction(f"{float(rate):.{_DIGIT_COUNT}g}")
+        return min(max(rounded, _exact(rules.floor)), _exact(rules.ceiling))
 
     def overloaded(self, rate: Fraction, now: float) -> Fraction:
         """Note an overload; return the rate to go by: lower, unless this period has lowered it already."""
