@@ -99,18 +99,19 @@ class Engine:
         self.monotonic = runner.clock.monotonic
         self.rate = plan.rate
         self.is_paused = False
+        self.is_adaptive = adaptive is not None
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.member = peers.join(self) if isinstance(peers, Fleet) else None
         count, rank = (peers.count, peers.rank) if self.member is None else (1, 0)  # type: ignore[union-attr]  # as asked
         self.max_concurrency = max_concurrency
         self.thread_limiter = thread_limiter
-        self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive)
+        self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive, peers=count)
         self.is_gated = False  # whether keys have limits, so that the end of a task may let another start
         self.is_full = (
             False  # whether the last run ended for lack of a place, so that the end of a task may let another start
         )
         self._deciding_at: float | None = None  # loop time of the decision that is being taken; None outside of one
-        self.is_watching = adaptive is not None  # whether somebody looks whenever all has started that may
+        self.is_watching = self.is_adaptive  # whether somebody looks whenever all has started that may
         permits: Any = None if self.member is None else self.member.permits
         if not plan.is_plain:
             permits = plan.permits(permits, now_ns=self.time_ns(), time_ns=self.time_ns, wall_ns=self.wall_ns)

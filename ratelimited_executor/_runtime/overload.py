@@ -97,6 +97,7 @@ class Overload:
         key_limits: of its keys.
         retry: the policy of tasks that bring none of their own.
         adaptive: how the rate adapts; None if it does not.
+        peers: how many have fixed parts of the rate.
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class Overload:
         key_limits: KeyLimits,
         retry: Any,
         adaptive: Adaptive | None,
+        peers: int,
     ) -> None:
         self._engine = engine
+        self._peers = peers
         self.plan = plan
         self.key_limits = key_limits
         self.retry = retry
@@ -306,7 +309,7 @@ class Overload:
         """Note that the other side has had too much."""
         if self.adaptive is not None:
             engine = self._engine
-            ratio = engine.rate.per_second
+            ratio = self._rate_in_force()
             if ratio:
                 self._adapt(ratio, self.adaptive.overloaded(ratio, engine.decided_at()))
 
@@ -314,12 +317,20 @@ class Overload:
         """Look at how it goes, whenever all has started that may."""
         if self.adaptive is not None:
             engine = self._engine
-            ratio = engine.rate.per_second
+            ratio = self._rate_in_force()
             if ratio:
-                done = engine.ended_counts[TaskState.DONE]
-                self._adapt(ratio, self.adaptive.step(ratio, now, started_count=engine.started_count, done_count=done))
+                used, done = engine.started_count, engine.ended_counts[TaskState.DONE]
+                if engine.member is not None:
+                    used += engine.member.refused_count  # others of the group have used these
+                self._adapt(ratio, self.adaptive.step(ratio, now, used_count=used, done_count=done, peers=self._peers))
         if self.room is not None:
             self.room.wake()
+
+    def _rate_in_force(self) -> Fraction | None:
+        """Return permits a second of the rate to step from: that of the whole group, if another has changed it."""
+        engine = self._engine
+        shared = None if engine.member is None else engine.member.rate_of_others()
+        return engine.rate.per_second if shared is None else shared
 
     def _adapt(self, before: Fraction, after: Fraction) -> None:
         if after != before:

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from ratelimited_executor import (
     Adaptive,
     Burst,
+    ExecutorManager,
     Fair,
     Paced,
     Rate,
     RateLimitedExecutor,
     Retry,
     RetryLater,
+    StaticPeers,
     Window,
     parse_retry_after,
 )
@@ -130,6 +132,25 @@ async def test_rate_that_is_not_used_does_not_rise(virtual_clock):
             executor.submit(int)
             await asyncio.sleep(1)
         assert Rate(10) == executor.rate
+
+
+@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(6)], ids=repr)
+@pytest.mark.parametrize("peers", [1, 2, 3])
+async def test_rate_that_is_divided_rises_by_the_use_of_the_part(virtual_clock, policy, peers):
+    """A process compares what it has used with its own part of the rate, since it does not know of the others."""
+    rules = Adaptive(floor=6, ceiling=90, increase=6)
+    async with ExecutorManager(peers=StaticPeers(peers, 0)) as manager:
+        busy = manager.executor("busy", rate=30, policy=policy, adaptive=rules, drain_timeout=0)
+        idle = manager.executor("idle", rate=30, policy=policy, adaptive=rules, drain_timeout=0)
+        busy.schedule_many(int, itertools.repeat(0))
+        idle.schedule_many(int, range(150 // peers), over=30)
+        await asyncio.sleep(20)
+        assert 90 == float(busy.rate)
+        busy.penalize(None)
+        assert 45 == float(busy.rate)
+        await asyncio.sleep(20)
+        assert 90 == float(busy.rate)
+        assert Rate(30) == idle.rate
 
 
 async def test_one_overload_counts_once(virtual_clock):
