@@ -83,7 +83,10 @@ class Progress(Protocol):
         ...
 
     async def claim(self, name: str, turn: int, *, owner: str, now: float, until: float) -> bool:
-        """Make a turn one's own until a time, or prolong that; False if it is another's or complete."""
+        """Make a turn one's own until a time, or prolong that; False if it is another's or complete.
+
+        With ``until`` equal to ``now`` the turn is given up: another may claim it at once.
+        """
         ...
 
     async def done_keys(self, name: str, turn: int) -> set[bytes]:

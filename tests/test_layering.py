@@ -16,10 +16,10 @@ PACKAGE = Path(ratelimited_executor.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 ROOT = "ratelimited_executor"
 
-# Arithmetic, containers and words: nothing that reads a clock, draws a number, logs, waits or touches the world.
+# Arithmetic, containers, weak ones too, and words: nothing that reads a clock, draws a number, logs, waits or touches the world.
 CORE_MAY_USE = {
     "__future__", "abc", "array", "bisect", "collections", "collections.abc", "copy", "dataclasses", "decimal", "enum",
-    "fractions", "functools", "heapq", "itertools", "math", "operator", "re", "typing",
+    "fractions", "functools", "heapq", "itertools", "math", "operator", "re", "typing", "weakref",
 }  # fmt: skip
 FOR_TYPES_ONLY = {"contextvars"}  # a value that the core only carries
 

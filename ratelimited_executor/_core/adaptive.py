@@ -16,7 +16,10 @@ from typing import Final
 
 __all__ = ["Adaptive", "AdaptiveControl"]
 
-_USED_PART: Final = 0.7  # of its permits a rate must have started to be raised
+_USED_PART: Final = 0.7  # of its permits must have been used for a rate to be raised
+# Of a rate: each step is rounded to so many, else the exact ratio would take more digits with every step. Fewer would lose
+# the steps of an ``increase`` that is tiny beside the rate.
+_DIGIT_COUNT: Final = 12
 
 
 class Adaptive:
@@ -85,20 +88,21 @@ class AdaptiveControl:
         overload_count: outcomes so far that meant overload.
     """
 
-    __slots__ = ("_adaptive", "_begin", "_done_count", "_is_held", "_started_count", "overload_count")
+    __slots__ = ("_adaptive", "_begin", "_done_count", "_is_held", "_used_count", "overload_count")
 
     def __init__(self, adaptive: Adaptive, now: float) -> None:
         self._adaptive = adaptive
         self._begin = now
-        self._started_count = 0
+        self._used_count = 0
         self._done_count = 0
         self._is_held = False  # whether the period has seen an overload
         self.overload_count = 0
 
     def bounded(self, rate: Fraction) -> Fraction:
-        """Return the rate within floor and ceiling."""
+        """Return the rate within floor and ceiling, as a decimal number of at most twelve digits."""
         rules = self._adaptive
-        return min(max(rate, _exact(rules.floor)), _exact(rules.ceiling))
+        rounded = Fraction(f"{float(rate):.{_DIGIT_COUNT}g}")
+        return min(max(rounded, _exact(rules.floor)), _exact(rules.ceiling))
 
     def overloaded(self, rate: Fraction, now: float) -> Fraction:
         """Note an overload; return the rate to go by: lower, unless this period has lowered it already."""
@@ -109,22 +113,23 @@ class AdaptiveControl:
         self._begin = now
         return self.bounded(rate * _exact(self._adaptive.decrease))
 
-    def step(self, rate: Fraction, now: float, *, started_count: int, done_count: int) -> Fraction:
+    def step(self, rate: Fraction, now: float, *, used_count: int, done_count: int, peers: int = 1) -> Fraction:
         """Return the rate to go by: higher, if a period has passed, without overload, in which most of it was used.
 
         Args:
             rate: in force, permits a second.
             now: loop time.
-            started_count: tasks started so far.
+            used_count: permits that are known to be used so far.
             done_count: tasks that have returned so far.
+            peers: among how many that rate is divided, whose use is not known.
         """
         elapsed = now - self._begin
         if elapsed < self._adaptive.period:
             return rate
-        started, self._started_count = started_count - self._started_count, started_count
+        used, self._used_count = used_count - self._used_count, used_count
         done, self._done_count = done_count - self._done_count, done_count
         is_held, self._is_held, self._begin = self._is_held, False, now
-        if is_held or not done or started < _USED_PART * float(rate) * elapsed - 1:
+        if is_held or not done or used < _USED_PART * float(rate) / peers * elapsed - 1:
             return rate
         return self.bounded(rate + _exact(self._adaptive.increase))
 

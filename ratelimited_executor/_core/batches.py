@@ -34,7 +34,7 @@ class BatchSource:
         name: what a task of it is called.
         owner: whom the shell tells of outcomes; the core only carries it.
         deadline_after: seconds after its due time at which a task expires.
-        key: whose tasks they are; None if they are nobody's.
+        key: whose tasks they are, as it is held; None if they are nobody's.
         needs: how much of each resource the start of each task takes; None for one permit.
     """
 

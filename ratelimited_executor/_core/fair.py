@@ -40,6 +40,8 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.keys import KeyTable, given_key
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
@@ -225,6 +227,7 @@ class FairClock:
         "fair",
         "gate",
         "is_even",
+        "keys",
         "last",
         "levels",
         "numbers",
@@ -251,6 +254,7 @@ class FairClock:
         self.levels: dict[float, Level] = {}  # by minus priority
         self.numbers = count()
         self.arrivals = count(1)
+        self.keys = KeyTable()  # of those that ``by`` tells
         self.last: tuple[Level, Flow] | None = None  # whose task has started last
         self.refunds: dict[Flow, int] = {}  # permits that a flow of which tasks wait need not pay at its next starts
 
@@ -272,7 +276,7 @@ class FairClock:
         if self.is_even:
             return 1.0
         try:
-            return self.fair.weight(key)
+            return self.fair.weight(given_key(key))
         except BaseException as error:  # noqa: BLE001  # weights are user code: nothing of it may lose a task
             self.report(error)
             return 1.0

@@ -583,7 +583,7 @@ class TaskQueue:
     def ready_tasks(self) -> list[tuple[Any, Hashable, Mapping[str, int] | None, Any]]:
         """Return the tasks that are ready as (rank, key, needs, record or position); smaller ranks start first."""
         return [
-            (rank, item.key, item.needs, item) if source is None else (rank, source.key, source.needs, item)
+            (rank, item._key, item.needs, item) if source is None else (rank, source.key, source.needs, item)
             for calendar in (self.on_time, self.spread)
             for rank, source, item in calendar.ready.keyed()
         ]

@@ -14,6 +14,7 @@ from collections import deque
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskClass, TaskView
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Source(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Whose tasks they are; None if they are nobody's."""
+        """Whose tasks they are, as it is held; None if they are nobody's."""
         ...
 
     @property
@@ -549,7 +550,7 @@ class ReadyHeap:
             is_repeating=kind is TaskClass.REPEATING,
             is_immediate=kind is TaskClass.IMMEDIATE,
             arrival=arrival,
-            key=keyed.key,
+            key=given_key(keyed.key),
             cost=position.cost if source is None else source.cost_of(position),
         )
         try:

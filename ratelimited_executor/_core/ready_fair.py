@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.fair import Flow, Level
+from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskClass, TaskView
 from ratelimited_executor._core.ready import Run
 
@@ -444,12 +445,11 @@ class ReadyFair:
             is_repeating=rank[1] is TaskClass.REPEATING,
             is_immediate=rank[1] is TaskClass.IMMEDIATE,
             arrival=next(self._clock.arrivals),
-            key=key,
+            key=given_key(key),
             cost=cost,
         )
         try:
-            found = by(view)
-            hash(found)
+            found = self._clock.keys.held(by(view))
         except BaseException as error:  # noqa: BLE001  # as for weights
             self._clock.report(error)
             return None

@@ -66,7 +66,7 @@ class ReadyKeyed:
 
     def push_record(self, record: Record) -> None:
         """Take in a record whose due time has come."""
-        lane = self._lane(record.key)
+        lane = self._lane(record._key)
         lane.ready.push_record(record)
         self._look(lane)
 

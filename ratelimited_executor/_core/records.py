@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.keys import given_key
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
@@ -45,6 +47,11 @@ class Record:
     @property
     def key(self) -> Hashable:
         """Whose task it is, for fairness and limits; None if it is nobody's."""
+        return given_key(self._key)
+
+    @property
+    def _key(self) -> Hashable:
+        """The same as it is held; see ``keys.py``."""
         return None if self._options is None else self._options.key
 
     @property
@@ -96,7 +103,7 @@ class _Nothing:
         name: what the caller calls it.
         on_time: whether it is never spread.
         wall: epoch seconds at which it is due by the wall clock; None if its due time is on the timeline.
-        key: whose task it is, for fairness and limits; None if it is nobody's.
+        key: whose task it is, for fairness and limits, as it is held; None if it is nobody's.
         charge: what its start costs; None for one permit.
         attempts: how often it has been tried, and how often it may be; None if it is not tried again.
         entry: its place in the index of what may be dropped; None if it is not there.

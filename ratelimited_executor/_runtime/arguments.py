@@ -6,7 +6,10 @@ import asyncio
 import math
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.keys import KeyTable
 
 __all__ = [
     "callable_of",
@@ -78,17 +81,16 @@ def count_of(name: str, value: Any, *, least: int = 0) -> int:
     return value
 
 
-def key_of(name: str, value: Any) -> Any:
-    """Return something hashable.
+def key_of(name: str, value: Any, keys: KeyTable) -> Any:
+    """Return something hashable as it is to be held.
 
     Raises:
-        TypeError: if it is not.
+        TypeError: if it is not hashable.
     """
     try:
-        hash(value)
+        return keys.held(value)
     except TypeError:
         raise TypeError(f"{name} must be hashable, such as a str or an int, got {value!r}") from None
-    return value
 
 
 def callable_of(name: str, value: Any) -> Any:

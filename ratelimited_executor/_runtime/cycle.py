@@ -223,7 +223,8 @@ class CycleHandle:
                 wake = min(wake, self._todo[turn])
             elif await self._claim(turn):
                 if self._is_stopping:
-                    break  # the claim ends with its lease
+                    await self._give_up(turn)
+                    break
                 begun = self._running[turn] = _Turn(self, self._plan, turn)
                 task = asyncio.create_task(self._finish(begun), name=f"cycle {self.name}, turn {turn}")
                 self._tasks.add(task)
@@ -261,10 +262,19 @@ class CycleHandle:
                 self._counts["completed"] += 1
                 self._todo.pop(number, None)
                 self._failures.pop(number, None)
+            elif self._is_stopping:
+                await self._give_up(number)
             else:
                 pause = min(2.0 ** self._failures[number], _BACKOFF_SECONDS_MAX)
                 self._failures[number] += 1
                 self._todo[number] = self._wall() + pause
+        except asyncio.CancelledError:
+            if (
+                not turn.open_count
+            ):  # else keys still run, and another node must not start them before the lease has ended
+                with contextlib.suppress(Exception):
+                    await self._give_up(number)
+            raise
         except Exception as error:  # noqa: BLE001  # of the store: the cycle cannot go on without it
             self._error = error
             self._stop()
@@ -299,6 +309,11 @@ class CycleHandle:
         now = self._wall()
         until = now + self._plan.lease
         return await self._plan.progress.claim(self.name, turn, owner=self._owner, now=now, until=until)
+
+    async def _give_up(self, turn: int) -> None:
+        """Release the claim to a turn, so that who goes on with it need not wait until the lease has ended."""
+        now = self._wall()
+        await self._plan.progress.claim(self.name, turn, owner=self._owner, now=now, until=now)
 
     def _wall(self) -> float:
         """Return epoch seconds."""

@@ -99,17 +99,19 @@ class Engine:
         self.monotonic = runner.clock.monotonic
         self.rate = plan.rate
         self.is_paused = False
+        self.is_adaptive = adaptive is not None
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.member = peers.join(self) if isinstance(peers, Fleet) else None
         count, rank = (peers.count, peers.rank) if self.member is None else (1, 0)  # type: ignore[union-attr]  # as asked
         self.max_concurrency = max_concurrency
         self.thread_limiter = thread_limiter
-        self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive)
+        self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive, peers=count)
         self.is_gated = False  # whether keys have limits, so that the end of a task may let another start
         self.is_full = (
             False  # whether the last run ended for lack of a place, so that the end of a task may let another start
         )
-        self.is_watching = adaptive is not None  # whether somebody looks whenever all has started that may
+        self._deciding_at: float | None = None  # loop time of the decision that is being taken; None outside of one
+        self.is_watching = self.is_adaptive  # whether somebody looks whenever all has started that may
         permits: Any = None if self.member is None else self.member.permits
         if not plan.is_plain:
             permits = plan.permits(permits, now_ns=self.time_ns(), time_ns=self.time_ns, wall_ns=self.wall_ns)
@@ -265,7 +267,7 @@ class Engine:
             start_count = 1
         while True:
             self.burst.is_changed = False
-            is_done = queue.pull(now)
+            is_done = self._pull(now)
             expire_overdue(self, now)
             while (calendar := self._choose(now)) is not None:
                 run = calendar.ready.pop()
@@ -289,13 +291,37 @@ class Engine:
             if now >= stop or start_count >= _START_COUNT_MAX:
                 return now
 
+    def decided_at(self) -> float:
+        """Return the loop time at which a change of settings takes effect.
+
+        In the middle of a decision that is the time of the decision, whatever it takes: what is decided after the change, by
+        the same time, must not come before it.
+        """
+        return self.monotonic() if self._deciding_at is None else self._deciding_at
+
+    def decided_at_ns(self) -> int:
+        """Return the same on the timeline in nanoseconds."""
+        return self.timeline.to_ns(self.decided_at())
+
+    def _pull(self, now: float) -> bool:
+        """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        self._deciding_at = now
+        try:
+            return self.queue.pull(now)
+        finally:
+            self._deciding_at = None
+
     def _choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first task starts now; None if none does, or no place is free."""
         while True:
             if self.max_concurrency is not None and not self.may_start():
                 self.is_full = True
                 return None
-            calendar = self.queue.choose(now)
+            self._deciding_at = now
+            try:
+                calendar = self.queue.choose(now)
+            finally:
+                self._deciding_at = None
             if calendar is not None or self.queue.beyond is None:
                 return calendar
             self.overload.drop_beyond()
@@ -304,11 +330,15 @@ class Engine:
         """Return when to be run again: all that may start has started."""
         queue = self.queue
         queue.rest()
-        if self.is_watching:
-            self.overload.rest(now)
-        if self.member is not None:
-            self.member.look(now)
-        wake = queue.next_wake(now, may_start=not self.is_full)
+        self._deciding_at = now
+        try:
+            if self.is_watching:
+                self.overload.rest(now)
+            if self.member is not None:
+                self.member.look(now)
+            wake = queue.next_wake(now, may_start=not self.is_full)
+        finally:
+            self._deciding_at = None
         # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
         runner = self.runner
         earliest = runner.earliest
@@ -608,7 +638,7 @@ class Engine:
             rate = _PAUSE
         elif self.member is not None and rate.is_zero:
             rate = _SHARED
-        self.queue.set_rate(rate, self.monotonic())
+        self.queue.set_rate(rate, self.decided_at())
         self.wake()
         self.progress()
 

@@ -291,9 +291,9 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     hold, detail, expected = _hold(engine, handle, now, ahead)
     position = len(ahead)
     if hold in _KEY_HOLDS.values() and expected is not None:  # those behind it start as well, while it has to wait
-        others = [task for task in tasks if task[1] != handle.key]
+        others = [task for task in tasks if task[1] != handle._key]
         passing = queue.grid.count_until(engine.timeline.to_ns(now), engine.timeline.to_ns(expected))
-        own_count = sum(task[1] == handle.key for task in ahead)
+        own_count = sum(task[1] == handle._key for task in ahead)
         position = max(position, min(passing - own_count, len(others)) + own_count)
     return Explanation(
         state=state,
@@ -327,11 +327,11 @@ def _hold_by_key(
 ) -> tuple[Hold, str, float | None] | None:
     """Tell the same of a task whose key has to wait; None if it has not."""
     gate = engine.queue.gate
-    if handle.key is None or gate is None:
+    if handle._key is None or gate is None:
         return None
-    held = gate.hold(handle.key, handle.cost)
-    before = sum(_cost(needs) for _, key, needs, _ in ahead if key == handle.key)
-    when_ns = None if held == "concurrency" else gate.when_count(handle.key, before + 1)
+    held = gate.hold(handle._key, handle.cost)
+    before = sum(_cost(needs) for _, key, needs, _ in ahead if key == handle._key)
+    when_ns = None if held == "concurrency" else gate.when_count(handle._key, before + 1)
     when = None if when_ns is None else engine.timeline.to_loop(when_ns)
     if held is None and when is not None and (expected is None or when <= expected):
         return None

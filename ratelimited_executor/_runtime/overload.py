@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.adaptive import AdaptiveControl
 from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -96,6 +97,7 @@ class Overload:
         key_limits: of its keys.
         retry: the policy of tasks that bring none of their own.
         adaptive: how the rate adapts; None if it does not.
+        peers: how many have fixed parts of the rate.
     """
 
     def __init__(
@@ -106,8 +108,10 @@ class Overload:
         key_limits: KeyLimits,
         retry: Any,
         adaptive: Adaptive | None,
+        peers: int,
     ) -> None:
         self._engine = engine
+        self._peers = peers
         self.plan = plan
         self.key_limits = key_limits
         self.retry = retry
@@ -147,7 +151,9 @@ class Overload:
         if not plan.is_plain or isinstance(engine.queue.grid, CombinedPermits):
             engine.burst.detach()
             engine.queue.set_permits(
-                plan.permits(engine.queue.grid, now_ns=engine.time_ns(), time_ns=engine.time_ns, wall_ns=engine.wall_ns)
+                plan.permits(
+                    engine.queue.grid, now_ns=engine.decided_at_ns(), time_ns=engine.time_ns, wall_ns=engine.wall_ns
+                )
             )
         if engine.queue.gate is not None:
             self.set_key_limits(self.key_limits)  # which know how far apart the permits are
@@ -176,7 +182,7 @@ class Overload:
         queue = self._engine.queue
         self._engine.burst.detach()
         if queue.gate is not None:
-            queue.gate.now_ns = self._engine.time_ns()
+            queue.gate.now_ns = self._engine.decided_at_ns()
             queue.gate.refresh()
         elif limits.is_gated:
             self._open_gate()
@@ -191,7 +197,7 @@ class Overload:
 
     def _limit_of(self, key: Hashable) -> Limit | None:
         try:
-            rate = contextvars.Context().run(self.key_limits.rate_of, key)
+            rate = contextvars.Context().run(self.key_limits.rate_of, given_key(key))
             check_key_rate(self.plan.policy, rate)
         except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
             self._warn_of_key(key, error)
@@ -204,7 +210,7 @@ class Overload:
 
     def _concurrency_of(self, key: Hashable) -> int | None:
         try:
-            return contextvars.Context().run(self.key_limits.concurrency_of, key)
+            return contextvars.Context().run(self.key_limits.concurrency_of, given_key(key))
         except Exception as error:  # noqa: BLE001  # as above
             self._warn_of_key(key, error)
             return None
@@ -271,7 +277,7 @@ class Overload:
             key = owner[2] if len(owner) > 2 else None
         elif owner in self._gated:
             self._gated.discard(owner)
-            key = owner.key
+            key = owner._key
         if key is not None and gate.end(key):
             self._engine.wake()
 
@@ -282,18 +288,18 @@ class Overload:
         engine.burst.detach()
         if charge.tickets is None:
             charge.needs = charge.reserved = actual if actual[PERMITS] else {**actual, PERMITS: 1}
-            if record.key is not None and queue.gate is not None:
+            if record._key is not None and queue.gate is not None:
                 queue.gate.now_ns = engine.time_ns()
-                queue.gate.look_again(record.key)
+                queue.gate.look_again(record._key)
         else:
             change = actual[PERMITS] - charge.needs[PERMITS]
             charge.needs = actual
             if queue.costs is not None:
                 queue.costs.settle(charge.tickets, actual)
             queue.settle_share(charge.share, change)
-            if record.key is not None and queue.gate is not None and change < 0:
+            if record._key is not None and queue.gate is not None and change < 0:
                 queue.gate.now_ns = engine.time_ns()
-                queue.gate.look_again(record.key)
+                queue.gate.look_again(record._key)
         queue.note_permits()
         engine.wake()
 
@@ -303,20 +309,28 @@ class Overload:
         """Note that the other side has had too much."""
         if self.adaptive is not None:
             engine = self._engine
-            ratio = engine.rate.per_second
+            ratio = self._rate_in_force()
             if ratio:
-                self._adapt(ratio, self.adaptive.overloaded(ratio, engine.monotonic()))
+                self._adapt(ratio, self.adaptive.overloaded(ratio, engine.decided_at()))
 
     def rest(self, now: float) -> None:
         """Look at how it goes, whenever all has started that may."""
         if self.adaptive is not None:
             engine = self._engine
-            ratio = engine.rate.per_second
+            ratio = self._rate_in_force()
             if ratio:
-                done = engine.ended_counts[TaskState.DONE]
-                self._adapt(ratio, self.adaptive.step(ratio, now, started_count=engine.started_count, done_count=done))
+                used, done = engine.started_count, engine.ended_counts[TaskState.DONE]
+                if engine.member is not None:
+                    used += engine.member.refused_count  # others of the group have used these
+                self._adapt(ratio, self.adaptive.step(ratio, now, used_count=used, done_count=done, peers=self._peers))
         if self.room is not None:
             self.room.wake()
+
+    def _rate_in_force(self) -> Fraction | None:
+        """Return permits a second of the rate to step from: that of the whole group, if another has changed it."""
+        engine = self._engine
+        shared = None if engine.member is None else engine.member.rate_of_others()
+        return engine.rate.per_second if shared is None else shared
 
     def _adapt(self, before: Fraction, after: Fraction) -> None:
         if after != before:
@@ -345,7 +359,7 @@ class Overload:
             return False
         self.ended(record)
         if type(options) is not Options:
-            options = record._options = Options(key=record.key)
+            options = record._options = Options(key=record._key)
         if options.attempts is None:
             options.attempts = Attempts(policy)
         options.attempts.count = count
@@ -458,7 +472,7 @@ class Overload:
         for held, most, of, number, _ in excess:
             victims = drops.firsts(number, of)
             if len(victims) < number or any(drops.spares(victim, priority) for victim in victims):
-                raise BacklogFullError(engine.name, waiting=held, asked=count, max_pending=most, key=of)
+                raise BacklogFullError(engine.name, waiting=held, asked=count, max_pending=most, key=given_key(of))
         for _, most, of, number, name in reversed(excess):  # what a key gives up makes room for all
             left = number if of is not None else engine.waiting_count() + count - most
             for victim in drops.firsts(left, of):

@@ -80,6 +80,7 @@ class Owner(Worker, Protocol):
     name: str
     rate: Rate
     is_paused: bool
+    is_adaptive: bool  # so that its rate may be stepped by any peer
     armed: float
 
     def wake(self) -> None:
@@ -417,6 +418,18 @@ class FleetMember:
             self.permits.drop()
         self._peers._kick()
 
+    @property
+    def refused_count(self) -> int:
+        """How many permits were asked for and not granted so far."""
+        return self.peer.refused_count
+
+    def rate_of_others(self) -> Fraction | None:
+        """Return permits a second that another peer has set for the group; None if none has."""
+        grid = self.peer.grid
+        if grid is None or not self.is_shared or self.peer.is_own_rate:
+            return None
+        return grid.per_second * (1 + self._peers._settings.stretch)
+
     def look(self, now: float) -> None:
         """See after a run whether tasks wait for permits that nobody has asked for yet."""
         if not self.is_shared:
@@ -470,7 +483,8 @@ class FleetMember:
         if reply.flaw:
             self._peers._warn_seldom(f"fleet: {_FLAWS[reply.flaw] % self.owner.name}")
         grid = self.peer.grid
-        if before is not None and grid is not None and grid != before and not self.peer.is_own_rate:
+        is_expected = self.peer.is_own_rate or self.owner.is_adaptive
+        if before is not None and grid is not None and grid != before and not is_expected:
             LOGGER.warning(
                 "fleet: %s goes by %.6g a second, set by another peer; this one has set %s",
                 self.owner.name,

@@ -13,6 +13,7 @@ from ratelimited_executor._core.adaptive import Adaptive, AdaptiveControl
 from ratelimited_executor._core.dropping import DropIndex
 from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.ordering import Ageing, TaskView
+from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import KeyOptions, Options
 from ratelimited_executor._core.retries import Attempts, Retry
 
@@ -119,14 +120,14 @@ def test_a_rate_rises_by_steps_and_falls_by_parts():
         (13.5, 3000, 20, 20),
         (15.0, 3000, 99, 100),
     ]:
-        assert wanted == control.step(Fraction(rate), now, started_count=started, done_count=started)
+        assert wanted == control.step(Fraction(rate), now, used_count=started, done_count=started)
 
 
 def test_a_rate_at_which_nothing_returns_does_not_rise():
     """Starts alone say nothing of how the other side fares."""
     control = AdaptiveControl(RULES, 0.0)
-    assert 10 == control.step(Fraction(10), 1.0, started_count=10, done_count=0)
-    assert 15 == control.step(Fraction(10), 2.0, started_count=20, done_count=1)
+    assert 10 == control.step(Fraction(10), 1.0, used_count=10, done_count=0)
+    assert 15 == control.step(Fraction(10), 2.0, used_count=20, done_count=1)
 
 
 @given(
@@ -143,15 +144,34 @@ def test_a_rate_stays_within_its_bounds_and_changes_once_a_period(events, rate):
         now, started, before = now + ahead, started + count, rate
         if event == "overload":
             rate = control.overloaded(rate, now)
-            assert rate in (before, max(before / 2, Fraction(2)))
+            assert rate in (before, control.bounded(before / 2))
         else:
-            rate = control.step(rate, now, started_count=started, done_count=started)
-            assert rate in (before, min(before + 5, Fraction(100)))
+            rate = control.step(rate, now, used_count=started, done_count=started)
+            assert rate in (before, control.bounded(before + 5))
         assert 2 <= rate <= 100
         if rate != before:
             direction = 1 if rate > before else -1
             assert now - changes.get(direction, -math.inf) >= 1
             changes[direction] = now
+
+
+@pytest.mark.parametrize(
+    "rules", [{"increase": 1.1, "decrease": 0.85}, {"increase": 1e-7, "decrease": 0.999_999}], ids=str
+)
+def test_a_rate_is_a_plain_number_however_many_steps_it_has_taken(rules):
+    """Of twelve digits at most, so that its size is bounded; and no step is lost by that."""
+    control = AdaptiveControl(Adaptive(floor=1, ceiling=50, **rules), 0.0)
+    rate, now = Fraction(10), 0.0
+    for index in range(20_000):
+        now, before = now + 1, rate
+        if index % 7 == 3:
+            rate = control.overloaded(rate, now)
+            assert rate == 1 or float(rate) == pytest.approx(float(before) * rules["decrease"], rel=1e-11)
+        else:
+            rate = control.step(rate, now, used_count=index * 100, done_count=index * 100)
+            assert rate == 50 or float(rate - before) in (0, pytest.approx(rules["increase"], rel=1e-3))
+        assert len(str(rate.denominator)) <= 13
+        assert str(Rate(rate)) == f"{float(rate)!r}/s".replace(".0/", "/")
 
 
 def test_two_that_share_a_bottleneck_come_to_equal_parts():
@@ -164,7 +184,7 @@ def test_two_that_share_a_bottleneck_come_to_equal_parts():
         else:
             count = 1000 * second
             rates = [
-                control.step(rate, second, started_count=count, done_count=count)
+                control.step(rate, second, used_count=count, done_count=count)
                 for control, rate in zip(controls, rates, strict=True)
             ]
     assert abs(rates[0] - rates[1]) <= 1

@@ -1,6 +1,7 @@
 """What the other side says of its load: to be left alone for a time, and how fast it can be asked."""
 
 import asyncio
+import itertools
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -11,15 +12,18 @@ from hypothesis import strategies as st
 from ratelimited_executor import (
     Adaptive,
     Burst,
+    ExecutorManager,
+    Fair,
     Paced,
     Rate,
     RateLimitedExecutor,
     Retry,
     RetryLater,
+    StaticPeers,
     Window,
     parse_retry_after,
 )
-from ratelimited_executor.testing import audit
+from ratelimited_executor.testing import VirtualClock, audit
 
 from .helpers import Flaky, now, seen
 
@@ -130,6 +134,25 @@ async def test_rate_that_is_not_used_does_not_rise(virtual_clock):
         assert Rate(10) == executor.rate
 
 
+@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(6)], ids=repr)
+@pytest.mark.parametrize("peers", [1, 2, 3])
+async def test_rate_that_is_divided_rises_by_the_use_of_the_part(virtual_clock, policy, peers):
+    """A process compares what it has used with its own part of the rate, since it does not know of the others."""
+    rules = Adaptive(floor=6, ceiling=90, increase=6)
+    async with ExecutorManager(peers=StaticPeers(peers, 0)) as manager:
+        busy = manager.executor("busy", rate=30, policy=policy, adaptive=rules, drain_timeout=0)
+        idle = manager.executor("idle", rate=30, policy=policy, adaptive=rules, drain_timeout=0)
+        busy.schedule_many(int, itertools.repeat(0))
+        idle.schedule_many(int, range(150 // peers), over=30)
+        await asyncio.sleep(20)
+        assert 90 == float(busy.rate)
+        busy.penalize(None)
+        assert 45 == float(busy.rate)
+        await asyncio.sleep(20)
+        assert 90 == float(busy.rate)
+        assert Rate(30) == idle.rate
+
+
 async def test_one_overload_counts_once(virtual_clock):
     """Those that were refused together halve the rate, and do not ruin it; a penalty counts, too."""
     async with RateLimitedExecutor(
@@ -223,3 +246,55 @@ def test_seconds_of_a_header_can_be_waited_for():
     """What it returns is what RetryLater takes."""
     found = parse_retry_after("9" * 400)
     assert found is None or RetryLater(found)
+
+
+# Time passes while it is decided.
+
+
+@pytest.fixture
+def passing_time(virtual_clock, monkeypatch):
+    """Let time pass with every look at the clock, as it does outside of tests."""
+    read = VirtualClock.monotonic
+
+    def look(clock):
+        clock.block(2e-4)
+        return read(clock)
+
+    monkeypatch.setattr(VirtualClock, "monotonic", look)
+
+
+async def test_step_of_the_rate_is_no_later_than_the_decision_that_takes_it(passing_time, handler):
+    """What is decided afterwards by the same time finds the rate in force."""
+    reports, rates = handler(), set()
+    async with RateLimitedExecutor(
+        "x", rate=200, adaptive=Adaptive(floor=50, ceiling=2000, increase=70, decrease=0.8), drain_timeout=0
+    ) as executor:
+        executor.schedule_many(lambda _: None, range(100_000))
+        for second in range(20):
+            await asyncio.sleep(1)
+            if second % 5 == 4:
+                executor.penalize(0)
+            rates.add(executor.rate)
+    assert [] == reports
+    assert len(rates) > 10
+
+
+@pytest.mark.parametrize("order", ["key function", "by", "weights"])
+async def test_order_may_change_the_rate_in_the_middle_of_a_decision(virtual_clock, handler, order):
+    """Whatever it takes: the change counts from the time at which it is decided."""
+    reports, rates = handler(), itertools.cycle([50, 1000, 77])
+
+    def change(_):
+        virtual_clock.block(0.0004)
+        executor.rate = next(rates)
+        return 1
+
+    orders = {"key function": change, "by": Fair(change), "weights": Fair(weights=change)}
+    async with RateLimitedExecutor("x", rate=100, order=orders[order]) as executor:
+        for number in range(600):
+            executor.schedule(int, delay=0.01 * (number % 50), key=number)
+            if number % 10 == 0:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(30)
+        assert 600 == executor.statistics().done
+    assert [] == reports

@@ -8,9 +8,11 @@ import pytest
 
 from ratelimited_executor import (
     Adaptive,
+    BacklogFullError,
     Burst,
     ExecutorStoppedError,
     Fair,
+    Hold,
     Paced,
     Quota,
     Rate,
@@ -36,6 +38,82 @@ TEN_A_MINUTE = Rate(10, per=60)
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+# Keys of classes of the user.
+
+
+class FragileKey:
+    """A key of which hash and equality raise while ``what`` says so."""
+
+    what = ""
+
+    def __init__(self, number) -> None:
+        self.number = number
+
+    def __hash__(self):
+        if self.what == "hash":
+            raise OSError(self.what)
+        return hash(self.number)
+
+    def __eq__(self, other):
+        if self.what == "equality":
+            raise OSError(self.what)
+        return self.number == other.number
+
+
+@pytest.mark.parametrize("what", ["hash", "equality"])
+@pytest.mark.parametrize("order", [*ORDERS, "fair by key"])
+@pytest.mark.parametrize("name", ["key_rate", "key_concurrency", "key_max_pending"])
+async def test_key_that_goes_bad_loses_no_task(virtual_clock, monkeypatch, account, what, order, name):
+    """It was asked when the task was accepted; after that its tasks start, end and are cancelled like others."""
+    started, limit = Counter(), {"key_rate": 100, "key_concurrency": 2, "key_max_pending": 9}[name]
+    order = ORDERS.get(order, Fair(lambda task: task.key))
+    async with RateLimitedExecutor("x", rate=100, order=order, **{name: limit}) as executor:
+        handles = [
+            executor.schedule(started.update, [index % 5], key=FragileKey(index % 5), delay=0.1 * (index % 3))
+            for index in range(30)
+        ]
+        batch = executor.schedule_many(started.update, [[0]] * 4, key=lambda _: FragileKey(7), delay=0.1)
+        handles.append(executor.schedule(started.update, [9], key=FragileKey(9), delay=5))
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr(FragileKey, "what", what)
+        handles[-1].cancel()
+        await asyncio.sleep(0.3)
+        account(executor)
+        with pytest.raises(OSError, match=what):
+            executor.submit(str, key=FragileKey(1)), executor.submit(str, key=FragileKey(1))
+        monkeypatch.setattr(FragileKey, "what", "")
+        await asyncio.sleep(1)
+        account(executor)
+        assert all(handle.done() for handle in handles) and batch.done()
+        assert handles[0].key.number == 0
+    assert {0: 10, 1: 6, 2: 6, 3: 6, 4: 6} == started
+
+
+@pytest.mark.parametrize("order", ["default", "fair"])
+async def test_equal_keys_of_a_class_are_one(virtual_clock, order):
+    """For limits, backlog and penalties, and for functions, which get a key of the user."""
+    seen = set()
+
+    def limit_of(key):
+        seen.add(type(key))
+        return 1
+
+    async with RateLimitedExecutor(
+        "x", order=ORDERS[order], key_concurrency=limit_of, key_max_pending=2, drain_timeout=0
+    ) as executor:
+        for _ in range(3):
+            executor.submit(asyncio.sleep, 1, key=FragileKey(1))
+            await asyncio.sleep(0)
+        with pytest.raises(BacklogFullError) as caught:
+            executor.submit(str, key=FragileKey(1))
+        assert caught.value.key.number == 1
+        assert executor.backlog_seconds(FragileKey(1)) == float("inf")
+        executor.penalize(60, key=FragileKey(2))
+        held = executor.submit(str, key=FragileKey(2))
+        assert Hold.PENALTY is executor.explain(held).hold
+    assert {FragileKey} == seen
 
 
 # Shares of keys that have limits of their own.

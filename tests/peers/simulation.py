@@ -149,7 +149,7 @@ class Node:
         self.peers = FleetPeers(self.network, seed=fleet.generator.getrandbits(64), **fleet.options, **options)
         self.manager = ExecutorManager(peers=self.peers)
         self.executor = self.manager.executor(
-            "limit", rate=fleet.rate, drain_timeout=0, pacing=fleet.pacing, **(limits or {})
+            "limit", rate=fleet.rate, drain_timeout=0, pacing=fleet.pacing, **{**fleet.settings, **(limits or {})}
         )
         self.starts: list[float] = []
         self.is_dead = False
@@ -207,7 +207,8 @@ class Simulation:
     seed: int
     rate: float = 100.0
     pacing: Any = None
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # of the peers
+    settings: dict[str, Any] = field(default_factory=dict)  # of the executors
     drift: float = 0.0
 
     def __post_init__(self) -> None:

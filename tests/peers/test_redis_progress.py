@@ -49,6 +49,10 @@ async def test_every_store_keeps_what_a_store_promises(store):
     assert await store.claim("sync", 100, owner="a", now=now, until=now + 60)
     assert not await store.claim("sync", 100, owner="b", now=now, until=now + 60)
     assert await store.claim("other {name}", 100, owner="b", now=now, until=now + 60)
+    assert not await store.claim("sync", 100, owner="b", now=now, until=now)  # gives up nothing of another
+    assert not await store.claim("sync", 100, owner="b", now=now, until=now + 60)
+    assert await store.claim("sync", 100, owner="a", now=now, until=now)
+    assert await store.claim("sync", 100, owner="b", now=now, until=now + 60)
     assert set() == await store.done_keys("sync", 100)
     await store.note("sync", 100, [b"ia\x00\xff", b"sb c"])
     await store.note("sync", 100, [b"sb c", b""])

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import Fair, Outage, Strictness
+from ratelimited_executor import Adaptive, Fair, Outage, Strictness
 
 from .simulation import SPOILT, Simulation, chaos
 from .subjects import KEYS
@@ -491,6 +491,39 @@ async def test_server_s_clock_that_is_slewed(drift, caplog):
     assert all("slewed" in message for message in messages)
     assert fleet.worst_window() <= 100
     assert fleet.count(end + 3, end + 6) >= 0.975 * 300
+    await fleet.close()
+
+
+ADAPTIVE = {"adaptive": Adaptive(floor=5, ceiling=100, increase=5)}
+
+
+@pytest.mark.parametrize("peers", [1, 2, 5])
+async def test_adaptive_rate_of_a_busy_group_rises_and_falls(peers):
+    """What a peer was refused the others have used; and it goes on from the rate that another has set."""
+    fleet = Simulation(7, rate=50.0, settings=ADAPTIVE)
+    nodes = await fleet.add(peers, load=9000 // peers)
+    await asyncio.sleep(SETTLED + 30)
+    assert max(float(node.executor.rate) for node in nodes) >= 95
+    assert fleet.count(fleet.loop.time() - 3, fleet.loop.time()) >= 0.9 * 95 * 3
+    nodes[0].executor.penalize(None)
+    await asyncio.sleep(2)
+    assert fleet.count(fleet.loop.time() - 1, fleet.loop.time()) <= 60
+    await asyncio.sleep(30)
+    assert fleet.count(fleet.loop.time() - 3, fleet.loop.time()) >= 0.9 * 95 * 3
+    assert fleet.worst_window() <= 100
+    await fleet.close()
+
+
+@pytest.mark.parametrize("peers", [1, 4])
+async def test_adaptive_rate_that_a_group_does_not_use_does_not_rise(peers):
+    """However its load is spread over the peers: nobody knows whether more would be taken."""
+    fleet = Simulation(8, rate=50.0, settings=ADAPTIVE)
+    nodes = await fleet.add(peers)
+    flows = await _background(fleet, nodes[:1], 10) + await _background(fleet, nodes, 4)
+    await asyncio.sleep(60)
+    for flow in flows:
+        flow.cancel()
+    assert {50.0} == {float(node.executor.rate) for node in nodes}
     await fleet.close()
 
 

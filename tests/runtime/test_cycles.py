@@ -1,6 +1,7 @@
 """A population is worked through once in each cycle: on time, in bounded memory, whatever loaders, nodes and clocks do."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import time
@@ -241,6 +242,44 @@ def test_restart_goes_on_where_the_last_process_was(stores, is_cut):
         )  # what ran as the process was cut has not ended
     repeated = sum(len(times) for times in runs.values())
     assert repeated <= 2000 * 3.6
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["drained", "cut"])
+def test_restart_waits_for_no_claim_of_the_process_before(stores, is_cut):
+    """Which has given it up as it ended: the keys of the slot in which it ended are as punctual as the others."""
+    population = Population(2000, cycle=3600)
+
+    async def one_life(seconds):
+        async with RateLimitedExecutor("x", drain_timeout=0 if is_cut else None) as executor:
+            every(executor, population, cycle=3600, progress=stores(), name="sync", lease=300)
+            await asyncio.sleep(seconds)
+
+    run_virtual(one_life(100), start_wall=START)
+    run_virtual(one_life(1000), start_wall=START + 100)
+    instants = {key: START + population.slots.offset_ns(key) / 1e9 for key in population.keys}
+    ours = {key: instant for key, instant in instants.items() if START + 5 < instant < START + 1000}
+    assert ours.keys() <= population.runs.keys()
+    for key, instant in ours.items():
+        assert [instant] == pytest.approx(population.runs[key], abs=1.5)
+
+
+async def test_turn_is_kept_while_its_keys_still_run(virtual_clock, population):
+    """A process that is cut while a key ignores its cancellation keeps its claim: no other node starts the key meanwhile."""
+    store = MemoryProgress()
+
+    async def stubborn(_):
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+                return
+
+    executor = RateLimitedExecutor("x", drain_timeout=0)
+    async with executor:
+        handle = every(executor, population, progress=store, name="sync", fn=stubborn, lease=300)
+        await asyncio.sleep(SLOT / 2)
+        turn = handle.statistics.turn
+        assert handle.statistics.waiting
+    assert not await store.claim("sync", turn, owner="another", now=wall(), until=wall() + 1)
 
 
 def test_outage_is_caught_up_with_the_present_first(stores):

@@ -12,6 +12,7 @@ import anyio
 from ratelimited_executor._core.adaptive import Adaptive
 from ratelimited_executor._core.dropping import DropIndex
 from ratelimited_executor._core.fair import Fair
+from ratelimited_executor._core.keys import KeyTable, given_key
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
@@ -77,6 +78,7 @@ class ExecutorBase:
         "_is_early",
         "_is_paused",
         "_key_limits",
+        "_keys",
         "_manager",
         "_max_concurrency",
         "_max_pending",
@@ -133,6 +135,7 @@ class ExecutorBase:
         self._plan = self._make_plan(read_rates("rate", rate))
         self._pacing = member_of("pacing", pacing, Pacing)
         self._order: Order | Fair = _order_of(order)
+        self._keys = KeyTable()
         self._key_limits = KeyLimits(
             rate=_rate_or_function("key_rate", key_rate),
             concurrency=_count_or_function("key_concurrency", key_concurrency),
@@ -381,10 +384,10 @@ class ExecutorBase:
             key: of which alone nothing starts; None for the whole executor.
         """
         seconds = 0.0 if retry_after is None else delay_of("retry_after", retry_after)
-        key_of("key", key)
+        held = key_of("key", key, self._keys)
         engine = self._started()
         self._check_place()
-        engine.overload.penalize(seconds, key)
+        engine.overload.penalize(seconds, held)
 
     def _set_paused(self, *, is_paused: bool) -> None:
         self._check_place()
@@ -404,8 +407,7 @@ class ExecutorBase:
         Args:
             key: whose tasks; None for all. For one key it is when the last of its tasks is expected to start.
         """
-        key_of("key", key)
-        return insight.backlog_seconds(self._started(), key)
+        return insight.backlog_seconds(self._started(), key_of("key", key, self._keys))
 
     def explain(self, handle: TaskHandle[Any]) -> Explanation:
         """Tell what holds a task, how many go before it, and when it is expected to start; O(tasks that are due).
@@ -437,7 +439,7 @@ class ExecutorBase:
 
         Args:
             count: how many tasks.
-            key: whose they are.
+            key: whose they are, as it is held.
             priority: how important they are: nothing more important is dropped for them.
 
         Raises:
@@ -475,7 +477,9 @@ class ExecutorBase:
         if pending is not None and key is not None:
             waiting = overload.key_count(key)
             if waiting + count > pending:
-                raise BacklogFullError(self._name, waiting=waiting, asked=count, max_pending=pending, key=key)
+                raise BacklogFullError(
+                    self._name, waiting=waiting, asked=count, max_pending=pending, key=given_key(key)
+                )
 
     @property
     def _is_dropping(self) -> bool:

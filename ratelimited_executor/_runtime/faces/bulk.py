@@ -426,16 +426,14 @@ class _Terms:
 
     def __init__(self, face: BulkFace, key: Any, cost: Any) -> None:
         self._face = face
-        self._key = key
+        self._key = key if callable(key) else key_of("key", key, face._keys)
         self._cost = cost
         self.is_varied = callable(key) or callable(cost)
-        if not callable(key):
-            key_of("key", key)
         self._needs = None if callable(cost) else face._needs_of(cost)
 
     def of(self, item: Any) -> tuple[Any, Mapping[str, int] | None]:
         """Return key and needs of an item."""
-        key = key_of("key", self._key(item)) if callable(self._key) else self._key
+        key = key_of("key", self._key(item), self._face._keys) if callable(self._key) else self._key
         return key, self._face._needs_of(self._cost(item)) if callable(self._cost) else self._needs
 
     def groups(self, items: Sequence[Any]) -> list[_Group]:

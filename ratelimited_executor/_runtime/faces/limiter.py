@@ -49,7 +49,7 @@ class LimiterFace(TaskFace):
             cost: permits that it takes, >= 1, or a mapping from resource to amount; ``settle()`` what is entered to
                 correct it.
         """
-        key_of("key", key)
+        key = key_of("key", key, self._keys)
         engine = self._admit(0)
         room = engine.overload.room
         if room is None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple, Unpack, overload
 
+from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options
 from ratelimited_executor._core.retries import Attempts
@@ -235,7 +236,7 @@ class TaskFace(ExecutorBase):
             ExecutorStoppedError: if the executor closes meanwhile.
         """
         callable_of("fn", fn)
-        key = key_of("key", options.get("key"))
+        key = key_of("key", options.get("key"), self._keys)
         return await self._admit(0).overload.in_turn(key, functools.partial(self.schedule, fn, *args, **options))
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
@@ -287,7 +288,7 @@ class TaskFace(ExecutorBase):
 
     def _admit_one(self, rare: dict[str, Any]) -> tuple[Engine, Options | None]:
         """Return the engine if it may take in one more task from here, and options if each task needs some."""
-        engine = self._admit(0 if self._is_dropping else 1, key=key_of("key", rare.get("key")))
+        engine = self._admit(0 if self._is_dropping else 1, key=key_of("key", rare.get("key"), self._keys))
         return engine, None if engine.queue.drops is None else Options()
 
     def _read_rare(self, rare: dict[str, Any]) -> Rare:
@@ -300,7 +301,7 @@ class TaskFace(ExecutorBase):
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
         if rare:
             _refuse(rare)
-        key_of("key", key)
+        key = key_of("key", key, self._keys)
         needs = self._needs_of(cost)
         if key is not None and self._key_limits.is_gated:
             self._check_key(key, 1 if needs is None else needs[PERMITS])
@@ -318,8 +319,8 @@ class TaskFace(ExecutorBase):
         if gate is not None and gate.knows(key):
             most = gate.cost_max(key)
         else:
-            self._key_limits.concurrency_of(key)
-            rate = self._key_limits.rate_of(key)
+            self._key_limits.concurrency_of(given_key(key))
+            rate = self._key_limits.rate_of(given_key(key))
             check_key_rate(self._policy, rate)
             limit = None if rate is None else limit_of_key(self._policy, rate, 0)
             most = None if limit is None else limit.cost_max
