@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from ratelimited_executor._core.states import FINAL_STATES, TaskState
+from ratelimited_executor._runtime.coroutines import cancel_guarded
 
 if TYPE_CHECKING:
     import contextvars
@@ -207,7 +208,7 @@ class BatchHandle(Generic[T]):
     def _cancel_steps(self, step_count: int) -> Iterator[int]:
         """Cancel every task that waits, and tell whoever asks after it: ``step_count`` tasks at a time, for each their number."""
         if self.feeder is not None:
-            self.feeder.cancel()
+            cancel_guarded(self._engine.loop, self.feeder)
         self._engine.burst.detach()
         for source in list(self._parts):
             is_watched = self._is_watched()

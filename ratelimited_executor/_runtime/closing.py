@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.exceptions import WrongLoopError
 
@@ -160,10 +161,10 @@ class Closing:
 
     async def _cancel(self, engine: Engine) -> None:
         for feeder in engine.feeders:
-            feeder.cancel()
+            cancel_guarded(engine.loop, feeder)
         running = list(engine.running.values())
         for task in running:
-            task.cancel()
+            cancel_guarded(engine.loop, task)
         count = 0
         steps = _cut(engine)
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["Coroutines"]
+__all__ = ["Coroutines", "cancel_guarded"]
 
 _IS_EAGER: Final = sys.version_info >= (3, 12)
 
@@ -34,7 +34,7 @@ class Coroutines:
     Attributes:
         running: the task of each, by a number of its own.
         kinds: types of coroutines that are known without a question.
-        is_starting: whether one is in its first step at this moment, which is known as running, but not by its task.
+        is_starting: whether one is in its first step at this moment.
     """
 
     kinds: frozenset[type] = frozenset({CoroutineType})
@@ -73,9 +73,9 @@ class Coroutines:
         if not _IS_EAGER and factory is None:
             task = asyncio.Task(watch, loop=loop, context=context, name=name)
         else:
-            self.running[number] = _FIRST_STEP
+            self.running[number] = _UNBORN
             if isinstance(owner, Record):
-                owner._place = _FIRST_STEP
+                owner._place = _UNBORN
             self.is_starting = True
             try:
                 if factory is not None:
@@ -116,6 +116,10 @@ class Coroutines:
                 if effect is not None:
                     effect.append(engine.time_ns())
             is_begun = True
+            if self.is_starting:
+                self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # it is in one
+                if isinstance(owner, Record):
+                    owner._place = starting
             result = await coroutine
         except BaseException as error:
             if isinstance(error, GeneratorExit) and (engine.loop.is_closed() or not is_begun):
@@ -128,22 +132,24 @@ class Coroutines:
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
-            del self.running[number]
+            task = self.running.pop(number)
             self.is_starting = False
-            engine.end_done(owner, result)
+            if getattr(task, "_must_cancel", False):  # asked for in its last step: asyncio ends it as cancelled
+                engine.end_raised(owner, task._make_cancelled_error(), origin)  # type: ignore[attr-defined]  # asyncio's own
+            else:
+                engine.end_done(owner, result)
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
             if engine.is_full:
                 engine.wake()
 
 
-class _FirstStep:
-    """Stands for the task of a coroutine that is in its first step, where only itself can cancel it."""
+class _Unborn:
+    """Stands for a task that is being made: nothing of it has run, and nothing can cancel it."""
 
-    def cancel(self, message: object = None) -> bool:
-        """Cancel the task that runs at this moment."""
-        task = asyncio.current_task()
-        return task is not None and task.cancel(message)
+    def cancel(self, message: object = None) -> bool:  # noqa: ARG002  # the shape of a task's
+        """Return False."""
+        return False
 
 
 class _Once(list[None]):
@@ -152,6 +158,17 @@ class _Once(list[None]):
     __await__: Any = list.__iter__  # an iterator will do, where nothing is sent
 
 
-_FIRST_STEP: Final[Any] = _FirstStep()
+_UNBORN: Final[Any] = _Unborn()
 _BEGUN: Final = _Once([None])
 _EagerTask: Final[Any] = asyncio.Task  # untyped: its eager_start is not known to type checkers for 3.11
+
+
+def cancel_guarded(loop: asyncio.AbstractEventLoop, task: Any) -> None:
+    """Cancel a task or handle; what ``cancel()`` raises goes to the loop's exception handler.
+
+    It may be an error of user code that the task waits for, or a RecursionError where tasks wait for each other.
+    """
+    try:
+        task.cancel()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the others are to be cancelled, too
+        loop.call_exception_handler({"message": f"cannot cancel {task!r}", "exception": error})

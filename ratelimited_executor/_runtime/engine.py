@@ -520,7 +520,7 @@ class Engine:
         if len(self.scratch):
             self.scratch = contextvars.Context()
         if isinstance(error, asyncio.CancelledError):
-            self.end(owner, TaskState.CANCELLED, None)
+            self.end(owner, TaskState.CANCELLED, error)
             return
         if owner is not None and self.overload.retries(owner, error, context):
             return

@@ -66,6 +66,17 @@ class _Future(concurrent.futures.Future[T]):
             )
 
 
+class _ExitOfCallError(BaseException):
+    """Carries an exit of the call past the event loop, which it would end, to the future, as in any thread pool.
+
+    It is no ``Exception``: a call that exits is not tried again.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.exit = error
+
+
 class FuturesFace(concurrent.futures.Executor):
     """Made by ``RateLimitedExecutor.as_futures_executor``; its shutdown ends the face, not the executor.
 
@@ -142,7 +153,10 @@ class FuturesFace(concurrent.futures.Executor):
             # Another attempt finds it running.
             if not future.running() and not future.set_running_or_notify_cancel():
                 raise concurrent.futures.CancelledError
-            return call()
+            try:
+                return call()
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _ExitOfCallError(error) from None
 
         def start() -> Any:
             return run_in_thread(run, (), contextvars.copy_context(), self._limiter)
@@ -173,6 +187,8 @@ def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
     if not future.running() and not future.set_running_or_notify_cancel():
         return
     error = handle.exception()
+    if isinstance(error, _ExitOfCallError):
+        error = error.exit
     if error is None:
         future.set_result(handle.result())
     else:

@@ -137,12 +137,22 @@ class TaskHandle(Record, Generic[T_co]):
 
     @property
     def _cancel_message(self) -> Any:
-        """The argument of :meth:`cancel`; ``asyncio.gather`` reads it."""
-        return self._outcome if self._state is TaskState.CANCELLED else None
+        """The message of the cancellation that ended the task; ``asyncio.gather`` reads it."""
+        if self._state is not TaskState.CANCELLED:
+            return None
+        return _message_of(self._outcome) if isinstance(self._outcome, asyncio.CancelledError) else self._outcome
 
     def _make_cancelled_error(self) -> asyncio.CancelledError:
-        """Make what a cancelled task raises; ``asyncio.gather`` calls it."""
-        return asyncio.CancelledError(*(() if self._cancel_message is None else (self._cancel_message,)))
+        """Return what a cancelled task raises; ``asyncio.gather`` calls it.
+
+        The error of the call itself is handed over to the first who asks, as ``asyncio.Task`` does: its traceback holds
+        the frames of the call. Others get the message.
+        """
+        error, message = self._outcome, self._cancel_message
+        if isinstance(error, asyncio.CancelledError):
+            self._outcome = message
+            return error
+        return _cancelled_error(message)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop of the executor."""
@@ -196,8 +206,8 @@ class TaskHandle(Record, Generic[T_co]):
         self._callbacks = kept or None
         return len(entries) - len(kept)
 
-    def _entries(self) -> list[tuple[Any, contextvars.Context]]:
-        """Return what to call at the end, and in which context."""
+    def _entries(self) -> list[tuple[Any, contextvars.Context | None]]:
+        """Return what to call at the end, and in which context; None for a future to settle at once."""
         callbacks = self._callbacks
         if callbacks is None:
             return []
@@ -207,10 +217,18 @@ class TaskHandle(Record, Generic[T_co]):
 
     def __await__(self) -> Generator[Any, None, T_co]:
         if self._state not in FINAL_STATES:
-            yield self
-            if self._state not in FINAL_STATES:
-                raise RuntimeError(f"{self.name} was awaited by something that does not wait for futures")
+            if self._state is TaskState.RUNNING and self._is_own_task():
+                raise RuntimeError(f"Task cannot await on itself: {self!r}")
+            awaiter = _Awaiter(self)
+            entry = awaiter.settle, None
+            self._callbacks = entry if self._callbacks is None else [*self._entries(), entry]
+            yield from awaiter
         return self.result()
+
+    def _is_own_task(self) -> bool:
+        """True in the asyncio task that runs the call, or that holds the permit."""
+        task = asyncio.current_task(self._engine.loop)
+        return task is not None and (task is self._place or task is self._engine.holding.get(self))
 
     # Cancelling.
 
@@ -218,7 +236,7 @@ class TaskHandle(Record, Generic[T_co]):
         """Cancel the call: at once if it waits, else by cancelling the coroutine that runs.
 
         Returns:
-            False if it has ended, or is a plain function that runs at this moment.
+            False if it has ended, is a plain function that runs at this moment, or a permit that is held.
         """
         if self._state is TaskState.WAITING:
             self._engine.cancel_waiting(self, msg)
@@ -281,8 +299,7 @@ class TaskHandle(Record, Generic[T_co]):
         self._callbacks = _Unseen(self._engine.loop, self.name, outcome) if state is TaskState.FAILED else None
         if type(self._context) is not float:
             self._context = None
-        for callback, context in entries:
-            self._engine.loop.call_soon(callback, self, context=context)
+        self._call_back(entries)
 
     def _end_done(self, result: Any) -> None:
         """Enter the state of a call that has returned: what :meth:`_end` does, for nearly every task."""
@@ -293,8 +310,67 @@ class TaskHandle(Record, Generic[T_co]):
         self._place = None
         if self._callbacks is not None:
             entries, self._callbacks = self._entries(), None
-            for callback, context in entries:
+            self._call_back(entries)
+
+    def _call_back(self, entries: list[tuple[Any, contextvars.Context | None]]) -> None:
+        """Settle the futures of awaiters, and have all other callbacks called soon."""
+        for callback, context in entries:
+            if context is None:
+                callback(self)
+            else:
                 self._engine.loop.call_soon(callback, self, context=context)
+
+
+class _Awaiter(asyncio.Future[None]):
+    """The future that one awaiter of a handle waits for: settled with the handle.
+
+    Cancelling it cancels the call. The cancellation comes back as the error that the call ended with, or, if that has
+    come from somebody else, with the message that this awaiter was cancelled with: by the message anyio recognises the
+    cancellation of its own scope. Were the handle itself waited for, all awaiters would share the message of its end.
+    """
+
+    __slots__ = ("handle", "messages")
+
+    def __init__(self, handle: TaskHandle[Any]) -> None:
+        super().__init__(loop=handle._engine.loop)
+        self.handle = handle
+        self.messages: list[Any] = []  # of the cancellations of this awaiter, in order
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel the call; where that cannot be cancelled, this awaiter alone."""
+        if self.done():
+            return False
+        self.messages.append(msg)
+        return self.handle.cancel(msg) or super().cancel(msg)
+
+    def settle(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback
+        """End with the handle, which has just ended."""
+        if not self.done():
+            self.set_result(None)
+
+    def result(self) -> None:
+        """Raise if the awaiter is to be woken by a cancellation; the task that awaits asks, once."""
+        super().result()
+        if self.handle._state is TaskState.CANCELLED:
+            error = self.handle._make_cancelled_error()
+            raise error if not self.messages or self._has_caused(error) else _cancelled_error(self.messages[-1])
+
+    def _has_caused(self, error: BaseException | None) -> bool:
+        """True if an error is a cancellation of this awaiter, or was raised in place of one."""
+        while isinstance(error, asyncio.CancelledError):
+            message = _message_of(error)
+            if any(one is message for one in self.messages):
+                return True
+            error = error.__context__
+        return False
+
+
+def _message_of(error: asyncio.CancelledError) -> Any:
+    return error.args[0] if error.args else None
+
+
+def _cancelled_error(message: Any) -> asyncio.CancelledError:
+    return asyncio.CancelledError(*(() if message is None else (message,)))
 
 
 class _Unseen:

@@ -108,7 +108,7 @@ def _fail(granted: asyncio.Future[Any], handle: TaskHandle[Any]) -> None:
     if granted.done():
         return
     if handle.cancelled():
-        granted.cancel()
+        granted.cancel(handle._cancel_message)
     else:
         error = handle.exception()
         assert error is not None

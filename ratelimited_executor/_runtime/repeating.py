@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.repeating import LastRun, OnError
 from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.launch import run_in_thread
 
@@ -104,7 +105,7 @@ class RepeatingHandle:
         self._forget()
         for handle in list(self._open):
             if running or handle.state is TaskState.WAITING:
-                handle.cancel()
+                cancel_guarded(self._engine.loop, handle)
         return True
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from ratelimited_executor._runtime.closing import GRACE_SECONDS
 from ratelimited_executor import ExecutorManager, ExecutorStoppedError, RateLimitedExecutor, TaskState
 
 DONE, CANCELLED = TaskState.DONE, TaskState.CANCELLED
@@ -1085,3 +1086,35 @@ async def test_to_be_cancelled_while_many_are_cancelled(virtual_clock, account):
     assert all(handle.done() for handle in handles)
     account(executor)
     await asyncio.wait([closing])
+
+
+@pytest.mark.parametrize("kind", ["cancel raises", "waits for itself"])
+@pytest.mark.parametrize("way", ["aclose", "abort"])
+async def test_task_that_cannot_be_cancelled_does_not_break_the_end(virtual_clock, handler, account, caplog, kind, way):
+    """An error of its ``cancel()`` is reported; all others are cancelled, and the executor ends in bounds."""
+    reports = handler()
+
+    class Uncancellable(asyncio.Future):
+        def cancel(self, msg=None):
+            raise LookupError("no cancelling")
+
+    async def bad():
+        await asyncio.sleep(0)
+        await (Uncancellable() if kind == "cancel raises" else asyncio.gather(box[0]))
+
+    executor = RateLimitedExecutor("x", drain_timeout=1)
+    await executor.start()
+    box = [executor.submit(bad)]
+    running = [executor.submit(asyncio.sleep, 100) for _ in range(3)]
+    waiting = [executor.schedule(asyncio.sleep, 0, delay=100) for _ in range(5)]
+    await asyncio.sleep(1)
+    await (executor.aclose() if way == "aclose" else executor.shutdown(cancel_pending=True))
+    assert executor.is_terminated
+    assert 8 == sum(handle.cancelled() for handle in running + waiting)
+    assert [LookupError if kind == "cancel raises" else RecursionError] == [type(one["exception"]) for one in reports]
+    assert "went on after their cancellation" in caplog.text
+    account(executor)
+    assert 1 + (way == "aclose") + GRACE_SECONDS == virtual_clock.monotonic()
+    (task,) = executor._engine.running.values()
+    task._fut_waiter.set_result(None)  # let it go
+    await asyncio.wait([task])

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from ratelimited_executor import BacklogFullError, ExecutorStoppedError, RateLimitedExecutor
+from ratelimited_executor import BacklogFullError, ExecutorStoppedError, RateLimitedExecutor, Retry
 
 variable = contextvars.ContextVar("variable", default="nobody's")
 
@@ -264,3 +264,25 @@ async def test_cancelling_at_once_places_no_task(virtual_clock):
         await asyncio.sleep(0)
         assert 0 == executor.statistics().accepted
         assert [] == list(concurrent.futures.wait([future], timeout=0).not_done)
+
+
+@pytest.mark.parametrize("retry", [None, Retry(attempts=3, on=(BaseException,))])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+async def test_exit_of_a_call_stays_in_its_future(virtual_clock, handler, account, error, retry):
+    """As with any executor of the standard library: the loop goes on, and the call is not tried again."""
+    reports = handler()
+    count = []
+
+    def leave():
+        count.append(1)
+        raise error
+
+    async with RateLimitedExecutor("x", retry=retry) as executor:
+        future = executor.as_futures_executor().submit(leave)
+        while not future.done():
+            await asyncio.sleep(0.1)
+        assert future.exception() is error
+        assert 1 == len(count) == executor.statistics().failed
+        account(executor)
+        assert 5 == await executor.submit(int, 5)
+    assert [] == reports

@@ -361,3 +361,112 @@ async def test_a_call_may_cancel_itself(virtual_clock, account):
             await box[0]
         assert virtual_clock.monotonic() == 0
         account(executor)
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+async def test_a_task_cannot_await_itself(virtual_clock, account, suspends):
+    """It would never end, and cancelling it would go round in circles: refused, as asyncio does."""
+    box = []
+
+    async def work():
+        if suspends:
+            await asyncio.sleep(1)
+        await box[0]
+
+    async with RateLimitedExecutor("x") as executor:
+        box.append(executor.submit(work))
+        with pytest.raises(RuntimeError, match="Task cannot await on itself"):
+            await box[0]
+        assert TaskState.FAILED is box[0].state
+        account(executor)
+
+
+async def test_a_task_may_await_the_handle_that_runs_another(virtual_clock):
+    """Only its own is refused: not that of a task that it has started in its first step, nor of one that awaits it."""
+
+    async def outer():
+        child = asyncio.create_task(awaiter(box[0]))
+        await asyncio.sleep(0)
+        assert not child.done()
+        child.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.shield(asyncio.sleep(9))
+        return "outer"
+
+    async def awaiter(handle):
+        return await handle
+
+    box = []
+    async with RateLimitedExecutor("x") as executor:
+        box.append(executor.submit(outer))
+        assert "outer" == await box[0]
+
+
+async def test_the_holder_of_a_permit_cannot_await_its_handle(virtual_clock):
+    """It ends with the body that would wait for it; another task may wait, and be cancelled alone."""
+
+    async def awaiter(handle):
+        async with asyncio.timeout(3):
+            await handle
+
+    async with RateLimitedExecutor("x") as executor:
+        async with executor.permit() as handle:
+            with pytest.raises(RuntimeError, match="Task cannot await on itself"):
+                await handle
+            with pytest.raises(TimeoutError):
+                await executor.submit(awaiter, handle)
+            assert 3 == virtual_clock.monotonic()
+            assert TaskState.RUNNING is handle.state
+        assert await handle is None
+
+
+@pytest.mark.parametrize("face", ["submit", "schedule_many", "execute"])
+async def test_cancellation_in_the_last_step_counts(virtual_clock, account, face):
+    """``cancel()`` said True: a coroutine that then returns has been cancelled, as an asyncio task has."""
+    answers = []
+
+    async def work(*_):
+        await asyncio.sleep(1)
+        answers.append(asyncio.current_task().cancel("last"))
+        return "never seen"
+
+    async with RateLimitedExecutor("x") as executor:
+        if face == "schedule_many":
+            assert 1 == (await executor.schedule_many(work, [0])).cancelled
+        elif face == "submit":
+            with pytest.raises(asyncio.CancelledError, match="last"):
+                await executor.submit(work)
+        else:
+            executor.execute(work)
+        await asyncio.sleep(2)
+        account(executor)
+        assert (1, 0) == (executor.statistics().cancelled, executor.statistics().done)
+    assert [True] == answers
+
+
+async def test_call_that_cannot_be_cancelled_keeps_no_other_from_it(handler):
+    """An error of its ``cancel()`` is reported, and the others are cancelled."""
+    reports = handler()
+
+    async def good():
+        await asyncio.sleep(0)
+        return "first"
+
+    class Uncancellable(asyncio.Future):
+        def cancel(self, msg=None):
+            raise LookupError("no cancelling")
+
+    future = Uncancellable()
+
+    async def bad():
+        await future
+
+    async def other():
+        await asyncio.sleep(100)
+
+    async with RateLimitedExecutor("x") as executor:
+        assert "first" == await executor.invoke_any([bad, other, good])
+        await asyncio.sleep(0)
+        assert 1 == executor.statistics().running
+        assert ["no cancelling"] == [str(report["exception"]) for report in reports]
+        future.set_result(None)

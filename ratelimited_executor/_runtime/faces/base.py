@@ -20,6 +20,7 @@ from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime import insight
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, member_of, seconds_of
 from ratelimited_executor._runtime.closing import Closing, check_loop
+from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.manager import ExecutorManager
 from ratelimited_executor._runtime.overload import KeyLimits
@@ -551,10 +552,12 @@ class ExecutorBase:
 
     def _begin_closing(self) -> None:
         self._home = _NOWHERE
-        if self._engine is not None and self._engine.overload.room is not None:
+        if self._engine is None:
+            return
+        if self._engine.overload.room is not None:
             self._engine.overload.room.close(ExecutorStoppedError(repr(self)))
         for repeating in list(self._repeating):
-            repeating.cancel()
+            cancel_guarded(self._engine.loop, repeating)
 
     def _closed(self) -> None:
         self._home = _NOWHERE

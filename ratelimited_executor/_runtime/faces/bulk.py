@@ -20,6 +20,7 @@ from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, wall_of
 from ratelimited_executor._runtime.batches import BatchHandle, feed
+from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.faces.tasks import INHERITED, TaskFace, check_context, make_options
 from ratelimited_executor._runtime.policy import WhenFull
 from ratelimited_executor._runtime.retrying import check_retry
@@ -243,9 +244,9 @@ class BulkFace(TaskFace):
                     yield handle.result()
         finally:
             if drawing is not None:
-                drawing.cancel()
+                cancel_guarded(drawing.get_loop(), drawing)
             for handle in handles:
-                handle.cancel()
+                cancel_guarded(handle.get_loop(), handle)
 
     @overload
     async def invoke_all(
@@ -270,12 +271,12 @@ class BulkFace(TaskFace):
             if handles:
                 _, unfinished = await asyncio.wait(handles, timeout=limit)  # type: ignore[type-var]  # a future in all but name
                 for handle in unfinished:
-                    handle.cancel()
+                    cancel_guarded(handle.get_loop(), handle)
                 if unfinished:
                     await asyncio.wait(unfinished)  # type: ignore[type-var]  # a future in all but name
         except asyncio.CancelledError:
             for handle in handles:
-                handle.cancel()
+                cancel_guarded(handle.get_loop(), handle)
             raise
         return handles
 
@@ -309,7 +310,7 @@ class BulkFace(TaskFace):
                             return handle.result()
         finally:
             for handle in handles:
-                handle.cancel()
+                cancel_guarded(handle.get_loop(), handle)
                 if handle.state is TaskState.FAILED:
                     handle.exception()  # seen: it lost
         errors = [_error_of(handle) for handle in handles]
