@@ -36,7 +36,7 @@ Source: derived here; tests/core/test_exact.py checks the law on random historie
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid, Piece
@@ -207,7 +207,7 @@ class ExactShare(PermitGrid):
         assert ratio is not None
         if ratio:
             width_ns = window_of(rate).per * NS
-            late_ns = min(Fraction(self._slack_ns_max), width_ns * _GUARD)
-            self.slack_ns = max(1, int(late_ns - min(late_ns / 4, self._reserve_ns)))
+            late_ns: Fraction = min(Fraction(self._slack_ns_max), width_ns * _GUARD)
+            self.slack_ns = max(1, int(late_ns - min(late_ns / 4, Fraction(self._reserve_ns))))
             ratio /= 1 + late_ns / width_ns
         return ratio.numerator, ratio.denominator * NS

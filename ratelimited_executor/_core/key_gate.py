@@ -117,7 +117,9 @@ class KeyGate:
         self._full: dict[Hashable, None] = {}  # keys that were parked because as many of their tasks ran as may
         self._numbers = count()
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
-        self._newest: tuple[Any, Any] | None = None  # limit and ticket of the last start, if it may not have taken effect
+        self._newest: tuple[Any, Any] | None = (
+            None  # limit and ticket of the last start, if it may not have taken effect
+        )
         self._start_count = 0  # since the last time that they were looked at
         self.now_ns = now_ns
         self.met_count = 0

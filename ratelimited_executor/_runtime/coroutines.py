@@ -98,7 +98,7 @@ class Coroutines:
         if isinstance(owner, Record):
             owner._place = task
 
-    async def _watch(
+    async def _watch(  # noqa: PLR0912  # each branch is an end of its own; a helper that awaits would cost a frame a step
         self,
         number: int,
         owner: Any,
@@ -114,7 +114,9 @@ class Coroutines:
                 await _BEGUN
             finally:
                 if effect is not None:
-                    effect.append(engine.time_ns())
+                    effect.append(
+                        engine.time_ns()
+                    )  # now, or never: then the place in the window is given back with time
             is_begun = True
             if self.is_starting:
                 self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # it is in one

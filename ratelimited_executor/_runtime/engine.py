@@ -27,14 +27,14 @@ from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, 
 from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.expiring import end_expired_item, expire_overdue, is_expired
-from ratelimited_executor._runtime.launch import await_it, run_in_thread, run_timeout_error, with_timeout
+from ratelimited_executor._runtime.launch import ThreadCall, await_it, run_timeout_error, with_timeout
 from ratelimited_executor._runtime.lone import start_lone
 from ratelimited_executor._runtime.overload import Overload
 from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor.abc import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     import anyio
 
@@ -434,9 +434,7 @@ class Engine:
                 context = contextvars.Context()
             elif not own:
                 context = context.copy()  # it may be shared with a task that runs in another thread at this moment
-            effect: list[int] = []
-            self.queue.defer(effect)
-            thread = run_in_thread(call, args, context, self.thread_limiter, lambda: effect.append(self.time_ns()))
+            thread = self._in_thread(ThreadCall(call, args, context, self.thread_limiter))
             if options.run_timeout is not None:
                 thread = with_timeout(thread, options.run_timeout, record.name)
             self.coroutines.start(record, thread, contextvars.Context(), origin)
@@ -540,7 +538,10 @@ class Engine:
         """End a call that returned; if it returned a coroutine, run that as a task."""
         if type(result) in self.coroutines.kinds or (result is not None and is_awaitable(result)):
             is_coroutine = type(result) in self.coroutines.kinds or asyncio.iscoroutine(result)
-            coroutine = result if is_coroutine else await_it(result)
+            if type(result) is ThreadCall:
+                coroutine = self._in_thread(result)
+            else:
+                coroutine = result if is_coroutine else await_it(result)
             if run_timeout is not None:
                 coroutine = with_timeout(coroutine, run_timeout, name_of(call))
             self.coroutines.start(owner, coroutine, context, origin)
@@ -551,6 +552,13 @@ class Engine:
             self.end_done(owner, result)
         if len(self.scratch):
             self.scratch = contextvars.Context()  # the next call must not see what this one has set
+
+    def _in_thread(self, call: ThreadCall) -> Coroutine[Any, Any, Any]:
+        """Return what runs a call that takes effect when a worker thread begins with it."""
+        effect: list[int] = []
+        self.queue.defer(effect)
+        call.on_begin = lambda: effect.append(self.time_ns())
+        return call.run()
 
     def release(self, record: TaskHandle[Any], state: TaskState, outcome: Any) -> None:
         """End a permit that somebody held."""

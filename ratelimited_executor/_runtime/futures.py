@@ -16,7 +16,7 @@ import anyio
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of
-from ratelimited_executor._runtime.launch import run_in_thread
+from ratelimited_executor._runtime.launch import ThreadCall
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class FuturesFace(concurrent.futures.Executor):
                 raise _ExitOfCallError(error) from None
 
         def start() -> Any:
-            return run_in_thread(run, (), contextvars.copy_context(), self._limiter)
+            return ThreadCall(run, (), contextvars.copy_context(), self._limiter)
 
         try:
             handle = self._executor.submit(start, name=name_of(call))

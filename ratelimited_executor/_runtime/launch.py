@@ -13,39 +13,65 @@ from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor.exceptions import RunTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
 
 
-__all__ = ["await_it", "run_in_thread", "run_timeout_error", "with_timeout"]
+__all__ = ["ThreadCall", "await_it", "run_timeout_error", "with_timeout"]
 
 
-async def run_in_thread(
-    call: Callable[..., Any],
-    args: tuple[Any, ...],
-    context: Context,
-    limiter: anyio.CapacityLimiter,
-    note_begin: Callable[[], None],
-) -> Any:
-    """Call a function in a worker thread, in its own context.
+class ThreadCall:
+    """A call of a function in a worker thread, in its own context, to be awaited once.
 
     A thread cannot be stopped: if the task is cancelled or times out, it is left to finish, and its result is dropped.
-    ``note_begin`` is called when the thread begins with it, or when none ever will.
+
+    Args:
+        call: the function; a plain one.
+        args: its arguments.
+        context: the variables that it runs in, itself and not a copy.
+        limiter: bounds the threads.
+
+    Attributes:
+        on_begin: called when a thread begins with it, in that thread, or when none ever will; perhaps twice.
     """
-    if not getattr(asyncio.get_running_loop(), "has_threads", True):
-        raise RuntimeError(
-            f"{name_of(call)} is to run in a thread, which a simulation has none of: simulate it as a job"
-        )
-    run = partial(context.run, _call_plain, call, args, note_begin)
-    try:
-        return await anyio.to_thread.run_sync(run, limiter=limiter, abandon_on_cancel=True)
-    finally:
-        note_begin()  # again: the first counts
+
+    __slots__ = ("_args", "_call", "_context", "_limiter", "on_begin")
+
+    def __init__(
+        self, call: Callable[..., Any], args: tuple[Any, ...], context: Context, limiter: anyio.CapacityLimiter
+    ) -> None:
+        self._call = call
+        self._args = args
+        self._context = context
+        self._limiter = limiter
+        self.on_begin: Callable[[], None] = _ignore
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.run().__await__()
+
+    async def run(self) -> Any:
+        """Call the function, and return its result."""
+        try:
+            if not getattr(asyncio.get_running_loop(), "has_threads", True):
+                raise RuntimeError(
+                    f"{name_of(self._call)} is to run in a thread, which a simulation has none of: simulate it as a job"
+                )
+            call = partial(self._context.run, self._call_plain)
+            return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+        finally:
+            self.on_begin()
+
+    def _call_plain(self) -> Any:
+        """Call a function that must not be async: in a worker thread nobody would run its coroutine."""
+        self.on_begin()
+        return _plain_result(self._call, self._args)
 
 
-def _call_plain(call: Callable[..., Any], args: tuple[Any, ...], note_begin: Callable[[], None]) -> Any:
-    """Call a function that must not be async: in a worker thread nobody would run its coroutine."""
-    note_begin()
+def _ignore() -> None:
+    """Do nothing."""
+
+
+def _plain_result(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     result = call(*args)
     if asyncio.iscoroutine(result):
         result.close()

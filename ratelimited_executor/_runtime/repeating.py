@@ -15,7 +15,7 @@ from ratelimited_executor._core.repeating import LastRun, OnError
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.handles import TaskHandle
-from ratelimited_executor._runtime.launch import run_in_thread
+from ratelimited_executor._runtime.launch import ThreadCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -149,7 +149,7 @@ class RepeatingHandle:
             now = self._engine.monotonic()
             self._place(LastRun(now, now))
         if self._in_thread:
-            return run_in_thread(self._call, self._args, contextvars.copy_context(), self._engine.thread_limiter)
+            return ThreadCall(self._call, self._args, contextvars.copy_context(), self._engine.thread_limiter)
         return self._call(*self._args)
 
     def _ended(self, handle: TaskHandle[Any]) -> None:

@@ -201,13 +201,18 @@ class LastingCoroutines(Coroutines):
         return self._seconds - left + math.fsum(now - begin for begin in self._begins.values())
 
     async def _watch(
-        self, number: int, owner: Any, coroutine: Coroutine[Any, Any, Any], origin: Context | None
+        self,
+        number: int,
+        owner: Any,
+        coroutine: Coroutine[Any, Any, Any],
+        origin: Context | None,
+        effect: list[int] | None,
     ) -> None:
         """Await a coroutine as in production, and note for how long it has run."""
         clock = self._loop.clock
         self._begins[number] = clock._monotonic
         try:
-            await super()._watch(number, owner, coroutine, origin)
+            await super()._watch(number, owner, coroutine, origin, effect)
         finally:
             self._loop.ended_at = clock._monotonic
             self._seconds += clock._monotonic - self._begins.pop(number)

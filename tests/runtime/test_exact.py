@@ -36,7 +36,6 @@ def blocked(how: str, *, policy=None, rate=SHORT) -> list[float]:
                 else:
                     waiters.append(asyncio.ensure_future(waiter(executor)))
 
-
             def hold(turn: int) -> None:
                 if len(starts) < 100:
                     loop.call_soon(hold, turn + 1)

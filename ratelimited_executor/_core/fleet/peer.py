@@ -233,9 +233,9 @@ class Peer:
         end = (self.number_at(now_ns) + 1) * interval if self.clock.is_known else self.clock.at(now_ns) + interval
         held = self.permits.held_count
         here = self.clock.here
-        step, unit = self._wanted_rate() if self.grid is None else (self.grid.step, self.grid.unit)
+        grid = self.grid or self._own_grid()
         # More than all permits of this interval and the next two is not wanted, and so need not be counted.
-        most = held() + 3 * (step // unit + 1)
+        most = held() + 3 * (grid.step // grid.unit + 1)
         counts = [
             min(max(0, demand(here(due), here(end), here(until), most) - held(due)), _DEMAND_MAX)
             for due, until in (

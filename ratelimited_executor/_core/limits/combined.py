@@ -153,16 +153,18 @@ class CombinedPermits:
     def take_effect(self, now_ns: int) -> None:
         """Note that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
         self._is_new = False
-        if self.grid is not None and self.grid.counts_effects:
-            self.grid.take_effect(now_ns)
+        grid: Any = self.grid
+        if grid is not None and grid.counts_effects:
+            grid.take_effect(now_ns)
 
     def defer(self, effect: list[int]) -> None:
         """Let the start that was decided last take effect when a time in nanoseconds has been put into ``effect``."""
         if not self._is_new:
             return
         self._is_new = False
-        if self.grid is not None and self.grid.counts_effects:
-            self.grid.defer(effect)
+        grid: Any = self.grid
+        if grid is not None and grid.counts_effects:
+            grid.defer(effect)
         for _, limit, ticket in self.tickets:
             if isinstance(limit, WindowLimit):
                 limit.defer(ticket, effect)
@@ -240,7 +242,7 @@ class CombinedPermits:
         times = [begin_ns]
         grid = self._grid_at(begin_ns, now_ns)
         if grid is not None:
-            times.append(grid.next_time(begin_ns))  # type: ignore[arg-type]  # None is looked for below
+            times.append(grid.next_time(begin_ns))
         costs = {PERMITS: 1} if needs is None else {PERMITS: 1, **needs}
         for resource, cost in costs.items():
             times += [limit.when(cost, begin_ns) for limit in self._asked_at(resource, begin_ns, now_ns)]  # type: ignore[misc]  # as above
@@ -254,7 +256,7 @@ class CombinedPermits:
         times = [begin_ns]
         grid = self._grid_at(begin_ns, now_ns)
         if grid is not None:
-            times.append(grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))  # type: ignore[arg-type]  # None is looked for below
+            times.append(grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))
         for resource in {**needs, **ahead}:  # also what this one does not need, for which those ahead may wait
             before, cost = ahead.get(resource, 0), needs.get(resource, 0)
             limits = self._asked_at(resource, begin_ns, now_ns)
