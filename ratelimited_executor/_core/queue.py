@@ -102,7 +102,8 @@ class TaskQueue:
         self.grid: Permits = permits or PermitGrid(
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
-        self.effects: Any = None  # the same, if starts count from when they take effect
+        self.effects: Any = None  # the same, if its starts count from when they take effect
+        self.counts_effects = False  # whether take_effect() or defer() wants to be told of each start
         self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
         self.beyond: Calendar | None = None  # whose first task costs more than is ever admitted
         self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
@@ -415,11 +416,6 @@ class TaskQueue:
         if self.gate is not None:
             self.gate.defer(effect)
 
-    @property
-    def counts_effects(self) -> bool:
-        """Whether a start counts from when it takes effect."""
-        return self.effects is not None or self.gate is not None
-
     def next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.
 
@@ -538,6 +534,7 @@ class TaskQueue:
         """Tell whether each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_grid = not isinstance(self.grid, CombinedPermits)
         self.effects = self.grid if self.grid.counts_effects and not self.is_unlimited else None
+        self.counts_effects = self.effects is not None or self.gate is not None
         self._is_bursty = self.grid.is_bursty
         self._is_by_wall_clock = self.grid.is_by_wall_clock
         self._is_single = not is_grid or self._fair_clock is not None or self.gate is not None

@@ -183,7 +183,8 @@ class Burst:
                 self._call_record(record, call, args, context)
             del record  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
             after = engine.monotonic()
-            queue.take_effect(after)
+            if queue.counts_effects:
+                queue.take_effect(after)
             if after - now > LONG_HOLD_SECONDS:
                 engine.note_hold(call, after - now)
             now = after

@@ -374,7 +374,8 @@ class Engine:
             now = self.burst.run_items(calendar, run, now, stop, count_max)
         else:
             return self._start_next(calendar, run, now)
-        self.queue.take_effect(now)
+        if self.queue.counts_effects:
+            self.queue.take_effect(now)
         self.progress()
         return now if now < self.queue.end else self.now()
 
@@ -400,7 +401,8 @@ class Engine:
                 return now
             name_source = batch.owner.call
         after = self.monotonic()
-        self.queue.take_effect(after)
+        if self.queue.counts_effects:
+            self.queue.take_effect(after)
         if after - now > LONG_HOLD_SECONDS:
             self.note_hold(name_source, after - now)
         return after if after < self.queue.end else self.now()

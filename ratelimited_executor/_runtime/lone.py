@@ -67,7 +67,8 @@ def start_lone(engine: Engine, source: Any, item: Any, now: float) -> float:
         del owner
     del handle, items  # else a traceback keeps this frame, which keeps the handle, which keeps the error
     after = engine.monotonic()
-    queue.take_effect(after)
+    if queue.counts_effects:
+        queue.take_effect(after)
     if after - now > LONG_HOLD_SECONDS:
         engine.note_hold(call, after - now)
     return after if after < queue.end else engine.now()
