@@ -135,6 +135,12 @@ class Hold(Enum):
     PAUSE = "pause"
     """The executor is paused, or its rate is 0."""
 
+    OUTAGE = "outage"
+    """The authority that grants permits to the group does not answer, and the outage policy leaves it none."""
+
+    QUARANTINE = "quarantine"
+    """The authority grants nothing to anybody until all permits of before have lapsed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
@@ -309,17 +315,30 @@ def _hold(
 ) -> tuple[Hold, str | None, float | None]:
     """Tell what holds a task that is due, which one of its kind, and the loop time at which it will start."""
     if engine.queue.grid.is_stopped:
-        return Hold.PAUSE, None, None
+        return Hold.PAUSE, _rate_of_others(engine), None
+    expected = _when_permitted(engine, handle.needs, now, ahead)
+    fleet = None if engine.member is None else engine.member.hold(now)
+    if fleet is not None:
+        kind, detail, end = fleet
+        return Hold(kind), detail, None if end is None or expected is None else end + expected - now
     if not engine.may_start():
         return Hold.CONCURRENCY, None, None
-    expected = _when_permitted(engine, handle.needs, now, ahead)
     by_key = _hold_by_key(engine, handle, ahead, expected)
     if by_key is not None:
         return by_key
     planned = _planned(engine, handle, now, len(ahead))
     if expected is not None and planned > expected:
         return Hold.SPREAD, None, planned
-    return *_hold_by_limit(engine, handle, now, ahead, expected), expected
+    hold, detail = _hold_by_limit(engine, handle, now, ahead, expected)
+    if detail is None and hold in (Hold.RATE, Hold.ORDER):
+        detail = _rate_of_others(engine)
+    return hold, detail, expected
+
+
+def _rate_of_others(engine: Engine) -> str | None:
+    """Name the rate in force if another process of the group has set it."""
+    rate = None if engine.member is None or engine.is_paused else engine.member.rate_of_others()
+    return None if rate is None else f"the group goes by {float(rate):.6g}/s, set by another process"
 
 
 def _hold_by_key(

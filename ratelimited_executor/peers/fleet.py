@@ -510,6 +510,30 @@ class FleetMember:
                 outage,
             )
 
+    def rate_of_others(self) -> Fraction | None:
+        """Return permits a second that another peer has set for the group; None if none has."""
+        grid = self.peer.grid
+        if grid is None or not self.is_shared or self.peer.is_own_rate:
+            return None
+        return grid.per_second * (1 + self._peers._settings.stretch)
+
+    def hold(self, now: float) -> tuple[str, str, float | None] | None:
+        """Tell why no permit comes: ``outage`` or ``quarantine``, in words, and until what loop time if that is known.
+
+        None if permits come, as far as is known.
+        """
+        peer, timeline = self.peer, self.owner.timeline
+        if not self.is_shared or peer.permits.held_count():
+            return None
+        if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
+            answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
+            return "outage", f"{answer}; outage policy: {self._peers._settings.outage}", None
+        end_ns = peer.quarantine_end(timeline.to_ns(now))
+        if end_ns is None:
+            return None
+        end = timeline.to_loop(end_ns)
+        return "quarantine", f"for {max(0.0, end - now):.3g} s, as permits of before may still be in use", end
+
     def close(self) -> None:
         """Leave the group: the executor has closed."""
         self._peers._leave(self)

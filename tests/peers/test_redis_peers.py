@@ -39,6 +39,7 @@ import redis.asyncio
 from redis.asyncio.sentinel import Sentinel
 
 from ratelimited_executor import (
+    Burst,
     ExecutorManager,
     ExecutorStoppedError,
     FleetStatistics,
@@ -47,7 +48,9 @@ from ratelimited_executor import (
     RateLimitedExecutor,
     RedisPeers,
     RedisProgress,
+    StaticPeers,
     Strictness,
+    Window,
 )
 
 from ratelimited_executor.peers.redis.peers import RedisTransport
@@ -1101,6 +1104,25 @@ def test_manager_refuses_what_are_no_peers(peers: Any) -> None:
     """The class in place of its instance, too: it would fail at the start only."""
     with pytest.raises(TypeError, match="peers"):
         ExecutorManager(peers=peers)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"policy": Burst(5)}, "policy must be Paced(), got Burst(permits=5)"),
+        ({"policy": Window()}, "policy must be Paced(), got Window("),
+        ({"rate": "10/s, 100/min"}, "rate must be a single rate and no quota, got 10/s, 100/60s"),
+        ({"rate": "10 per day"}, "rate must be a single rate and no quota, got 10 per day"),
+        ({"resources": {"tokens": "5/s"}}, "resources must be left out, got 'tokens'"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_limits_that_are_not_granted_are_refused_by_their_names(options: dict[str, Any], words: str) -> None:
+    """With the peers that do share them; of those, each accepts what was refused."""
+    with pytest.raises(ValueError, match=r"StaticPeers\(count, rank\)") as refusal:
+        ExecutorManager(peers=RedisPeers(URL)).executor("x", **{"rate": "10/s", **options})
+    assert str(refusal.value).startswith(words)
+    assert ExecutorManager(peers=StaticPeers(2, 0)).executor("x", **{"rate": "10/s", **options})
 
 
 @side_by_side

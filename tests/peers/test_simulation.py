@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import Adaptive, Fair, Outage, Strictness
+from ratelimited_executor import Adaptive, Fair, Hold, Outage, Strictness
 
 from .simulation import SPOILT, Simulation, chaos
 from .subjects import KEYS
@@ -239,6 +239,47 @@ async def test_peer_whose_tasks_end_soon_uses_all_that_its_limits_allow(limits):
     await asyncio.sleep(8)
     assert sum(time >= start for time in held.starts) >= 0.97 * 25 * 8
     assert fleet.count(start, start + 8) >= 0.97 * 50 * 8
+    await fleet.close()
+
+
+async def test_explain_names_an_outage_and_a_quarantine_and_a_rate_that_another_has_set():
+    """An outage has no end that could be told; a quarantine has one, and what it says is what then happens."""
+    fleet = Simulation(22, rate=50.0)
+    fleet.server.is_up = False
+    [node] = await fleet.add(1)
+    executor = node.executor
+    handle = executor.submit(node.work)
+    executor.schedule_many(lambda _: node.work(), range(1000))
+
+    def told():
+        told = executor.explain(handle)
+        return told.hold, told.expected_start, str(told)
+
+    await asyncio.sleep(1)
+    hold, expected, text = told()
+    assert (Hold.OUTAGE, None) == (hold, expected)
+    assert "without an answer; outage policy: stop" in text
+    fleet.server.is_up = True
+    while executor.statistics().fleet.state != "active":
+        await asyncio.sleep(0.01)
+    hold, expected, text = told()
+    assert hold is Hold.QUARANTINE
+    assert text.startswith("waiting: held by quarantine (for 1.")
+    await handle
+    assert abs(handle.started_at - expected) < 0.3
+    handle = executor.submit(node.work)
+    assert "set by another" not in told()[2]
+    [other] = await fleet.add(1)
+    other.executor.rate = 5
+    await asyncio.sleep(2)
+    handle = executor.submit(node.work)
+    hold, expected, text = told()
+    assert hold in (Hold.RATE, Hold.ORDER)
+    assert "(the group goes by 5/s, set by another process)" in text
+    other.executor.rate = 0
+    await asyncio.sleep(2)
+    assert (Hold.PAUSE, None) == told()[:2]
+    assert "(the group goes by 0/s, set by another process)" in told()[2]
     await fleet.close()
 
 

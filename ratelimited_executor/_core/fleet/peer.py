@@ -112,6 +112,7 @@ class Peer:
         self.era: str | None = None
         self.rank: int | None = None
         self.grid: FleetGrid | None = None
+        self.safe = 0  # number of the first interval of which permits are granted in this era
         self.granted_count = 0
         self.refused_count = 0  # permits that were asked for and not granted
         self.demand = 0  # as it was reported last; 0 while idle
@@ -178,6 +179,12 @@ class Peer:
     def number_at(self, now_ns: int) -> int:
         """Return the number of the grant interval that runs, as far as it is known."""
         return self.clock.at(now_ns) // self.interval_ns()
+
+    def quarantine_end(self, now_ns: int) -> int | None:
+        """Tell when the quarantine ends in which nothing is granted; None if there is none, as far as is known."""
+        if not self.clock.is_known or self.number_at(now_ns) >= self.safe:
+            return None
+        return self.clock.here(self.safe * self.interval_ns())
 
     def next_call(self, now_ns: int) -> int:
         """Tell when the next regular call is due."""
@@ -312,7 +319,7 @@ class Peer:
             self._outage_number = -1
         self.state = PeerState.ACTIVE
         self._interval_us = reply.grid.interval_us
-        self.rank, self.grid = reply.rank, reply.grid
+        self.rank, self.grid, self.safe = reply.rank, reply.grid, reply.safe
         self.permits.peers = max(1, reply.peers)
         self.permits.per_second = reply.grid.per_second
         self._compare_rates()

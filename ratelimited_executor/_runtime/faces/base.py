@@ -543,12 +543,17 @@ class ExecutorBase:
         if not isinstance(self._peers, Fleet):
             return PolicyPlan(self._policy, rates, self._resources, count=self._peers.count, rank=self._peers.rank)
         plan = PolicyPlan(self._policy, rates, self._resources)
-        if not plan.is_plain:
-            raise ValueError(
-                "rate must be a single one under Paced, without resources, where peers are granted their permits: "
-                "take the lowest of the rates"
-            )
-        return plan
+        if plan.is_plain:
+            return plan
+        if not isinstance(self._policy, Paced):
+            what = f"policy must be Paced(), got {self._policy!r}"
+        elif self._resources:
+            what = f"resources must be left out, got {', '.join(map(repr, self._resources))}"
+        else:
+            what = f"rate must be a single rate and no quota, got {plan}"
+        raise ValueError(
+            f"{what}: these peers are granted the permits of one rate; StaticPeers(count, rank) share every kind of limit"
+        )
 
     def _begin_closing(self) -> None:
         self._home = _NOWHERE

@@ -440,8 +440,8 @@ def _refuse(names: dict[str, Any]) -> None:
 
 
 _REMEDIES: Final = {
-    "delay": "use schedule(delay=) or execute_later",
-    "at": "use schedule(at=) or call_at_wall",
+    "delay": "use schedule(delay=) or call_later()",
+    "at": "use schedule(at=)",
     "over": "use schedule_many(over=)",
     "retries": "use retry=Retry(attempts=...)",
     "weight": "use key= and order=Fair(weights=...)",

@@ -1,0 +1,75 @@
+"""Refusals name remedies that exist: every ``name(...)`` in the text of an error is public, and takes the arguments named."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ratelimited_executor
+from ratelimited_executor import abc, simulation, spread, testing
+
+PACKAGE = Path(ratelimited_executor.__file__).parent
+NAMED = re.compile(r"\b([A-Za-z_][\w.]*)\(([^()]*)")
+ARGUMENT = re.compile(r"\b([a-z_]+)=")
+OF_THE_USER = {"MyScenario", "keys", "setup", "sim.executor", "sim.population"}  # code of his, or what is handed to it
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Walk the texts below a node; what is filled in is written as ``{}``."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in each.values)  # type: ignore[misc]
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value
+
+
+def _messages() -> Iterator[tuple[str, str]]:
+    """Walk the texts of all errors that are raised, and of the remedies that they name: (file, text)."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_remedies = isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_REMEDIES"
+            if is_remedies or isinstance(node, ast.Raise):
+                for text in _texts(node):
+                    yield path.relative_to(PACKAGE).as_posix(), text
+
+
+NAMES = sorted(
+    {(file, *found) for file, text in _messages() for found in NAMED.findall(text) if found[0] not in OF_THE_USER}
+)
+
+
+def _public(name: str) -> list[Any]:
+    """Return all that a user may call by a name."""
+    module, _, last = name.rpartition(".")
+    if module and module[0].islower():
+        return [getattr(importlib.import_module(module), last)]
+    homes = [ratelimited_executor, abc, simulation, spread, testing]
+    kinds = [getattr(home, each) for home in homes for each in home.__all__]
+    if module:
+        homes, kinds = [], [kind for kind in kinds if getattr(kind, "__name__", "") == module]
+    holders = [*homes, *(kind for kind in kinds if isinstance(kind, type))]
+    own = [kind for kind in kinds if not isinstance(kind, type)]
+    return [found for each in [*holders, *own] if (found := getattr(each, last, None)) is not None]
+
+
+def test_messages_are_found() -> None:
+    """The walk sees the errors and the remedies."""
+    named = {name for _, name, _ in NAMES}
+    assert {"schedule", "schedule_many", "StaticPeers", "Retry", "Fair", "call_later"} <= named
+
+
+@pytest.mark.parametrize(("file", "name", "arguments"), NAMES)
+def test_what_an_error_names_exists(file: str, name: str, arguments: str) -> None:
+    """And takes the keyword arguments that stand behind it."""
+    found = _public(name)
+    assert found, f"{file} names {name}(), which is not public"
+    wanted = set(ARGUMENT.findall(arguments))
+    taken = [set(inspect.signature(each).parameters) for each in found if wanted and callable(each)]
+    assert not wanted or any(wanted <= each or "options" in each for each in taken), (file, name, wanted, taken)
