@@ -31,7 +31,8 @@ def compare(program: Program, expected: Outcome, seen: Outcome) -> list[str]:
     # The first line of a coroutine, and of who waits for a permit, comes a turn of the loop after the decision.
     late = {name for _, what, name, given in program.ops if what == "permit" or given.get("length")}
     orders = [[name for _, name in starts if name.split(".")[0] not in late] for starts in (expected.starts, seen.starts)]
-    if not found and orders[0] != orders[1]:
+    is_repaced = any(what == "pacing" for _, what, _, _ in program.ops)  # where no rate holds, it changes the order at an instant
+    if not found and not is_repaced and orders[0] != orders[1]:
         place = next(i for i, (one, other) in enumerate(zip(*orders, strict=True)) if one != other)
         found.append(f"start {place} should be {orders[0][place]}, was {orders[1][place]}")
     for name, state in seen.states.items():
@@ -81,16 +82,14 @@ def shrink(program: Program, differs=differences) -> Program:
             else:
                 at += size
         size //= 2
-    for name, arguments in [(op[2], key) for op in program.ops for key in op[3]]:
+    plain = ("priority", "expires", "cost", "key", "length", "fails", "results")
+    for name, arguments in [(op[2], key) for op in program.ops for key in op[3] if key in plain]:
         ops = [
             (at, what, other, {key: value for key, value in given.items() if (other, key) != (name, arguments)})
             for at, what, other, given in program.ops
         ]
-        try:
-            if differs(replace(program, ops=ops)):
-                program = replace(program, ops=ops)
-        except Exception:  # an argument that it cannot do without
-            continue
+        if differs(replace(program, ops=ops)):
+            program = replace(program, ops=ops)
     return program
 
 

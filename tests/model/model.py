@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor, inf
 
-from .programs import Op, Program
+from .programs import LENGTH_NS, TICK_NS, Op, Program
 
 SECOND = 1_000_000_000
 EPOCH = 1_704_067_200 * SECOND  # when virtual time begins
@@ -31,17 +31,18 @@ def parse_rate(text: str) -> tuple[int | float, Fraction]:
 class Permits:
     """Permits numbered on a grid, of which some are taken: the law of a rate."""
 
-    def __init__(self, rate: str, *, exact: bool, slack: int, peers: int, rank: int) -> None:
+    def __init__(self, rate: str, now: int, *, exact: bool, slack: int, peers: int, rank: int) -> None:
         self.exact, self.peers, self.rank = exact, peers, rank
         # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line of the task."
         self.slack = slack - min(slack // 4, SECOND // 200)
         self.rate = rate
         self.is_paused = False
-        self.first_free = 0  # permits below this number are taken or void
         self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
         # "Phase Phi(t) is the integral of the rate since the epoch (while the rate never changed: t x rate)":
-        # lines that follow each other, each from a time on, with its phase there and its slope.
-        self.lines = [(0, Fraction(0), self.slope)]
+        # lines that follow each other, each from a time on, with its phase there, its slope, and whether it has no limit.
+        self.lines = [(0, Fraction(0), self.slope, self.is_unlimited)]
+        # Permits below this number are taken or void. Reading: of those before its time an executor has the newest.
+        self.first_free = floor(self.phase(now))
 
     @property
     def slope(self) -> Fraction:
@@ -61,22 +62,27 @@ class Permits:
 
     def change(self, now: int, *, rate: str | None = None, is_paused: bool | None = None) -> None:
         """Change the rate, or pause or resume, which is a rate of 0 for a time: "a change of rate keeps the phase"."""
-        phase, was_unlimited = self.phase(now), parse_rate(self.rate)[0] == inf
         self.rate = self.rate if rate is None else rate
         self.is_paused = self.is_paused if is_paused is None else is_paused
-        if was_unlimited and rate is not None:
-            # Reading: there is no phase to keep after an infinite rate, and the grid is that of a rate that never changed.
-            phase = now * self.slope
-        self.lines.append((now, phase, self.slope))
+        if self.lines[-1][0] == now:  # what was in force for no time at all was not in force
+            del self.lines[-1]
+        phase, was_unlimited = self.phase(now), self.lines[-1][3]
+        if was_unlimited or self.peers > 1:
+            # Reading: there is no phase to keep after an infinite rate, nor one that peers have in common who change theirs
+            # at different times; the grid is that of a rate that never changed.
+            self.lines, phase = [(0, Fraction(0), self.slope, self.is_unlimited)], now * self.slope
+            # Reading: peers cannot know who has used the newest permit of it.
+            self.first_free = floor(phase) + (not was_unlimited)
+        self.lines.append((now, phase, self.slope, self.is_unlimited))
 
     def phase(self, time: int) -> Fraction:
         """Return Phi(time)."""
-        since, phase, slope = next((line for line in reversed(self.lines) if line[0] <= time), self.lines[0])
+        since, phase, slope, _ = next((line for line in reversed(self.lines) if line[0] <= time), self.lines[0])
         return phase + slope * (time - since)
 
     def time_of(self, permit: int) -> int:
         """Return when a permit comes up that has not come up yet: "permit p comes up when Phi = p"."""
-        since, phase, slope = self.lines[-1]
+        since, phase, slope, _ = self.lines[-1]
         return since + ceil((permit - phase) / slope)
 
     def own(self, permit: int) -> int:
@@ -126,7 +132,7 @@ class Permits:
         if allowed > time:
             # "When that window delays the earliest usable permit from t to w, the grid slips: that permit's time becomes
             # w and those after it follow evenly at the rate's distance from w."
-            self.lines.append((allowed, Fraction(permit), self.slope))
+            self.lines.append((allowed, Fraction(permit), self.slope, False))
         return allowed
 
     def following(self, now: int, number: int) -> int:
@@ -151,10 +157,14 @@ class Permits:
             # with costs the law has the cost in place of the 1.
             self.first_free = max(self.first_free, ceil(late + cost))
 
-    def left(self, now: int, start: int, end: int) -> int:
-        """Count the permits that an interval still has: "ceil(Phi(start)) ... ceil(Phi(end)) - 1", our own."""
-        lowest = max(self.first_free, ceil(self.phase(start)), min(ceil(self.phase(now - self.slack)), floor(self.phase(now))))
-        return max(0, len(range(self.own(lowest), ceil(self.phase(end)), self.peers)))
+    def left(self, now: int, end: int) -> int:
+        """Count our permits that may still be taken in [now, end): those of the interval "ceil(Phi(start)) ... ceil(Phi(end)) - 1"."""
+        lowest, late = self.takeable(now), ceil(self.phase(now - self.slack))
+        if lowest is None:
+            lowest = max(self.first_free, floor(self.phase(now)) + 1)
+        elif lowest < late:  # it can be taken, and voids what follows
+            return 1 + len(range(max(late + 1, floor(self.phase(now)) + 1), ceil(self.phase(end))))
+        return len(range(self.own(lowest), ceil(self.phase(end)), self.peers))
 
 
 @dataclass
@@ -196,6 +206,7 @@ class Outcome:
     starts: list[tuple[int, str]] = field(default_factory=list)  # nanoseconds from the begin, in order
     states: dict[str, str] = field(default_factory=dict)
     counts: list[tuple[int, dict[str, int]]] = field(default_factory=list)  # before each operation, and at the end
+    notes: set[str] = field(default_factory=set)  # what has happened that the comparison must know of
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)  # where several states are right: which
 
     def allowed(self, name: str) -> tuple[str, ...]:
@@ -209,9 +220,9 @@ class Model:
     def __init__(self, program: Program, *, exact: bool = False) -> None:
         self.program = program
         peers, rank = program.peers
-        self.begin = EPOCH + program.begin * 1000
-        self.width = program.interval * 1000
-        self.permits = Permits(program.rate, exact=exact, slack=SECOND // 50, peers=peers, rank=rank)
+        self.begin = EPOCH + program.begin * TICK_NS
+        self.width = program.interval * TICK_NS
+        self.permits = Permits(program.rate, self.begin, exact=exact, slack=SECOND // 50, peers=peers, rank=rank)
         self.pacing, self.order = program.pacing, program.order
         self.tasks: list[Task] = []
         self.outcome = Outcome()
@@ -223,7 +234,7 @@ class Model:
     def run(self) -> Outcome:
         """Go from instant to instant until the end."""
         ops = list(self.program.ops)
-        last = self.begin + self.program.until * 1000
+        last = self.begin + self.program.until * TICK_NS
         now = self.begin
         while now < last:
             if now >= self.end:
@@ -238,7 +249,10 @@ class Model:
                 ops.pop(0)
             while task := self.choose(now):
                 self.begin_task(task, now)
-            now = self.next_instant(now, min([last, *map(self.time, ops)]))
+            latest = self.time(ops[0]) if ops else last
+            now = self.next_instant(now, latest)
+            if now <= latest <= now + 1000 and now == self.planned_instant:
+                self.outcome.notes.add("coincides")
         self.count(last)
         for task in self.tasks:
             # "Every accepted task ends in exactly one state"; what waits or runs is looked at before the closing.
@@ -250,7 +264,7 @@ class Model:
 
     def time(self, op: Op) -> int:
         """Return when an operation is."""
-        return self.begin + op[0] * 1000
+        return self.begin + op[0] * TICK_NS
 
     def next_instant(self, now: int, latest: int) -> int:
         """Return the next time at which anything may happen."""
@@ -268,7 +282,7 @@ class Model:
         """Return when permits change what is to be done: one may be taken, or too few are left for what is held."""
         if self.permits.is_unlimited or self.permits.is_stopped:
             return []
-        spare = self.permits.left(now, self.start, self.end) - len(self.held(now))
+        spare = self.permits.left(now, self.end) - len(self.held(now))
         return [self.permits.when(now), self.permits.following(now, max(0, spare))]
 
     # Intervals, and what starts in them.
@@ -278,10 +292,12 @@ class Model:
         for task in self.tasks:
             if task.state == WAITING and task.deadline < now:
                 task.state = EXPIRED
+                if task.due < self.end and self.pacing == "SPREAD" and not self.permits.is_unlimited:
+                    self.outcome.notes.add("expired")
         return [task for task in self.tasks if task.state == WAITING]
 
     def is_due(self, task: Task, now: int) -> bool:
-        """Return True if it may start: "at or after its due time", or with ``early`` "anywhere in the interval of it"."""
+        """Return True if it may start: "at or after its due time", or with ``early`` "anywhere in the interval of its due time"."""
         return task.due <= now or (self.program.early and task.planned)
 
     def begin_interval(self, now: int) -> None:
@@ -290,6 +306,9 @@ class Model:
         "What is never spread: what is due within the interval that runs already; the asyncio face; waiters of the limiter
         face; a task whose deadline would pass."
         """
+        overflow = [task for task in self.waiting(now) if task.planned and self.is_due(task, self.end - 1)]
+        if overflow and (len(overflow) == 1 or not self.is_dense(now)):
+            self.outcome.notes.add("left over")
         self.start = now // self.width * self.width
         self.end = self.start + self.width
         self.planned_instant = self.start  # "the first planned instant is the interval's start"
@@ -301,6 +320,10 @@ class Model:
     def held(self, now: int) -> list[Task]:
         """Return the tasks that the interval holds."""
         return [task for task in self.waiting(now) if task.due < self.end]
+
+    def is_dense(self, now: int) -> bool:
+        """Return True if "the interval holds more than its permits", from now on."""
+        return len(self.held(now)) > self.permits.left(now, self.end)
 
     def choose(self, now: int) -> Task | None:
         """Return the task that starts at this instant; None if it is not a start instant."""
@@ -314,7 +337,7 @@ class Model:
                 return min(joined, key=self.importance)
         else:
             # "A start instant is a permit when tasks have joined or the interval holds more than its permits."
-            if joined or len(self.held(now)) > self.permits.left(now, self.start, self.end):
+            if joined or self.is_dense(now):
                 # "At each, the most important task whose due time has come starts; what remains is the overflow."
                 return min(ready, key=self.importance)
         # "Else a planned instant." "The planned instants go by due time: importance decides only where more is due than
@@ -333,7 +356,13 @@ class Model:
             # "After a start at last with k of them unstarted the next is last + (end - last) / (k + 1), never before the
             # earliest due time among them, never before a permit."
             unstarted = sum(1 for other in self.waiting(now) if other.planned)
-            self.planned_instant = now + round(Fraction(self.end - now, unstarted + 1))
+            # "last is the planned instant and not the moment of the start, so that a timer's lateness does not add up";
+            # "after a disturbance what is left closes up evenly". Reading: more than slack is a disturbance.
+            if self.planned_instant + Fraction(self.end - self.planned_instant, unstarted + 2) <= now <= self.planned_instant + self.permits.slack:
+                self.outcome.notes.add("within slack")
+            last = max(self.planned_instant, self.start if self.program.early else task.due)
+            last = now if now > last + self.permits.slack else last
+            self.planned_instant = last + round(Fraction(max(0, self.end - last), unstarted + 1))
 
     def importance(self, task: Task) -> tuple:
         """Return the key of the order, and the arrival for equal ones."""
@@ -351,7 +380,7 @@ class Model:
     def add(self, now: int, name: str, due: int | None, *, expires: int | None = None, spread: bool = True, **rest) -> None:
         """Accept a task; without a due time it is due now."""
         rank, due = (IMMEDIATE, now) if due is None else (OTHER, max(due, now))
-        rest["length"] = rest.get("length", 0) * 1000
+        rest["length"] = rest["length"] * TICK_NS + LENGTH_NS if rest.get("length") else 0
         self.tasks.append(
             Task(
                 name=name,
@@ -359,13 +388,13 @@ class Model:
                 rank=rank,
                 call=len(self.tasks),
                 is_spreadable=spread and due >= self.end,
-                deadline=inf if expires is None else due + expires * 1000,
+                deadline=inf if expires is None else due + expires * TICK_NS,
                 **rest,
             )
         )
 
     def do_schedule(self, now: int, name: str, *, delay: int | None = None, at: int | None = None, **rest) -> None:
-        """``delay`` in microseconds from now, ``at`` from the begin of the program."""
+        """``delay`` in ticks from now, ``at`` from the begin of the program."""
         self.add(now, name, self.due(now, delay, at), **rest)
 
     do_submit = do_schedule
@@ -374,8 +403,8 @@ class Model:
     def due(self, now: int, delay: int | None, at: int | None) -> int | None:
         """Return the due time of what is given."""
         if delay is not None:
-            return now + delay * 1000
-        return None if at is None else self.begin + at * 1000
+            return now + delay * TICK_NS
+        return None if at is None else self.begin + at * TICK_NS
 
     def do_many(
         self,
@@ -387,24 +416,25 @@ class Model:
         at: int | None = None,
         delays: list[int] | None = None,
         over: int | None = None,
+        results: bool = False,
         **rest,
     ) -> None:
         """A batch: "all now", "all so long from now", "each so long from now", "all then", "evenly over this time"."""
         for index in range(count):
             due = self.due(now, delay, at)
             if delays is not None:
-                due = now + delays[index] * 1000
+                due = now + delays[index] * TICK_NS
             elif over is not None:
-                due = now + round(Fraction(over * 1000 * index, count))
+                due = now + round(Fraction(over * TICK_NS * index, count))
             self.add(now, f"{name}.{index}", due, **rest)
 
     def do_call_later(self, now: int, name: str, *, delay: int) -> None:
         """"The asyncio face: always on time, never spread"."""
-        self.add(now, name, now + delay * 1000, spread=False)
+        self.add(now, name, now + delay * TICK_NS, spread=False)
 
     def do_call_at(self, now: int, name: str, *, when: int) -> None:
-        """Loop time, in microseconds from the begin."""
-        self.add(now, name, self.begin + when * 1000, spread=False)
+        """Loop time, in ticks from the begin."""
+        self.add(now, name, self.begin + when * TICK_NS, spread=False)
 
     def do_call_soon(self, now: int, name: str) -> None:
         """Due now."""
@@ -415,14 +445,14 @@ class Model:
         self.add(now, name, None, spread=False, **rest)
 
     def do_cancel(self, now: int, _: str, *, of: str) -> None:
-        """Cancel a task that waits, or all tasks of a batch that do.
+        """Cancel a task that waits or runs, or all tasks of a batch that wait; "those that run go on".
 
         "Deadlines are kept within one interval": one that has passed for less may be found expired or cancelled.
         """
         self.waiting(now)
         for task in self.tasks:
             if task.name == of or task.name.startswith(of + "."):
-                if task.state == WAITING:
+                if task.state == WAITING or (task.state == RUNNING and task.name == of):
                     task.state = CANCELLED
                 elif task.state == EXPIRED and not task.allowed and task.deadline + self.width >= now:
                     task.allowed = (EXPIRED, CANCELLED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from math import inf, nextafter
 
 from ratelimited_executor import (
     BatchHandle,
@@ -18,7 +17,7 @@ from ratelimited_executor import (
 from ratelimited_executor.testing import run_virtual
 
 from .model import Outcome
-from .programs import Op, Program
+from .programs import LENGTH_NS, SECOND, TICK_NS, Op, Program
 
 ORDERS = {
     "default": default_order,
@@ -28,9 +27,9 @@ ORDERS = {
 }
 
 
-def seconds(microseconds: int) -> float:
-    """Return microseconds as the nearest float of seconds."""
-    return microseconds / 1_000_000
+def seconds(ticks: int) -> float:
+    """Return ticks as seconds, which are exact."""
+    return ticks / SECOND
 
 
 class Player:
@@ -56,7 +55,6 @@ class Player:
                 pacing=Pacing[program.pacing],
                 order=ORDERS[program.order],
                 early=program.early,
-                key_rate=program.key_rate,
                 key_concurrency=program.key_concurrency,
                 drain_timeout=0,
             )
@@ -76,7 +74,7 @@ class Player:
         return self.outcome
 
     async def sleep_until(self, at: int) -> None:
-        """Wait for a time from the begin on, in microseconds, that is one float whatever the way to it."""
+        """Wait for a time from the begin on."""
         future = self.loop.create_future()
         self.loop.call_at(seconds(self.program.begin + at), future.set_result, None)
         await future
@@ -90,12 +88,13 @@ class Player:
 
     def read_states(self) -> None:
         """Write down the states, as far as the handles tell them."""
+        started = {name for _, name in self.outcome.starts}
         for name, handle in self.handles.items():
             states = self.outcome.states
             if isinstance(handle, BatchHandle):
                 states |= {f"{name}.{index}": outcome.state.value for index, outcome in self.results(handle).items()}
             elif isinstance(handle, CallHandle):
-                if handle.cancelled():
+                if handle.cancelled() and name not in started:  # as in asyncio, it may be cancelled after its end
                     states[name] = "cancelled"
             else:
                 states[name] = handle.state.value
@@ -112,7 +111,7 @@ class Player:
 
     def now(self) -> int:
         """Return nanoseconds from the begin on."""
-        return round(self.loop.time() * 1e9) - self.program.begin * 1000
+        return round(self.loop.time() * 1e9) - self.program.begin * TICK_NS
 
     def call(self, length: int = 0, fails: bool = False):
         """Return a callable that writes down when it starts, and ends as it should."""
@@ -124,24 +123,17 @@ class Player:
 
         async def long(name, *_):
             self.outcome.starts.append((self.now(), name))
-            await asyncio.sleep(seconds(length))
+            await asyncio.sleep(seconds(length) + LENGTH_NS / 1e9 if length else 0)
             if fails:
                 raise Failure
 
         return long if length else plain
 
-    # What programs do, with times in microseconds: delays from now on, all others from the begin of the program.
-
-    def delay(self, microseconds: int) -> float:
-        """Return the seconds that lead from now to what is meant, as floats add up: not to the float before or after it."""
-        now = self.loop.time()
-        target = (round(now * 1e6) + microseconds) / 1e6
-        near = target - now
-        return next((d for d in (near, nextafter(near, inf), nextafter(near, 0)) if now + d == target), near)
+    # What programs do, with times in ticks: delays from now on, all others from the begin of the program.
 
     def options(self, *, delay=None, at=None, expires=None, **rest) -> dict:
         """Return the arguments of the library, in seconds."""
-        given = {} if delay is None else {"delay": self.delay(delay)}
+        given = {} if delay is None else {"delay": seconds(delay)}
         given |= {} if expires is None else {"expires": seconds(expires)}
         if at is not None:
             given["at"] = self.wall + seconds(at)
@@ -157,7 +149,7 @@ class Player:
         self.executor.execute(self.call(), name)
 
     def do_call_later(self, name, *, delay):
-        self.handles[name] = self.executor.call_later(self.delay(delay), self.call(), name)
+        self.handles[name] = self.executor.call_later(seconds(delay), self.call(), name)
 
     def do_call_at(self, name, *, when):
         self.handles[name] = self.executor.call_at(seconds(self.program.begin + when), self.call(), name)
@@ -166,7 +158,7 @@ class Player:
         self.handles[name] = self.executor.call_soon(self.call(), name)
 
     def do_many(self, name, *, count, delays=None, over=None, length=0, fails=False, **rest):
-        times = {} if delays is None else {"delays": [self.delay(delay) for delay in delays]}
+        times = {} if delays is None else {"delays": [seconds(delay) for delay in delays]}
         times |= {} if over is None else {"over": seconds(over)}
         items = [f"{name}.{index}" for index in range(count)]
         options = self.options(**rest)
@@ -177,7 +169,7 @@ class Player:
             async with self.executor.permit(**self.options(**rest)):
                 self.outcome.starts.append((self.now(), name))
                 self.outcome.states[name] = "running"
-                await asyncio.sleep(seconds(length))
+                await asyncio.sleep(seconds(length) + LENGTH_NS / 1e9 if length else 0)
                 self.outcome.states[name] = "done"
 
         self.waiters[name] = asyncio.ensure_future(wait())

@@ -1,22 +1,32 @@
 """Random programs for an executor: what they are made of, and how one is drawn from a seed.
 
-A program is a list of timed calls. All its times are whole microseconds, counted from the program's beginning; an
-operation is ``(at, what, name, arguments)``. It prints as Python that can be pasted into ``replay``.
+A program is a list of timed operations ``(at, what, name, arguments)``. It prints as Python that can be pasted into
+``replay``. Its times are whole ticks of 1/512 s from the program's beginning: floats of seconds and whole nanoseconds both
+hold those exactly, so that times that should be equal are equal.
+
+Operations happen at odd ticks; tasks are due, and intervals begin, at even ones, and what runs for a time ends at neither.
+What an operation and a start mean for each other at the very same instant is not what these programs ask.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-MS = 1_000
-SECOND = 1_000_000
-EIGHTH = 125_000  # of a second: a float holds it exactly, also of seconds since the epoch
+SECOND = 512
+TICK_NS = 1_953_125  # exactly
+LENGTH_NS = 11_000  # what runs for a time does so for its ticks, and so much longer
 
-# Operations happen at whole milliseconds and these few microseconds, where no interval begins and no permit comes up:
-# what an operation and a start at the same instant mean for each other is not what these programs ask.
-OFFSET = 37
+# What is not drawn, because the library is known to differ there. Each is switched on with what mends it.
+IS_PLANNED_BY_DUE = False  # planned instants go by importance: draw priorities and orders with ON_TIME only
+IS_BATCH_DEADLINE_KEPT = False  # spreading moves the items of a batch past their deadline
+IS_WALL_SPREAD = False  # at= with an interval of more than a second, or where an interval begins: read too late
+IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
+IS_ARRIVAL_KEPT = False  # of equal tasks, those of batches and of the wall clock come after those asked for later
+IS_EARLY_IN_ORDER = False  # with early=True, tasks of the wall clock come after those that are due later
+IS_SLACK_KEPT = False  # of planned instants that lie before the first due time, by slack at most, several are used at once
+IS_OVERFLOW_SPREAD = False  # one task left over is taken for late, and not spread with those of the next interval
 
 Op = tuple[int, str, str, dict[str, Any]]
 
@@ -27,15 +37,13 @@ class Program:
 
     ops: list[Op]
     until: int = 20 * SECOND
-    begin: int = 0  # microseconds of the loop's time, and of a whole day, at which the executor starts
+    begin: int = 0  # when the executor starts, in ticks of the loop's time
     interval: int = SECOND
     rate: str = "inf/s"
     pacing: str = "SPREAD"
     order: str = "default"
     early: bool = False
     peers: tuple[int, int] = (1, 0)  # how many, and which of them: StaticPeers(n, rank)
-    strictness: str | None = None  # the executor's own default if None
-    key_rate: str | None = None
     key_concurrency: int | None = None
 
     def __repr__(self) -> str:
@@ -51,46 +59,183 @@ class Program:
 
 
 RATES = ["inf/s", "1/s", "2/s", "3/s", "10/s", "10/s", "40/s", "100/s", "7/3s", "1/2s", "50/60s", "1000/s"]
-INTERVALS = [100 * MS, 500 * MS, SECOND, SECOND, SECOND, 3 * SECOND, 60 * SECOND]
+INTERVALS = [SECOND // 8, SECOND // 2, SECOND, SECOND, SECOND, 3 * SECOND, 60 * SECOND]
+PRIORITIES = [0, 0, 0, 1, -1, 5]
+ORDERS = ["default", "earliest", "latest", "unimportant"]
 
 
 class Draw:
     """Draws one program."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.interval = self.rng.choice(INTERVALS)
-        self.begin = self.rng.choice([0, self.rng.randint(0, 800) * EIGHTH])
-        self.span = self.rng.choice([MS, SECOND, 2 * SECOND, 2 * self.interval, 5 * self.interval])
+        self.rng = rng = random.Random(seed)
+        self.interval = rng.choice(INTERVALS)
+        self.begin = rng.choice([0, rng.randint(0, 800) * SECOND // 8])
+        self.span = rng.choice([1, SECOND, 2 * SECOND, 2 * self.interval, 5 * self.interval])
+        self.pacing = rng.choice(["SPREAD", "ON_TIME"])
+        has_keys = rng.random() < 0.15
+        self.is_plain = rng.random() < 0.3  # nothing but delays
+        self.has_priorities = (IS_PLANNED_BY_DUE or self.pacing == "ON_TIME") and not has_keys and rng.random() < 0.6
+        self.has_costs = self.pacing == "ON_TIME" and rng.random() < 0.3
+        self.has_expires = rng.random() < 0.4
+        self.has_settings = rng.random() < 0.4
+        self.has_pacings = rng.random() < 0.2
+        self.has_lengths = has_keys or rng.random() < 0.2
+        self.key_concurrency = rng.choice([1, 2]) if has_keys and self.pacing == "ON_TIME" else None
+        self.families = rng.sample(["timeline", "asyncio", "expiring"], 3)
+        self.is_early = self.interval <= SECOND and not self.has_pacings and rng.random() < 0.1
+        self.has_wall = (
+            IS_WALL_SPREAD or self.interval <= SECOND or self.pacing == "ON_TIME"
+        ) and (IS_EARLY_IN_ORDER or not self.is_early)
+        self.at = self.ticks(0, self.span)
 
     def program(self) -> Program:
         """Draw settings and operations."""
         rng = self.rng
         ops = [op for number in range(rng.randint(3, 30)) for op in self.op(f"t{number}")]
+        peers = rng.choice([1, 1, 1, 2, 3])
         return Program(
             ops=sorted(ops, key=lambda op: op[0]),
-            until=self.span + 4 * self.interval + 5 * SECOND + 2 * OFFSET,
+            until=max([op[0] for op in ops], default=0) + 4 * self.interval + 5 * SECOND | 1,
             begin=self.begin,
             interval=self.interval,
             rate=rng.choice(RATES),
-            pacing=rng.choice(["SPREAD", "ON_TIME"]),
+            pacing=self.pacing,
+            order=rng.choice(ORDERS) if self.has_priorities and rng.random() < 0.3 else "default",
+            early=self.is_early,
+            peers=(peers, rng.randrange(peers)),
+            key_concurrency=self.key_concurrency,
         )
 
-    def instant(self) -> int:
-        """Draw when an operation is; several at one instant are frequent."""
-        return self.rng.choice([0, self.rng.randint(0, self.span // MS), self.rng.randint(0, 5) * (self.span // MS // 5)]) * MS + OFFSET
+    def ticks(self, low: int, high: int) -> int:
+        """Draw an odd number of ticks."""
+        return self.rng.randint(low, high) // 2 * 2 + 1
 
-    def due(self, at: int) -> int:
-        """Draw a due time after this: any whole millisecond, or often one that others have, or where an interval begins."""
+    def due(self, at: int, family: str) -> int:
+        """Draw an even due time after an odd one."""
+        if IS_ARRIVAL_KEPT:
+            return self.common_due(at)
+        if self.has_pacings or self.key_concurrency:  # what was scheduled before and after it; what other keys have
+            family = f"{family} {len(self.families)}"
+        if family not in self.families:
+            self.families.append(family)
+        place = self.families.index(family)  # no two families have equal due times, of batches each is one
+        later = at + 256 + self.rng.randint(0, 3 * self.interval)
+        due = later - later % 256 + 4 * place + 2 if place else self.common_due(at) + 3 & ~3
+        is_joined = (self.begin + due) // self.interval == (self.begin + at) // self.interval
+        return due // 256 * 256 + 254 if is_joined and family == "timeline" else due
+
+    def common_due(self, at: int) -> int:
+        """Draw one that any task may have: often one that others have, or one where an interval begins."""
         rng, interval = self.rng, self.interval
-        later = at - OFFSET + rng.randint(1, max(2, 3 * interval // MS)) * MS
+        later = at + 1 + rng.randint(0, 3 * interval) // 2 * 2
         boundary = ((self.begin + at) // interval + rng.randint(1, 3)) * interval - self.begin
         return rng.choice([later, later, boundary, boundary + interval // 4, boundary + interval // 2])
 
     def op(self, name: str) -> list[Op]:
-        """Draw an operation."""
-        at = self.instant()
-        return [(at, "schedule", name, {"delay": self.due(at) - at})]
+        """Draw an operation, and sometimes what cancels it; several at one instant are frequent."""
+        rng = self.rng
+        at = self.at = rng.choice([self.at, self.ticks(0, self.span), self.ticks(0, self.span)])
+        if self.key_concurrency and not IS_ARRIVAL_KEPT:
+            at = self.at + 2 * self.span + 2 * int(name[1:])  # no two at one instant
+        if self.is_plain:
+            return [(at, "schedule", name, {"delay": self.due(at, "timeline") - at})]
+        if self.has_settings and rng.random() < 0.15:
+            return self.setting(at, name)
+        what = rng.choice(["schedule"] * 4 + ["submit", "many", "many", "call_later", "call_at", "soon", "permit"])
+        if what == "soon":
+            what = rng.choice(["execute", "call_soon"])
+        ops = [(at, what, name, getattr(self, what)(at))]
+        if what == "permit":  # it asks a turn of the loop later: nothing else happens in this one
+            ops = [(at + 2 * self.span + rng.randint(0, 10**6) * 2 % 512, what, name, ops[0][3])]
+        if what != "execute" and (what, "length" in ops[0][3]) != ("permit", True) and rng.random() < 0.15:
+            cancelled_at = rng.choice([at, at + self.ticks(0, 2 * self.interval)])
+            ops.append((cancelled_at + 1 - cancelled_at % 2, "cancel", f"c{name}", {"of": name}))
+        return ops
+
+    def setting(self, at: int, name: str) -> list[Op]:
+        """Draw a change of a setting, or a pause with its end."""
+        rng = self.rng
+        what = rng.choice(["rate", "rate", "rate", "pause", "pacing", "order"])
+        if what == "pause":
+            later = at + self.ticks(0, 2 * self.interval) // 2 * 2
+            return [(at, "pause", name, {}), (later, "resume", f"r{name}", {})]
+        if what == "rate":
+            return [(at, "rate", name, {"rate": rng.choice([*RATES, "0/s"])})]
+        if what == "pacing" and self.has_pacings and (IS_PLANNED_BY_DUE or not self.has_priorities):
+            return [(at, "pacing", name, {"pacing": rng.choice(["SPREAD", "ON_TIME"] if IS_PACING_RENEWED else ["ON_TIME"])})]
+        if what == "order" and self.has_priorities:
+            return [(at, "order", name, {"order": rng.choice(ORDERS)})]
+        return []
+
+    # Arguments.
+
+    def common(self) -> dict[str, Any]:
+        """Draw what all that is scheduled may have."""
+        rng, given = self.rng, {}
+        if self.has_priorities:
+            given["priority"] = rng.choice(PRIORITIES)
+        if self.has_expires and rng.random() < 0.5:
+            given["expires"] = rng.choice([0, rng.randint(0, SECOND), rng.randint(0, 3 * self.interval)])
+        if self.has_costs and rng.random() < 0.5:
+            given["cost"] = rng.randint(2, 5)
+        if self.has_lengths and rng.random() < 0.5:
+            given["length"] = rng.choice([rng.randint(0, SECOND), rng.randint(0, 2 * self.interval)])
+        if self.has_lengths and self.key_concurrency is not None:
+            given["key"] = rng.choice(["a", "a", "b", None])
+        return {name: value for name, value in given.items() if value}
+
+    def schedule(self, at: int) -> dict[str, Any]:
+        """A delay, or a time of the wall clock."""
+        given = self.common()
+        if self.rng.random() < 0.3 and self.has_wall:
+            given.pop("expires" if not IS_ARRIVAL_KEPT else "", None)
+            times = {"at": self.due(at, f"wall {len(self.families)}")}
+        else:
+            times = {"delay": self.due(at, "expiring" if "expires" in given else "timeline") - at}
+        return {**times, **given, "fails": self.rng.random() < 0.1}
+
+    def submit(self, at: int) -> dict[str, Any]:
+        """Due now."""
+        return self.common()
+
+    permit = submit
+
+    def many(self, at: int) -> dict[str, Any]:
+        """A batch in one of its forms."""
+        rng, count = self.rng, self.rng.randint(1, 8)
+        form = rng.choice(["now", "delay", "delays", "over", "at"])
+        if not IS_ARRIVAL_KEPT and (form == "now" or (form == "over" and (self.has_priorities or self.key_concurrency))):
+            form = "delay"
+        if form == "at" and not self.has_wall:
+            form = "delay"
+        given = self.common()
+        if (not IS_BATCH_DEADLINE_KEPT and self.pacing == "SPREAD") or (form == "at" and not IS_ARRIVAL_KEPT):
+            given.pop("expires", None)
+        family = f"batch {len(self.families)}"
+        times: dict[str, Any] = {
+            "now": {},
+            "delay": {"delay": self.due(at, family) - at},
+            "delays": {"delays": [self.due(at, family) - at for _ in range(count)]},
+            "over": {"over": rng.randint(0, 3 * self.interval // count) // 2 * 2 * count + 1},  # no item but the first at a tick
+            "at": {"at": self.due(at, family)},
+        }[form]
+        return {"count": count, **times, **given, "results": rng.random() < 0.5}
+
+    def call_later(self, at: int) -> dict[str, Any]:
+        """asyncio's face."""
+        return {"delay": self.due(at, "asyncio") - at}
+
+    def call_at(self, at: int) -> dict[str, Any]:
+        """The past is due now."""
+        due = self.due(at, "asyncio")
+        return {"when": self.rng.choice([due, due, at - SECOND]) if IS_ARRIVAL_KEPT else due}
+
+    def execute(self, at: int) -> dict[str, Any]:
+        """Nothing but the call."""
+        return {}
+
+    call_soon = execute
 
 
 def draw(seed: int) -> Program:
