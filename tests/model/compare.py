@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from . import programs
+from .laws import broken_laws
 from .model import Model, Outcome
 from .play import play
 from .programs import Program
@@ -13,9 +16,28 @@ from .programs import Program
 TOLERANCE_NS = 500
 
 
-def differences(program: Program, check=lambda executor: None) -> list[str]:
-    """Return what differs, one line each; nothing if the library does what the model says."""
-    return compare(program, Model(program).run(), play(program, check))
+# Situations in which the library is known to differ, as the model notes them, and the switch that says it does not any more.
+# A program that comes into one is not compared, but for the laws.
+KNOWN = {
+    "left over": programs.IS_OVERFLOW_SPREAD,
+    "expired": programs.IS_EXPIRED_UNCOUNTED,
+    "within slack": programs.IS_SLACK_KEPT,
+    "dense by what joins later": programs.IS_JOINING_COUNTED,
+    "rate changed": programs.IS_LOWERED_RATE_SEEN,
+    "debt": programs.IS_DEBT_KEPT,
+    "deadline of the overflow": programs.IS_OVERFLOW_DEADLINE_KEPT,
+    "early": False,  # "may start anywhere in the interval": where is not said
+    "coincides": False,  # an operation and a planned instant: either may come first
+}
+
+
+def differences(program: Program, check: Callable = lambda executor: None) -> list[str] | None:
+    """Return what differs, one line each: nothing if the library does what the model says; None if it is not compared."""
+    expected, seen = Model(program).run(), play(program, check)
+    found = broken_laws(program, expected, seen)
+    if not all(KNOWN[note] for note in expected.notes):
+        return found if found and "debt" not in expected.notes else None
+    return found + compare(program, expected, seen)
 
 
 def compare(program: Program, expected: Outcome, seen: Outcome) -> list[str]:
@@ -30,8 +52,12 @@ def compare(program: Program, expected: Outcome, seen: Outcome) -> list[str]:
         found.append(f"started more than once: {seen.starts}")
     # The first line of a coroutine, and of who waits for a permit, comes a turn of the loop after the decision.
     late = {name for _, what, name, given in program.ops if what == "permit" or given.get("length")}
-    orders = [[name for _, name in starts if name.split(".")[0] not in late] for starts in (expected.starts, seen.starts)]
-    is_repaced = any(what == "pacing" for _, what, _, _ in program.ops)  # where no rate holds, it changes the order at an instant
+    orders = [
+        [name for _, name in starts if name.split(".")[0] not in late] for starts in (expected.starts, seen.starts)
+    ]
+    is_repaced = any(
+        what == "pacing" for _, what, _, _ in program.ops
+    )  # where no rate holds, it changes the order at an instant
     if not found and not is_repaced and orders[0] != orders[1]:
         place = next(i for i, (one, other) in enumerate(zip(*orders, strict=True)) if one != other)
         found.append(f"start {place} should be {orders[0][place]}, was {orders[1][place]}")
@@ -98,4 +124,5 @@ def replay(program: Program) -> None:
     expected, seen = Model(program).run(), play(program)
     print("model  ", " ".join(f"{name}@{show(at)}" for at, name in expected.starts))
     print("library", " ".join(f"{name}@{show(at)}" for at, name in seen.starts))
-    print("\n".join(compare(program, expected, seen)) or "no difference")
+    found = broken_laws(program, expected, seen) + compare(program, expected, seen)
+    print("\n".join([*found, *(f"known situation: {note}" for note in expected.notes)]) or "no difference")

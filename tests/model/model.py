@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, floor, inf
+from math import inf, lcm
 
 from .programs import LENGTH_NS, TICK_NS, Op, Program
 
 SECOND = 1_000_000_000
+EXACT = False  # the law of an executor's default: never more than the rate's permits in any window of its per
 EPOCH = 1_704_067_200 * SECOND  # when virtual time begins
 
 WAITING, RUNNING = "waiting", "running"
@@ -22,68 +23,75 @@ DONE, FAILED, CANCELLED, EXPIRED = "done", "failed", "cancelled", "expired"
 REPEATING, IMMEDIATE, OTHER = 0, 1, 2
 
 
-def parse_rate(text: str) -> tuple[int | float, Fraction]:
-    """Return the permits, and the nanoseconds in which there are so many: ``"7/3s"``."""
+def parse_rate(text: str) -> Fraction | None:
+    """Return permits a nanosecond, of a text such as ``"7/3s"``; None if there is no limit."""
     permits, per = text.removesuffix("s").split("/")
-    return float(permits) if permits == "inf" else int(permits), Fraction(per or 1) * SECOND
+    return None if permits == "inf" else Fraction(int(permits), int(per or 1) * SECOND)
 
 
 class Permits:
-    """Permits numbered on a grid, of which some are taken: the law of a rate."""
+    """Permits numbered on a grid, of which some are taken: the law of a rate.
 
-    def __init__(self, rate: str, now: int, *, exact: bool, slack: int, peers: int, rank: int) -> None:
+    Phases are whole numbers, of which ``unit`` make a permit: so many that each of ``rates`` has a whole number a nanosecond.
+    """
+
+    def __init__(self, rate: str, now: int, rates: set[str], *, exact: bool, slack: int, peers: int, rank: int) -> None:
         self.exact, self.peers, self.rank = exact, peers, rank
         # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line of the task."
         self.slack = slack - min(slack // 4, SECOND // 200)
-        self.rate = rate
-        self.is_paused = False
+        self.unit = lcm(*(parse_rate(text).denominator for text in rates if parse_rate(text) is not None))
         self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
+        self.is_paused = self.has_debt = False
         # "Phase Phi(t) is the integral of the rate since the epoch (while the rate never changed: t x rate)":
         # lines that follow each other, each from a time on, with its phase there, its slope, and whether it has no limit.
-        self.lines = [(0, Fraction(0), self.slope, self.is_unlimited)]
+        self.set(rate)
+        self.lines = [(0, 0, self.slope, self.is_unlimited)]
         # Permits below this number are taken or void. Reading: of those before its time an executor has the newest.
-        self.first_free = floor(self.phase(now))
+        self.first_free = self.last(now)
 
-    @property
-    def slope(self) -> Fraction:
-        """Permits a nanosecond; 0 while nothing is limited, because nobody asks then."""
-        permits, per = parse_rate(self.rate)
-        return Fraction(0) if self.is_paused or permits == inf else Fraction(permits) / per
-
-    @property
-    def is_unlimited(self) -> bool:
-        """True while starts need no permit."""
-        return parse_rate(self.rate)[0] == inf and not self.is_paused
-
-    @property
-    def is_stopped(self) -> bool:
-        """True while nothing may start: "rate 0 pauses"."""
-        return not self.is_unlimited and self.slope == 0
+    def set(self, rate: str) -> None:
+        """Note a rate: as permits a nanosecond, in parts of a permit."""
+        self.rate, per_ns = rate, parse_rate(rate)
+        self.is_unlimited = per_ns is None and not self.is_paused
+        self.slope = 0 if per_ns is None or self.is_paused else int(per_ns * self.unit)
+        self.is_stopped = self.slope == 0 and not self.is_unlimited  # "rate 0 pauses"
 
     def change(self, now: int, *, rate: str | None = None, is_paused: bool | None = None) -> None:
         """Change the rate, or pause or resume, which is a rate of 0 for a time: "a change of rate keeps the phase"."""
-        self.rate = self.rate if rate is None else rate
         self.is_paused = self.is_paused if is_paused is None else is_paused
+        self.set(self.rate if rate is None else rate)
         if self.lines[-1][0] == now:  # what was in force for no time at all was not in force
             del self.lines[-1]
         phase, was_unlimited = self.phase(now), self.lines[-1][3]
         if was_unlimited or self.peers > 1:
             # Reading: there is no phase to keep after an infinite rate, nor one that peers have in common who change theirs
             # at different times; the grid is that of a rate that never changed.
-            self.lines, phase = [(0, Fraction(0), self.slope, self.is_unlimited)], now * self.slope
+            ahead = len(range(self.own(self.last(now) + 1), self.first_free, self.peers))
+            self.lines, phase = [(0, 0, self.slope, self.is_unlimited)], now * self.slope
             # Reading: peers cannot know who has used the newest permit of it.
-            self.first_free = floor(phase) + (not was_unlimited)
+            self.first_free = self.last(now) + (not was_unlimited)
+            if not was_unlimited and ahead:  # "what follows waits until it is paid for"
+                self.first_free = self.own(self.first_free) + ahead * self.peers
+                self.has_debt = True
         self.lines.append((now, phase, self.slope, self.is_unlimited))
 
-    def phase(self, time: int) -> Fraction:
-        """Return Phi(time)."""
+    def phase(self, time: int) -> int:
+        """Return Phi(time), in parts of a permit."""
         since, phase, slope, _ = next((line for line in reversed(self.lines) if line[0] <= time), self.lines[0])
         return phase + slope * (time - since)
 
+    def last(self, time: int) -> int:
+        """Return the number of the last permit that has come up by then: "permit p comes up when Phi = p"."""
+        return self.phase(time) // self.unit
+
+    def first(self, time: int) -> int:
+        """Return the number of the first permit that comes up then or later."""
+        return -(-self.phase(time) // self.unit)
+
     def time_of(self, permit: int) -> int:
-        """Return when a permit comes up that has not come up yet: "permit p comes up when Phi = p"."""
+        """Return when a permit comes up that has not come up yet."""
         since, phase, slope, _ = self.lines[-1]
-        return since + ceil((permit - phase) / slope)
+        return since - (phase - permit * self.unit) // slope
 
     def own(self, permit: int) -> int:
         """Return the first permit from this one on that is ours: "rank modulo n"."""
@@ -93,14 +101,16 @@ class Permits:
         """Return the permit that a start takes at this time, without a look at the window: the oldest there is."""
         if self.is_stopped:
             return None
-        phase = self.phase(now)
         # "A permit may be taken until slack after its time": its number is Phi(now - slack) or more.
-        permit = self.own(max(self.first_free, ceil(self.phase(now - self.slack))))
-        if permit <= phase:
+        permit, newest = self.own(max(self.first_free, self.first(now - self.slack))), self.last(now)
+        if permit <= newest:
             return permit
         # "The newest permit stays until the next comes up." Reading: with peers it does not; what it voids would be theirs.
-        newest = floor(phase)
         return newest if newest >= self.first_free and self.peers == 1 else None
+
+    def following(self, now: int, number: int = 0) -> int:
+        """Return when the next permit comes up, or with a number above 0 one so many after it."""
+        return self.time_of(self.own(max(self.first_free, self.last(now) + 1)) + number * self.peers)
 
     def when(self, now: int) -> int | None:
         """Return the first time from now on at which a start may be; None if only a change of the rate brings it."""
@@ -110,20 +120,17 @@ class Permits:
             return None
         permit, time = self.takeable(now), now
         if permit is None:
-            permit = self.own(max(self.first_free, floor(self.phase(now)) + 1))
-            time = self.time_of(permit)
-        if not self.exact:
-            return time
-        return self.slipped(permit, time)
+            permit, time = self.own(max(self.first_free, self.last(now) + 1)), self.following(now)
+        return self.slipped(permit, time) if self.exact else time
 
     def slipped(self, permit: int, time: int) -> int:
-        """Return when this permit may be taken by EXACT, and let the grid slip to there.
+        """Return when the window lets this permit be taken, and if that is later than its time, let the grid slip to there.
 
         "A start at time t is allowed only if fewer than N permits were taken by starts in (t - W, t]; N = ceil(permits
         of the rate), W = N / rate."
         """
-        most = ceil(parse_rate(self.rate)[0])
-        width = ceil(most / self.slope)
+        most = int(self.rate.split("/")[0])
+        width = -(-most * self.unit // self.slope)
         allowed = time
         for start, _ in self.starts:  # the window is left by one start after the other
             if sum(cost for other, cost in self.starts if allowed - width < other) < most:
@@ -132,39 +139,31 @@ class Permits:
         if allowed > time:
             # "When that window delays the earliest usable permit from t to w, the grid slips: that permit's time becomes
             # w and those after it follow evenly at the rate's distance from w."
-            self.lines.append((allowed, Fraction(permit), self.slope, False))
+            slip = self.phase(allowed) - permit * self.unit
+            self.lines = [(since, phase - slip, slope, unlimited) for since, phase, slope, unlimited in self.lines]
         return allowed
 
-    def following(self, now: int, number: int) -> int:
-        """Return when the next permit comes up, or with a number above 0 one so many after it."""
-        return self.time_of(self.own(max(self.first_free, floor(self.phase(now)) + 1)) + number * self.peers)
-
-    def may_start(self, now: int) -> bool:
-        """Return True if a start may be at this time."""
-        return self.when(now) == now
-
-    def take(self, now: int, cost: int = 1) -> None:
+    def take(self, now: int, cost: int) -> None:
         """Take the permits of a start."""
         self.starts.append((now, cost))
         if self.is_unlimited:
             return
-        permit = self.takeable(now)
+        permit, fresh = self.takeable(now), self.first(now - self.slack)
         # "A task of cost c takes c permits when it starts", and "what follows waits until it is paid for".
         self.first_free = permit + cost * self.peers
-        late = self.phase(now - self.slack)
-        if permit < late:
+        if permit < fresh:
             # "A start more than slack after its permit's time also voids the permits with Phi < Phi(start - slack) + 1";
             # with costs the law has the cost in place of the 1.
-            self.first_free = max(self.first_free, ceil(late + cost))
+            self.first_free = fresh + cost
 
     def left(self, now: int, end: int) -> int:
-        """Count our permits that may still be taken in [now, end): those of the interval "ceil(Phi(start)) ... ceil(Phi(end)) - 1"."""
-        lowest, late = self.takeable(now), ceil(self.phase(now - self.slack))
+        """Count our permits of [now, end) that may still be taken: "ceil(Phi(start)) ... ceil(Phi(end)) - 1"."""
+        lowest, fresh = self.takeable(now), self.first(now - self.slack)
         if lowest is None:
-            lowest = max(self.first_free, floor(self.phase(now)) + 1)
-        elif lowest < late:  # it can be taken, and voids what follows
-            return 1 + len(range(max(late + 1, floor(self.phase(now)) + 1), ceil(self.phase(end))))
-        return len(range(self.own(lowest), ceil(self.phase(end)), self.peers))
+            lowest = max(self.first_free, self.last(now) + 1)
+        elif lowest < fresh:  # it can be taken, and voids what follows
+            return 1 + len(range(max(fresh + 1, self.last(now) + 1), self.first(end)))
+        return len(range(self.own(lowest), self.first(end), self.peers))
 
 
 @dataclass
@@ -206,6 +205,8 @@ class Outcome:
     starts: list[tuple[int, str]] = field(default_factory=list)  # nanoseconds from the begin, in order
     states: dict[str, str] = field(default_factory=dict)
     counts: list[tuple[int, dict[str, int]]] = field(default_factory=list)  # before each operation, and at the end
+    rates: list[tuple[float, str]] = field(default_factory=list)  # in force from a time on, in seconds; pauses as 0/s
+    dues: dict[str, int] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)  # what has happened that the comparison must know of
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)  # where several states are right: which
 
@@ -217,12 +218,13 @@ class Outcome:
 class Model:
     """An executor by the book."""
 
-    def __init__(self, program: Program, *, exact: bool = False) -> None:
+    def __init__(self, program: Program, *, exact: bool = EXACT) -> None:
         self.program = program
         peers, rank = program.peers
         self.begin = EPOCH + program.begin * TICK_NS
         self.width = program.interval * TICK_NS
-        self.permits = Permits(program.rate, self.begin, exact=exact, slack=SECOND // 50, peers=peers, rank=rank)
+        rates = {program.rate, *(given["rate"] for _, what, _, given in program.ops if what == "rate")}
+        self.permits = Permits(program.rate, self.begin, rates, exact=exact, slack=SECOND // 50, peers=peers, rank=rank)
         self.pacing, self.order = program.pacing, program.order
         self.tasks: list[Task] = []
         self.outcome = Outcome()
@@ -230,6 +232,8 @@ class Model:
         self.start = self.begin // self.width * self.width
         self.end = self.start + self.width
         self.planned_instant = self.start
+        if program.early:
+            self.outcome.notes.add("early")
 
     def run(self) -> Outcome:
         """Go from instant to instant until the end."""
@@ -254,9 +258,12 @@ class Model:
             if now <= latest <= now + 1000 and now == self.planned_instant:
                 self.outcome.notes.add("coincides")
         self.count(last)
+        if self.permits.has_debt:
+            self.outcome.notes.add("debt")
         for task in self.tasks:
             # "Every accepted task ends in exactly one state"; what waits or runs is looked at before the closing.
             self.outcome.states[task.name] = task.state
+            self.outcome.dues[task.name] = task.due - self.begin
             if task.state == EXPIRED and task.deadline + self.width >= last:
                 task.allowed = (*task.allowed, WAITING, EXPIRED)
             self.outcome.others[task.name] = task.allowed
@@ -313,6 +320,8 @@ class Model:
         self.end = self.start + self.width
         self.planned_instant = self.start  # "the first planned instant is the interval's start"
         for task in self.waiting(now):
+            if task.is_spreadable and task.due < self.start and task.deadline < self.end:
+                self.outcome.notes.add("deadline of the overflow")
             task.planned = (
                 self.pacing == "SPREAD" and task.is_spreadable and task.due < self.end and task.deadline >= self.end
             )
@@ -323,13 +332,15 @@ class Model:
 
     def is_dense(self, now: int) -> bool:
         """Return True if "the interval holds more than its permits", from now on."""
+        if self.permits.is_unlimited:
+            return False
         return len(self.held(now)) > self.permits.left(now, self.end)
 
     def choose(self, now: int) -> Task | None:
         """Return the task that starts at this instant; None if it is not a start instant."""
         waiting = self.waiting(now)
         ready = [task for task in waiting if self.is_due(task, now) and self.key_allows(task)]
-        if not ready or not self.permits.may_start(now):
+        if not ready or self.permits.when(now) != now:
             return None
         joined = [task for task in ready if not task.planned]
         if self.permits.is_unlimited:
@@ -358,11 +369,12 @@ class Model:
             unstarted = sum(1 for other in self.waiting(now) if other.planned)
             # "last is the planned instant and not the moment of the start, so that a timer's lateness does not add up";
             # "after a disturbance what is left closes up evenly". Reading: more than slack is a disturbance.
-            if self.planned_instant + Fraction(self.end - self.planned_instant, unstarted + 2) <= now <= self.planned_instant + self.permits.slack:
+            second = self.planned_instant + (self.end - self.planned_instant) // (unstarted + 2)
+            if second <= now <= self.planned_instant + self.permits.slack:
                 self.outcome.notes.add("within slack")
             last = max(self.planned_instant, self.start if self.program.early else task.due)
             last = now if now > last + self.permits.slack else last
-            self.planned_instant = last + round(Fraction(max(0, self.end - last), unstarted + 1))
+            self.planned_instant = last + max(0, self.end - last) // (unstarted + 1)
 
     def importance(self, task: Task) -> tuple:
         """Return the key of the order, and the arrival for equal ones."""
@@ -377,7 +389,9 @@ class Model:
 
     # What programs do.
 
-    def add(self, now: int, name: str, due: int | None, *, expires: int | None = None, spread: bool = True, **rest) -> None:
+    def add(
+        self, now: int, name: str, due: int | None, *, expires: int | None = None, spread: bool = True, **rest
+    ) -> None:
         """Accept a task; without a due time it is due now."""
         rank, due = (IMMEDIATE, now) if due is None else (OTHER, max(due, now))
         rest["length"] = rest["length"] * TICK_NS + LENGTH_NS if rest.get("length") else 0
@@ -392,6 +406,8 @@ class Model:
                 **rest,
             )
         )
+        if now < due < self.end and not self.permits.is_unlimited and any(each.planned for each in self.waiting(now)):
+            self.outcome.notes.add("dense by what joins later")
 
     def do_schedule(self, now: int, name: str, *, delay: int | None = None, at: int | None = None, **rest) -> None:
         """``delay`` in ticks from now, ``at`` from the begin of the program."""
@@ -425,11 +441,11 @@ class Model:
             if delays is not None:
                 due = now + delays[index] * TICK_NS
             elif over is not None:
-                due = now + round(Fraction(over * TICK_NS * index, count))
+                due = now + over * TICK_NS * index // count
             self.add(now, f"{name}.{index}", due, **rest)
 
     def do_call_later(self, now: int, name: str, *, delay: int) -> None:
-        """"The asyncio face: always on time, never spread"."""
+        """ "The asyncio face: always on time, never spread"."""
         self.add(now, name, now + delay * TICK_NS, spread=False)
 
     def do_call_at(self, now: int, name: str, *, when: int) -> None:
@@ -459,10 +475,12 @@ class Model:
 
     def do_rate(self, now: int, _: str, *, rate: str) -> None:
         """Change the rate."""
+        if any(task.planned for task in self.waiting(now)):
+            self.outcome.notes.add("rate changed")
         self.permits.change(now, rate=rate)
 
     def do_pause(self, now: int, _: str) -> None:
-        """"Starts nothing until resume()"."""
+        """ "Starts nothing until resume()"."""
         self.permits.change(now, is_paused=True)
 
     def do_resume(self, now: int, _: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from ratelimited_executor import (
     BatchHandle,
@@ -17,7 +18,7 @@ from ratelimited_executor import (
 from ratelimited_executor.testing import run_virtual
 
 from .model import Outcome
-from .programs import LENGTH_NS, SECOND, TICK_NS, Op, Program
+from .programs import LENGTH_NS, SECOND, Op, Program
 
 ORDERS = {
     "default": default_order,
@@ -41,12 +42,15 @@ class Player:
         self.outcome = Outcome()
         self.handles: dict[str, object] = {}
         self.waiters: dict[str, asyncio.Task] = {}
+        self.held: dict[str, str] = {}
 
     async def play(self) -> Outcome:
         """Run the program to its end."""
         program, self.loop = self.program, asyncio.get_running_loop()
-        await asyncio.sleep(seconds(program.begin))
-        self.begin, self.wall = self.loop.time(), self.loop.clock.wall()
+        clock = getattr(self.loop, "clock", None)
+        if clock is not None:  # it begins at the epoch's second 0 of a day, and may be moved for nothing
+            await asyncio.sleep(seconds(program.begin))
+        self.begin, self.wall = self.loop.time(), time.time() if clock is None else clock.wall()
         peers = None if program.peers == (1, 0) else StaticPeers(*program.peers)
         async with ExecutorManager(interval=seconds(program.interval), peers=peers) as manager:
             self.executor = manager.executor(
@@ -58,6 +62,8 @@ class Player:
                 key_concurrency=program.key_concurrency,
                 drain_timeout=0,
             )
+            self.rate = program.rate
+            self.note_rate()
             groups: dict[int, list[Op]] = {}
             for op in program.ops:
                 groups.setdefault(op[0], []).append(op)
@@ -76,7 +82,7 @@ class Player:
     async def sleep_until(self, at: int) -> None:
         """Wait for a time from the begin on."""
         future = self.loop.create_future()
-        self.loop.call_at(seconds(self.program.begin + at), future.set_result, None)
+        self.loop.call_at(self.begin + seconds(at), future.set_result, None)
         await future
 
     def count(self) -> None:
@@ -88,6 +94,7 @@ class Player:
 
     def read_states(self) -> None:
         """Write down the states, as far as the handles tell them."""
+        self.outcome.states |= self.held
         started = {name for _, name in self.outcome.starts}
         for name, handle in self.handles.items():
             states = self.outcome.states
@@ -111,7 +118,7 @@ class Player:
 
     def now(self) -> int:
         """Return nanoseconds from the begin on."""
-        return round(self.loop.time() * 1e9) - self.program.begin * TICK_NS
+        return round((self.loop.time() - self.begin) * 1e9)
 
     def call(self, length: int = 0, fails: bool = False):
         """Return a callable that writes down when it starts, and ends as it should."""
@@ -152,7 +159,7 @@ class Player:
         self.handles[name] = self.executor.call_later(seconds(delay), self.call(), name)
 
     def do_call_at(self, name, *, when):
-        self.handles[name] = self.executor.call_at(seconds(self.program.begin + when), self.call(), name)
+        self.handles[name] = self.executor.call_at(self.begin + seconds(when), self.call(), name)
 
     def do_call_soon(self, name):
         self.handles[name] = self.executor.call_soon(self.call(), name)
@@ -168,9 +175,9 @@ class Player:
         async def wait():
             async with self.executor.permit(**self.options(**rest)):
                 self.outcome.starts.append((self.now(), name))
-                self.outcome.states[name] = "running"
+                self.held[name] = "running"
                 await asyncio.sleep(seconds(length) + LENGTH_NS / 1e9 if length else 0)
-                self.outcome.states[name] = "done"
+                self.held[name] = "done"
 
         self.waiters[name] = asyncio.ensure_future(wait())
 
@@ -180,13 +187,20 @@ class Player:
             handle.cancel()
 
     def do_rate(self, _, *, rate):
-        self.executor.rate = rate
+        self.rate = self.executor.rate = rate
+        self.note_rate()
 
     def do_pause(self, _):
         self.executor.pause()
+        self.note_rate()
 
     def do_resume(self, _):
         self.executor.resume()
+        self.note_rate()
+
+    def note_rate(self) -> None:
+        """Write down what is in force from now on."""
+        self.outcome.rates.append((self.now() / 1e9, "0/s" if self.executor.is_paused else self.rate))
 
     def do_pacing(self, _, *, pacing):
         self.executor.pacing = Pacing[pacing]
@@ -207,3 +221,13 @@ def play(program: Program, check=lambda executor: None) -> Outcome:
         return await Player(program, check).play()
 
     return run_virtual(main())
+
+
+def play_in_real_time(programs: list[Program], check=lambda executor: None) -> list[Outcome]:
+    """Run programs in real time, all at once."""
+
+    async def main() -> list[Outcome]:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        return await asyncio.gather(*(Player(program, check).play() for program in programs))
+
+    return asyncio.run(main())

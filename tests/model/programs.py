@@ -25,7 +25,17 @@ IS_WALL_SPREAD = False  # at= with an interval of more than a second, or where a
 IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
 IS_ARRIVAL_KEPT = False  # of equal tasks, those of batches and of the wall clock come after those asked for later
 IS_EARLY_IN_ORDER = False  # with early=True, tasks of the wall clock come after those that are due later
-IS_SLACK_KEPT = False  # of planned instants that lie before the first due time, by slack at most, several are used at once
+IS_CANCEL_COUNTED = (
+    False  # in an interval of more than a second, what is cancelled before its second still counts as held
+)
+IS_SLACK_KEPT = (
+    False  # of planned instants that lie before the first due time, by slack at most, several are used at once
+)
+IS_EXPIRED_UNCOUNTED = False  # what has expired counts as held until it is swept, so that others start sooner
+IS_JOINING_COUNTED = False  # what joins, and is due later in the interval, is not counted as held until the next start
+IS_OVERFLOW_DEADLINE_KEPT = False  # what an interval takes over is spread past its deadline
+IS_LOWERED_RATE_SEEN = False  # a rate that changes within an interval: the next start waits for its old instant
+IS_DEBT_KEPT = False  # with peers, a change of the rate, or a pause, forgets what costs have taken ahead
 IS_OVERFLOW_SPREAD = False  # one task left over is taken for late, and not spread with those of the next interval
 
 Op = tuple[int, str, str, dict[str, Any]]
@@ -80,19 +90,23 @@ class Draw:
         self.has_expires = rng.random() < 0.4
         self.has_settings = rng.random() < 0.4
         self.has_pacings = rng.random() < 0.2
+        self.has_orders = rng.random() < 0.2
         self.has_lengths = has_keys or rng.random() < 0.2
         self.key_concurrency = rng.choice([1, 2]) if has_keys and self.pacing == "ON_TIME" else None
-        self.families = rng.sample(["timeline", "asyncio", "expiring"], 3)
+        self.families = rng.sample(["timeline", "asyncio"], 2)
         self.is_early = self.interval <= SECOND and not self.has_pacings and rng.random() < 0.1
-        self.has_wall = (
-            IS_WALL_SPREAD or self.interval <= SECOND or self.pacing == "ON_TIME"
-        ) and (IS_EARLY_IN_ORDER or not self.is_early)
+        # Where settings are changed that arrival depends on, or keys have queues of their own, no two tasks are equal.
+        self.is_distinct = self.has_pacings or self.has_orders or self.key_concurrency is not None
+        self.has_wall = (IS_WALL_SPREAD or self.interval <= SECOND or self.pacing == "ON_TIME") and (
+            IS_EARLY_IN_ORDER or not self.is_early
+        )
         self.at = self.ticks(0, self.span)
 
     def program(self) -> Program:
         """Draw settings and operations."""
         rng = self.rng
         ops = [op for number in range(rng.randint(3, 30)) for op in self.op(f"t{number}")]
+        ops = [self.alone(op, ops) if op[1] == "permit" else op for op in ops]
         peers = rng.choice([1, 1, 1, 2, 3])
         return Program(
             ops=sorted(ops, key=lambda op: op[0]),
@@ -107,6 +121,13 @@ class Draw:
             key_concurrency=self.key_concurrency,
         )
 
+    def alone(self, op: Op, ops: list[Op]) -> Op:
+        """Move who asks for a permit to an instant of his own: he does so a turn of the loop later than the others there."""
+        at = op[0]
+        while any(other[0] == at for other in ops):
+            at += 2
+        return at, *op[1:]
+
     def ticks(self, low: int, high: int) -> int:
         """Draw an odd number of ticks."""
         return self.rng.randint(low, high) // 2 * 2 + 1
@@ -115,15 +136,16 @@ class Draw:
         """Draw an even due time after an odd one."""
         if IS_ARRIVAL_KEPT:
             return self.common_due(at)
-        if self.has_pacings or self.key_concurrency:  # what was scheduled before and after it; what other keys have
+        if self.is_distinct:
             family = f"{family} {len(self.families)}"
         if family not in self.families:
             self.families.append(family)
         place = self.families.index(family)  # no two families have equal due times, of batches each is one
         later = at + 256 + self.rng.randint(0, 3 * self.interval)
         due = later - later % 256 + 4 * place + 2 if place else self.common_due(at) + 3 & ~3
-        is_joined = (self.begin + due) // self.interval == (self.begin + at) // self.interval
-        return due // 256 * 256 + 254 if is_joined and family == "timeline" else due
+        if family == "timeline" and (self.begin + due) // self.interval == (self.begin + at) // self.interval:
+            return self.due(at, f"joined {len(self.families)}")
+        return due
 
     def common_due(self, at: int) -> int:
         """Draw one that any task may have: often one that others have, or one where an interval begins."""
@@ -136,7 +158,7 @@ class Draw:
         """Draw an operation, and sometimes what cancels it; several at one instant are frequent."""
         rng = self.rng
         at = self.at = rng.choice([self.at, self.ticks(0, self.span), self.ticks(0, self.span)])
-        if self.key_concurrency and not IS_ARRIVAL_KEPT:
+        if self.is_distinct and not IS_ARRIVAL_KEPT:
             at = self.at + 2 * self.span + 2 * int(name[1:])  # no two at one instant
         if self.is_plain:
             return [(at, "schedule", name, {"delay": self.due(at, "timeline") - at})]
@@ -146,9 +168,13 @@ class Draw:
         if what == "soon":
             what = rng.choice(["execute", "call_soon"])
         ops = [(at, what, name, getattr(self, what)(at))]
-        if what == "permit":  # it asks a turn of the loop later: nothing else happens in this one
-            ops = [(at + 2 * self.span + rng.randint(0, 10**6) * 2 % 512, what, name, ops[0][3])]
-        if what != "execute" and (what, "length" in ops[0][3]) != ("permit", True) and rng.random() < 0.15:
+        is_cancelled = IS_CANCEL_COUNTED or self.interval <= SECOND or self.pacing == "ON_TIME"
+        if (
+            is_cancelled
+            and what != "execute"
+            and (what, "length" in ops[0][3]) != ("permit", True)
+            and rng.random() < 0.15
+        ):
             cancelled_at = rng.choice([at, at + self.ticks(0, 2 * self.interval)])
             ops.append((cancelled_at + 1 - cancelled_at % 2, "cancel", f"c{name}", {"of": name}))
         return ops
@@ -163,8 +189,15 @@ class Draw:
         if what == "rate":
             return [(at, "rate", name, {"rate": rng.choice([*RATES, "0/s"])})]
         if what == "pacing" and self.has_pacings and (IS_PLANNED_BY_DUE or not self.has_priorities):
-            return [(at, "pacing", name, {"pacing": rng.choice(["SPREAD", "ON_TIME"] if IS_PACING_RENEWED else ["ON_TIME"])})]
-        if what == "order" and self.has_priorities:
+            return [
+                (
+                    at,
+                    "pacing",
+                    name,
+                    {"pacing": rng.choice(["SPREAD", "ON_TIME"] if IS_PACING_RENEWED else ["ON_TIME"])},
+                )
+            ]
+        if what == "order" and self.has_orders and self.has_priorities:
             return [(at, "order", name, {"order": rng.choice(ORDERS)})]
         return []
 
@@ -192,7 +225,7 @@ class Draw:
             given.pop("expires" if not IS_ARRIVAL_KEPT else "", None)
             times = {"at": self.due(at, f"wall {len(self.families)}")}
         else:
-            times = {"delay": self.due(at, "expiring" if "expires" in given else "timeline") - at}
+            times = {"delay": self.due(at, f"expiring {len(self.families)}" if "expires" in given else "timeline") - at}
         return {**times, **given, "fails": self.rng.random() < 0.1}
 
     def submit(self, at: int) -> dict[str, Any]:
@@ -205,7 +238,9 @@ class Draw:
         """A batch in one of its forms."""
         rng, count = self.rng, self.rng.randint(1, 8)
         form = rng.choice(["now", "delay", "delays", "over", "at"])
-        if not IS_ARRIVAL_KEPT and (form == "now" or (form == "over" and (self.has_priorities or self.key_concurrency))):
+        if not IS_ARRIVAL_KEPT and (
+            form == "now" or (form == "over" and (self.has_priorities or self.key_concurrency))
+        ):
             form = "delay"
         if form == "at" and not self.has_wall:
             form = "delay"
@@ -217,7 +252,9 @@ class Draw:
             "now": {},
             "delay": {"delay": self.due(at, family) - at},
             "delays": {"delays": [self.due(at, family) - at for _ in range(count)]},
-            "over": {"over": rng.randint(0, 3 * self.interval // count) // 2 * 2 * count + 1},  # no item but the first at a tick
+            "over": {
+                "over": rng.randint(0, 3 * self.interval // count) // 2 * 2 * count + 1
+            },  # no item but the first at a tick
             "at": {"at": self.due(at, family)},
         }[form]
         return {"count": count, **times, **given, "results": rng.random() < 0.5}
