@@ -1,0 +1,512 @@
+"""The reference model: what must be observed of an executor that is given a program.
+
+It is written from the contract and the user documentation, not from the code, and is as plain as it can be: one list of
+tasks that is searched from end to end at each instant, whole nanoseconds, and fractions where nanoseconds do not do.
+Comments in quotation marks are sentences of the contract; those marked "reading" say what was chosen where it is silent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import inf, lcm
+
+from .programs import LENGTH_NS, TICK_NS, Op, Program
+
+SECOND = 1_000_000_000
+EXACT = False  # the law of an executor's default: never more than the rate's permits in any window of its per
+EPOCH = 1_704_067_200 * SECOND  # when virtual time begins
+
+WAITING, RUNNING = "waiting", "running"
+DONE, FAILED, CANCELLED, EXPIRED = "done", "failed", "cancelled", "expired"
+
+REPEATING, IMMEDIATE, OTHER = 0, 1, 2
+
+
+def parse_rate(text: str) -> Fraction | None:
+    """Return permits a nanosecond, of a text such as ``"7/3s"``; None if there is no limit."""
+    permits, per = text.removesuffix("s").split("/")
+    return None if permits == "inf" else Fraction(int(permits), int(per or 1) * SECOND)
+
+
+class Permits:
+    """Permits numbered on a grid, of which some are taken: the law of a rate.
+
+    Phases are whole numbers, of which ``unit`` make a permit: so many that each of ``rates`` has a whole number a nanosecond.
+    """
+
+    def __init__(self, rate: str, now: int, rates: set[str], *, exact: bool, slack: int, peers: int, rank: int) -> None:
+        self.exact, self.peers, self.rank = exact, peers, rank
+        # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line of the task."
+        self.slack = slack - min(slack // 4, SECOND // 200)
+        self.unit = lcm(*(parse_rate(text).denominator for text in rates if parse_rate(text) is not None))
+        self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
+        self.is_paused = self.has_debt = False
+        # "Phase Phi(t) is the integral of the rate since the epoch (while the rate never changed: t x rate)":
+        # lines that follow each other, each from a time on, with its phase there, its slope, and whether it has no limit.
+        self.set(rate)
+        self.lines = [(0, 0, self.slope, self.is_unlimited)]
+        # Permits below this number are taken or void. Reading: of those before its time an executor has the newest.
+        self.first_free = self.last(now)
+
+    def set(self, rate: str) -> None:
+        """Note a rate: as permits a nanosecond, in parts of a permit."""
+        self.rate, per_ns = rate, parse_rate(rate)
+        self.is_unlimited = per_ns is None and not self.is_paused
+        self.slope = 0 if per_ns is None or self.is_paused else int(per_ns * self.unit)
+        self.is_stopped = self.slope == 0 and not self.is_unlimited  # "rate 0 pauses"
+
+    def change(self, now: int, *, rate: str | None = None, is_paused: bool | None = None) -> None:
+        """Change the rate, or pause or resume, which is a rate of 0 for a time: "a change of rate keeps the phase"."""
+        self.is_paused = self.is_paused if is_paused is None else is_paused
+        self.set(self.rate if rate is None else rate)
+        if self.lines[-1][0] == now:  # what was in force for no time at all was not in force
+            del self.lines[-1]
+        phase, was_unlimited = self.phase(now), self.lines[-1][3]
+        if was_unlimited or self.peers > 1:
+            # Reading: there is no phase to keep after an infinite rate, nor one that peers have in common who change theirs
+            # at different times; the grid is that of a rate that never changed.
+            ahead = len(range(self.own(self.last(now) + 1), self.first_free, self.peers))
+            self.lines, phase = [(0, 0, self.slope, self.is_unlimited)], now * self.slope
+            # Reading: peers cannot know who has used the newest permit of it.
+            self.first_free = self.last(now) + (not was_unlimited)
+            if not was_unlimited and ahead:  # "what follows waits until it is paid for"
+                self.first_free = self.own(self.first_free) + ahead * self.peers
+                self.has_debt = True
+        self.lines.append((now, phase, self.slope, self.is_unlimited))
+
+    def phase(self, time: int) -> int:
+        """Return Phi(time), in parts of a permit."""
+        since, phase, slope, _ = next((line for line in reversed(self.lines) if line[0] <= time), self.lines[0])
+        return phase + slope * (time - since)
+
+    def last(self, time: int) -> int:
+        """Return the number of the last permit that has come up by then: "permit p comes up when Phi = p"."""
+        return self.phase(time) // self.unit
+
+    def first(self, time: int) -> int:
+        """Return the number of the first permit that comes up then or later."""
+        return -(-self.phase(time) // self.unit)
+
+    def time_of(self, permit: int) -> int:
+        """Return when a permit comes up that has not come up yet."""
+        since, phase, slope, _ = self.lines[-1]
+        return since - (phase - permit * self.unit) // slope
+
+    def own(self, permit: int) -> int:
+        """Return the first permit from this one on that is ours: "rank modulo n"."""
+        return permit + (self.rank - permit) % self.peers
+
+    def takeable(self, now: int) -> int | None:
+        """Return the permit that a start takes at this time, without a look at the window: the oldest there is."""
+        if self.is_stopped:
+            return None
+        # "A permit may be taken until slack after its time": its number is Phi(now - slack) or more.
+        permit, newest = self.own(max(self.first_free, self.first(now - self.slack))), self.last(now)
+        if permit <= newest:
+            return permit
+        # "The newest permit stays until the next comes up." Reading: with peers it does not; what it voids would be theirs.
+        return newest if newest >= self.first_free and self.peers == 1 else None
+
+    def following(self, now: int, number: int = 0) -> int:
+        """Return when the next permit comes up, or with a number above 0 one so many after it."""
+        return self.time_of(self.own(max(self.first_free, self.last(now) + 1)) + number * self.peers)
+
+    def when(self, now: int) -> int | None:
+        """Return the first time from now on at which a start may be; None if only a change of the rate brings it."""
+        if self.is_unlimited:
+            return now
+        if self.is_stopped:
+            return None
+        permit, time = self.takeable(now), now
+        if permit is None:
+            permit, time = self.own(max(self.first_free, self.last(now) + 1)), self.following(now)
+        return self.slipped(permit, time) if self.exact else time
+
+    def slipped(self, permit: int, time: int) -> int:
+        """Return when the window lets this permit be taken, and if that is later than its time, let the grid slip to there.
+
+        "A start at time t is allowed only if fewer than N permits were taken by starts in (t - W, t]; N = ceil(permits
+        of the rate), W = N / rate."
+        """
+        most = int(self.rate.split("/")[0])
+        width = -(-most * self.unit // self.slope)
+        allowed = time
+        for start, _ in self.starts:  # the window is left by one start after the other
+            if sum(cost for other, cost in self.starts if allowed - width < other) < most:
+                break
+            allowed = max(allowed, start + width)
+        if allowed > time:
+            # "When that window delays the earliest usable permit from t to w, the grid slips: that permit's time becomes
+            # w and those after it follow evenly at the rate's distance from w."
+            slip = self.phase(allowed) - permit * self.unit
+            self.lines = [(since, phase - slip, slope, unlimited) for since, phase, slope, unlimited in self.lines]
+        return allowed
+
+    def take(self, now: int, cost: int) -> None:
+        """Take the permits of a start."""
+        self.starts.append((now, cost))
+        if self.is_unlimited:
+            return
+        permit, fresh = self.takeable(now), self.first(now - self.slack)
+        # "A task of cost c takes c permits when it starts", and "what follows waits until it is paid for".
+        self.first_free = permit + cost * self.peers
+        if permit < fresh:
+            # "A start more than slack after its permit's time also voids the permits with Phi < Phi(start - slack) + 1";
+            # with costs the law has the cost in place of the 1.
+            self.first_free = fresh + cost
+
+    def left(self, now: int, end: int) -> int:
+        """Count our permits of [now, end) that may still be taken: "ceil(Phi(start)) ... ceil(Phi(end)) - 1"."""
+        lowest, fresh = self.takeable(now), self.first(now - self.slack)
+        if lowest is None:
+            lowest = max(self.first_free, self.last(now) + 1)
+        elif lowest < fresh:  # it can be taken, and voids what follows
+            return 1 + len(range(max(fresh + 1, self.last(now) + 1), self.first(end)))
+        return len(range(self.own(lowest), self.first(end), self.peers))
+
+
+@dataclass
+class Task:
+    """A task, and what becomes of it."""
+
+    name: str
+    due: int
+    rank: int  # REPEATING, IMMEDIATE or OTHER
+    call: int  # rises with the calls
+    is_spreadable: bool
+    priority: float = 0
+    deadline: float = inf
+    cost: int = 1
+    key: str | None = None
+    length: int = 0
+    fails: bool = False
+    planned: bool = False
+    state: str = WAITING
+    start: int | None = None
+    end: int | None = None
+    allowed: tuple[str, ...] = ()  # states in which the executor may leave it, if there are several
+
+
+# "Default order: priority, then repeating, immediate, others; the earliest due first; then arrival." Arrival "rises with
+# each task that becomes due"; of those that become due together, with the calls.
+KEYS = {
+    "default": lambda task: (-task.priority, task.rank, task.due),
+    "earliest": lambda task: task.due,
+    "latest": lambda task: -task.due,
+    "unimportant": lambda task: task.priority,
+}
+
+
+@dataclass
+class Outcome:
+    """What is observed of a program."""
+
+    starts: list[tuple[int, str]] = field(default_factory=list)  # nanoseconds from the begin, in order
+    states: dict[str, str] = field(default_factory=dict)
+    counts: list[tuple[int, dict[str, int]]] = field(default_factory=list)  # before each operation, and at the end
+    rates: list[tuple[float, str]] = field(default_factory=list)  # in force from a time on, in seconds; pauses as 0/s
+    dues: dict[str, int] = field(default_factory=dict)
+    notes: set[str] = field(default_factory=set)  # what has happened that the comparison must know of
+    others: dict[str, tuple[str, ...]] = field(default_factory=dict)  # where several states are right: which
+
+    def allowed(self, name: str) -> tuple[str, ...]:
+        """Return the states in which a task may be found."""
+        return self.others.get(name) or (self.states.get(name, "unknown"),)
+
+
+class Model:
+    """An executor by the book."""
+
+    def __init__(self, program: Program, *, exact: bool = EXACT) -> None:
+        self.program = program
+        peers, rank = program.peers
+        self.begin = EPOCH + program.begin * TICK_NS
+        self.width = program.interval * TICK_NS
+        rates = {program.rate, *(given["rate"] for _, what, _, given in program.ops if what == "rate")}
+        self.permits = Permits(program.rate, self.begin, rates, exact=exact, slack=SECOND // 50, peers=peers, rank=rank)
+        self.pacing, self.order = program.pacing, program.order
+        self.tasks: list[Task] = []
+        self.outcome = Outcome()
+        # "Interval [start, end)": intervals are numbered from the epoch.
+        self.start = self.begin // self.width * self.width
+        self.end = self.start + self.width
+        self.planned_instant = self.start
+        if program.early:
+            self.outcome.notes.add("early")
+
+    def run(self) -> Outcome:
+        """Go from instant to instant until the end."""
+        ops = list(self.program.ops)
+        last = self.begin + self.program.until * TICK_NS
+        now = self.begin
+        while now < last:
+            if now >= self.end:
+                self.begin_interval(now)
+            for task in self.tasks:
+                if task.state == RUNNING and task.end <= now:
+                    task.state = FAILED if task.fails else DONE
+            if ops and self.time(ops[0]) == now:
+                self.count(now)
+            while ops and self.time(ops[0]) == now:
+                getattr(self, "do_" + ops[0][1])(now, ops[0][2], **ops[0][3])
+                ops.pop(0)
+            while task := self.choose(now):
+                self.begin_task(task, now)
+            latest = self.time(ops[0]) if ops else last
+            now = self.next_instant(now, latest)
+            if now <= latest <= now + 1000 and now == self.planned_instant:
+                self.outcome.notes.add("coincides")
+        self.count(last)
+        if self.permits.has_debt:
+            self.outcome.notes.add("debt")
+        for task in self.tasks:
+            # "Every accepted task ends in exactly one state"; what waits or runs is looked at before the closing.
+            self.outcome.states[task.name] = task.state
+            self.outcome.dues[task.name] = task.due - self.begin
+            if task.state == EXPIRED and task.deadline + self.width >= last:
+                task.allowed = (*task.allowed, WAITING, EXPIRED)
+            self.outcome.others[task.name] = task.allowed
+        return self.outcome
+
+    def time(self, op: Op) -> int:
+        """Return when an operation is."""
+        return self.begin + op[0] * TICK_NS
+
+    def next_instant(self, now: int, latest: int) -> int:
+        """Return the next time at which anything may happen."""
+        waiting = [task for task in self.waiting(now) if self.key_allows(task)]
+        times = [latest, self.end if self.waiting(now) else latest]
+        times += [task.due for task in waiting]
+        times += [task.end for task in self.tasks if task.state == RUNNING]
+        if any(task.planned for task in waiting):
+            times.append(self.planned_instant)
+        if any(self.is_due(task, now) for task in waiting):
+            times += self.permit_times(now)
+        return min(time for time in times if time > now)
+
+    def permit_times(self, now: int) -> list[int]:
+        """Return when permits change what is to be done: one may be taken, or too few are left for what is held."""
+        if self.permits.is_unlimited or self.permits.is_stopped:
+            return []
+        spare = self.permits.left(now, self.end) - len(self.held(now))
+        return [self.permits.when(now), self.permits.following(now, max(0, spare))]
+
+    # Intervals, and what starts in them.
+
+    def waiting(self, now: int) -> list[Task]:
+        """Return what waits; "expiry is measured from the due time to the start"."""
+        for task in self.tasks:
+            if task.state == WAITING and task.deadline < now:
+                task.state = EXPIRED
+                if task.due < self.end and self.pacing == "SPREAD" and not self.permits.is_unlimited:
+                    self.outcome.notes.add("expired")
+        return [task for task in self.tasks if task.state == WAITING]
+
+    def is_due(self, task: Task, now: int) -> bool:
+        """Return True if it may start: "at or after its due time", or with ``early`` "anywhere in the interval of its due time"."""
+        return task.due <= now or (self.program.early and task.planned)
+
+    def begin_interval(self, now: int) -> None:
+        """Begin the interval of this time: "SPREAD concerns the tasks that lay in bucket and overflow".
+
+        "What is never spread: what is due within the interval that runs already; the asyncio face; waiters of the limiter
+        face; a task whose deadline would pass."
+        """
+        overflow = [task for task in self.waiting(now) if task.planned and self.is_due(task, self.end - 1)]
+        if overflow and (len(overflow) == 1 or not self.is_dense(now)):
+            self.outcome.notes.add("left over")
+        self.start = now // self.width * self.width
+        self.end = self.start + self.width
+        self.planned_instant = self.start  # "the first planned instant is the interval's start"
+        for task in self.waiting(now):
+            if task.is_spreadable and task.due < self.start and task.deadline < self.end:
+                self.outcome.notes.add("deadline of the overflow")
+            task.planned = (
+                self.pacing == "SPREAD" and task.is_spreadable and task.due < self.end and task.deadline >= self.end
+            )
+
+    def held(self, now: int) -> list[Task]:
+        """Return the tasks that the interval holds."""
+        return [task for task in self.waiting(now) if task.due < self.end]
+
+    def is_dense(self, now: int) -> bool:
+        """Return True if "the interval holds more than its permits", from now on."""
+        if self.permits.is_unlimited:
+            return False
+        return len(self.held(now)) > self.permits.left(now, self.end)
+
+    def choose(self, now: int) -> Task | None:
+        """Return the task that starts at this instant; None if it is not a start instant."""
+        waiting = self.waiting(now)
+        ready = [task for task in waiting if self.is_due(task, now) and self.key_allows(task)]
+        if not ready or self.permits.when(now) != now:
+            return None
+        joined = [task for task in ready if not task.planned]
+        if self.permits.is_unlimited:
+            if joined:  # "A task that joins a running interval takes the first permit at or after its due time"
+                return min(joined, key=self.importance)
+        else:
+            # "A start instant is a permit when tasks have joined or the interval holds more than its permits."
+            if joined or self.is_dense(now):
+                # "At each, the most important task whose due time has come starts; what remains is the overflow."
+                return min(ready, key=self.importance)
+        # "Else a planned instant." "The planned instants go by due time: importance decides only where more is due than
+        # may start."
+        if now >= self.planned_instant:
+            return min(ready, key=lambda task: (task.due, self.importance(task)))
+        return None
+
+    def begin_task(self, task: Task, now: int) -> None:
+        """Start a task: "each start takes one permit whose time has come"."""
+        self.permits.take(now, task.cost)
+        task.start, task.end = now, now + task.length
+        task.state = RUNNING if task.length else FAILED if task.fails else DONE
+        self.outcome.starts.append((now - self.begin, task.name))
+        if task.planned:
+            # "After a start at last with k of them unstarted the next is last + (end - last) / (k + 1), never before the
+            # earliest due time among them, never before a permit."
+            unstarted = sum(1 for other in self.waiting(now) if other.planned)
+            # "last is the planned instant and not the moment of the start, so that a timer's lateness does not add up";
+            # "after a disturbance what is left closes up evenly". Reading: more than slack is a disturbance.
+            second = self.planned_instant + (self.end - self.planned_instant) // (unstarted + 2)
+            if second <= now <= self.planned_instant + self.permits.slack:
+                self.outcome.notes.add("within slack")
+            last = max(self.planned_instant, self.start if self.program.early else task.due)
+            last = now if now > last + self.permits.slack else last
+            self.planned_instant = last + max(0, self.end - last) // (unstarted + 1)
+
+    def importance(self, task: Task) -> tuple:
+        """Return the key of the order, and the arrival for equal ones."""
+        return KEYS[self.order](task), task.due, task.call
+
+    def key_allows(self, task: Task) -> bool:
+        """Return True unless the task's key has to wait: "so many tasks of a key run at once"."""
+        most = self.program.key_concurrency
+        if task.key is None or most is None:
+            return True
+        return sum(1 for other in self.tasks if other.state == RUNNING and other.key == task.key) < most
+
+    # What programs do.
+
+    def add(
+        self, now: int, name: str, due: int | None, *, expires: int | None = None, spread: bool = True, **rest
+    ) -> None:
+        """Accept a task; without a due time it is due now."""
+        rank, due = (IMMEDIATE, now) if due is None else (OTHER, max(due, now))
+        rest["length"] = rest["length"] * TICK_NS + LENGTH_NS if rest.get("length") else 0
+        self.tasks.append(
+            Task(
+                name=name,
+                due=due,
+                rank=rank,
+                call=len(self.tasks),
+                is_spreadable=spread and due >= self.end,
+                deadline=inf if expires is None else due + expires * TICK_NS,
+                **rest,
+            )
+        )
+        if now < due < self.end and not self.permits.is_unlimited and any(each.planned for each in self.waiting(now)):
+            self.outcome.notes.add("dense by what joins later")
+
+    def do_schedule(self, now: int, name: str, *, delay: int | None = None, at: int | None = None, **rest) -> None:
+        """``delay`` in ticks from now, ``at`` from the begin of the program."""
+        self.add(now, name, self.due(now, delay, at), **rest)
+
+    do_submit = do_schedule
+    do_execute = do_schedule
+
+    def due(self, now: int, delay: int | None, at: int | None) -> int | None:
+        """Return the due time of what is given."""
+        if delay is not None:
+            return now + delay * TICK_NS
+        return None if at is None else self.begin + at * TICK_NS
+
+    def do_many(
+        self,
+        now: int,
+        name: str,
+        *,
+        count: int,
+        delay: int | None = None,
+        at: int | None = None,
+        delays: list[int] | None = None,
+        over: int | None = None,
+        results: bool = False,
+        **rest,
+    ) -> None:
+        """A batch: "all now", "all so long from now", "each so long from now", "all then", "evenly over this time"."""
+        for index in range(count):
+            due = self.due(now, delay, at)
+            if delays is not None:
+                due = now + delays[index] * TICK_NS
+            elif over is not None:
+                due = now + over * TICK_NS * index // count
+            self.add(now, f"{name}.{index}", due, **rest)
+
+    def do_call_later(self, now: int, name: str, *, delay: int) -> None:
+        """ "The asyncio face: always on time, never spread"."""
+        self.add(now, name, now + delay * TICK_NS, spread=False)
+
+    def do_call_at(self, now: int, name: str, *, when: int) -> None:
+        """Loop time, in ticks from the begin."""
+        self.add(now, name, self.begin + when * TICK_NS, spread=False)
+
+    def do_call_soon(self, now: int, name: str) -> None:
+        """Due now."""
+        self.add(now, name, None, spread=False)
+
+    def do_permit(self, now: int, name: str, **rest) -> None:
+        """A waiter of the limiter face, which runs while it holds the permit."""
+        self.add(now, name, None, spread=False, **rest)
+
+    def do_cancel(self, now: int, _: str, *, of: str) -> None:
+        """Cancel a task that waits or runs, or all tasks of a batch that wait; "those that run go on".
+
+        "Deadlines are kept within one interval": one that has passed for less may be found expired or cancelled.
+        """
+        self.waiting(now)
+        for task in self.tasks:
+            if task.name == of or task.name.startswith(of + "."):
+                if task.state == WAITING or (task.state == RUNNING and task.name == of):
+                    task.state = CANCELLED
+                elif task.state == EXPIRED and not task.allowed and task.deadline + self.width >= now:
+                    task.allowed = (EXPIRED, CANCELLED)
+
+    def do_rate(self, now: int, _: str, *, rate: str) -> None:
+        """Change the rate."""
+        if any(task.planned for task in self.waiting(now)):
+            self.outcome.notes.add("rate changed")
+        self.permits.change(now, rate=rate)
+
+    def do_pause(self, now: int, _: str) -> None:
+        """ "Starts nothing until resume()"."""
+        self.permits.change(now, is_paused=True)
+
+    def do_resume(self, now: int, _: str) -> None:
+        """Go on."""
+        self.permits.change(now, is_paused=False)
+
+    def do_pacing(self, now: int, _: str, *, pacing: str) -> None:
+        """Change the pacing. Reading: ``ON_TIME`` is in force at once, ``SPREAD`` from the next interval on."""
+        self.pacing = pacing
+        for task in self.tasks:
+            task.planned = task.planned and pacing == "SPREAD"
+
+    def do_order(self, now: int, _: str, *, order: str) -> None:
+        """Change the order: "what is due is put into the new order"."""
+        self.order = order
+
+    def count(self, now: int) -> None:
+        """Write down the counts, before anything is done at this time."""
+        self.waiting(now)
+        counts = {state: 0 for state in (WAITING, RUNNING, DONE, FAILED, CANCELLED, EXPIRED)}
+        counts["accepted"] = len(self.tasks)
+        # Those that may be counted in another way: "within one interval" of the deadline, or cancelled in that time.
+        counts["lately"] = counts["either"] = 0
+        for task in self.tasks:
+            counts[task.state] += 1
+            if task.state == EXPIRED:
+                counts["either"] += bool(task.allowed)
+                counts["lately"] += not task.allowed and task.deadline + self.width >= now
+        self.outcome.counts.append((now - self.begin, counts))

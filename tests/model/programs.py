@@ -1,0 +1,280 @@
+"""Random programs for an executor: what they are made of, and how one is drawn from a seed.
+
+A program is a list of timed operations ``(at, what, name, arguments)``. It prints as Python that can be pasted into
+``replay``. Its times are whole ticks of 1/512 s from the program's beginning: floats of seconds and whole nanoseconds both
+hold those exactly, so that times that should be equal are equal.
+
+Operations happen at odd ticks; tasks are due, and intervals begin, at even ones, and what runs for a time ends at neither.
+What an operation and a start mean for each other at the very same instant is not what these programs ask.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+from typing import Any
+
+SECOND = 512
+TICK_NS = 1_953_125  # exactly
+LENGTH_NS = 11_000  # what runs for a time does so for its ticks, and so much longer
+
+# What is not drawn, because the library is known to differ there. Each is switched on with what mends it.
+IS_PLANNED_BY_DUE = False  # planned instants go by importance: draw priorities and orders with ON_TIME only
+IS_BATCH_DEADLINE_KEPT = False  # spreading moves the items of a batch past their deadline
+IS_WALL_SPREAD = False  # at= with an interval of more than a second, or where an interval begins: read too late
+IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
+IS_ARRIVAL_KEPT = False  # of equal tasks, those of batches and of the wall clock come after those asked for later
+IS_EARLY_IN_ORDER = False  # with early=True, tasks of the wall clock come after those that are due later
+IS_CANCEL_COUNTED = (
+    False  # in an interval of more than a second, what is cancelled before its second still counts as held
+)
+IS_SLACK_KEPT = (
+    False  # of planned instants that lie before the first due time, by slack at most, several are used at once
+)
+IS_EXPIRED_UNCOUNTED = False  # what has expired counts as held until it is swept, so that others start sooner
+IS_JOINING_COUNTED = False  # what joins, and is due later in the interval, is not counted as held until the next start
+IS_OVERFLOW_DEADLINE_KEPT = False  # what an interval takes over is spread past its deadline
+IS_LOWERED_RATE_SEEN = False  # a rate that changes within an interval: the next start waits for its old instant
+IS_DEBT_KEPT = False  # with peers, a change of the rate, or a pause, forgets what costs have taken ahead
+IS_OVERFLOW_SPREAD = False  # one task left over is taken for late, and not spread with those of the next interval
+
+Op = tuple[int, str, str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """An executor's settings, and what is asked of it."""
+
+    ops: list[Op]
+    until: int = 20 * SECOND
+    begin: int = 0  # when the executor starts, in ticks of the loop's time
+    interval: int = SECOND
+    rate: str = "inf/s"
+    pacing: str = "SPREAD"
+    order: str = "default"
+    early: bool = False
+    peers: tuple[int, int] = (1, 0)  # how many, and which of them: StaticPeers(n, rank)
+    key_concurrency: int | None = None
+
+    def __repr__(self) -> str:
+        """Return Python that makes the program, without what is as it is by default."""
+        lines = ["Program("]
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name != "ops" and value != item.default:
+                lines.append(f"    {item.name}={value!r},")
+        lines.append("    ops=[")
+        lines += [f"        {op!r}," for op in self.ops]
+        return "\n".join([*lines, "    ],", ")"])
+
+
+RATES = ["inf/s", "1/s", "2/s", "3/s", "10/s", "10/s", "40/s", "100/s", "7/3s", "1/2s", "50/60s", "1000/s"]
+INTERVALS = [SECOND // 8, SECOND // 2, SECOND, SECOND, SECOND, 3 * SECOND, 60 * SECOND]
+PRIORITIES = [0, 0, 0, 1, -1, 5]
+ORDERS = ["default", "earliest", "latest", "unimportant"]
+
+
+class Draw:
+    """Draws one program."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.interval = rng.choice(INTERVALS)
+        self.begin = rng.choice([0, rng.randint(0, 800) * SECOND // 8])
+        self.span = rng.choice([1, SECOND, 2 * SECOND, 2 * self.interval, 5 * self.interval])
+        self.pacing = rng.choice(["SPREAD", "ON_TIME"])
+        has_keys = rng.random() < 0.15
+        self.is_plain = rng.random() < 0.3  # nothing but delays
+        self.has_priorities = (IS_PLANNED_BY_DUE or self.pacing == "ON_TIME") and not has_keys and rng.random() < 0.6
+        self.has_costs = self.pacing == "ON_TIME" and rng.random() < 0.3
+        self.has_expires = rng.random() < 0.4
+        self.has_settings = rng.random() < 0.4
+        self.has_pacings = rng.random() < 0.2
+        self.has_orders = rng.random() < 0.2
+        self.has_lengths = has_keys or rng.random() < 0.2
+        self.key_concurrency = rng.choice([1, 2]) if has_keys and self.pacing == "ON_TIME" else None
+        self.families = rng.sample(["timeline", "asyncio"], 2)
+        self.is_early = self.interval <= SECOND and not self.has_pacings and rng.random() < 0.1
+        # Where settings are changed that arrival depends on, or keys have queues of their own, no two tasks are equal.
+        self.is_distinct = self.has_pacings or self.has_orders or self.key_concurrency is not None
+        self.has_wall = (IS_WALL_SPREAD or self.interval <= SECOND or self.pacing == "ON_TIME") and (
+            IS_EARLY_IN_ORDER or not self.is_early
+        )
+        self.at = self.ticks(0, self.span)
+
+    def program(self) -> Program:
+        """Draw settings and operations."""
+        rng = self.rng
+        ops = [op for number in range(rng.randint(3, 30)) for op in self.op(f"t{number}")]
+        ops = [self.alone(op, ops) if op[1] == "permit" else op for op in ops]
+        peers = rng.choice([1, 1, 1, 2, 3])
+        return Program(
+            ops=sorted(ops, key=lambda op: op[0]),
+            until=max([op[0] for op in ops], default=0) + 4 * self.interval + 5 * SECOND | 1,
+            begin=self.begin,
+            interval=self.interval,
+            rate=rng.choice(RATES),
+            pacing=self.pacing,
+            order=rng.choice(ORDERS) if self.has_priorities and rng.random() < 0.3 else "default",
+            early=self.is_early,
+            peers=(peers, rng.randrange(peers)),
+            key_concurrency=self.key_concurrency,
+        )
+
+    def alone(self, op: Op, ops: list[Op]) -> Op:
+        """Move who asks for a permit to an instant of his own: he does so a turn of the loop later than the others there."""
+        at = op[0]
+        while any(other[0] == at for other in ops):
+            at += 2
+        return at, *op[1:]
+
+    def ticks(self, low: int, high: int) -> int:
+        """Draw an odd number of ticks."""
+        return self.rng.randint(low, high) // 2 * 2 + 1
+
+    def due(self, at: int, family: str) -> int:
+        """Draw an even due time after an odd one."""
+        if IS_ARRIVAL_KEPT:
+            return self.common_due(at)
+        if self.is_distinct:
+            family = f"{family} {len(self.families)}"
+        if family not in self.families:
+            self.families.append(family)
+        place = self.families.index(family)  # no two families have equal due times, of batches each is one
+        later = at + 256 + self.rng.randint(0, 3 * self.interval)
+        due = later - later % 256 + 4 * place + 2 if place else self.common_due(at) + 3 & ~3
+        if family == "timeline" and (self.begin + due) // self.interval == (self.begin + at) // self.interval:
+            return self.due(at, f"joined {len(self.families)}")
+        return due
+
+    def common_due(self, at: int) -> int:
+        """Draw one that any task may have: often one that others have, or one where an interval begins."""
+        rng, interval = self.rng, self.interval
+        later = at + 1 + rng.randint(0, 3 * interval) // 2 * 2
+        boundary = ((self.begin + at) // interval + rng.randint(1, 3)) * interval - self.begin
+        return rng.choice([later, later, boundary, boundary + interval // 4, boundary + interval // 2])
+
+    def op(self, name: str) -> list[Op]:
+        """Draw an operation, and sometimes what cancels it; several at one instant are frequent."""
+        rng = self.rng
+        at = self.at = rng.choice([self.at, self.ticks(0, self.span), self.ticks(0, self.span)])
+        if self.is_distinct and not IS_ARRIVAL_KEPT:
+            at = self.at + 2 * self.span + 2 * int(name[1:])  # no two at one instant
+        if self.is_plain:
+            return [(at, "schedule", name, {"delay": self.due(at, "timeline") - at})]
+        if self.has_settings and rng.random() < 0.15:
+            return self.setting(at, name)
+        what = rng.choice(["schedule"] * 4 + ["submit", "many", "many", "call_later", "call_at", "soon", "permit"])
+        if what == "soon":
+            what = rng.choice(["execute", "call_soon"])
+        ops = [(at, what, name, getattr(self, what)(at))]
+        is_cancelled = IS_CANCEL_COUNTED or self.interval <= SECOND or self.pacing == "ON_TIME"
+        if (
+            is_cancelled
+            and what != "execute"
+            and (what, "length" in ops[0][3]) != ("permit", True)
+            and rng.random() < 0.15
+        ):
+            cancelled_at = rng.choice([at, at + self.ticks(0, 2 * self.interval)])
+            ops.append((cancelled_at + 1 - cancelled_at % 2, "cancel", f"c{name}", {"of": name}))
+        return ops
+
+    def setting(self, at: int, name: str) -> list[Op]:
+        """Draw a change of a setting, or a pause with its end."""
+        rng = self.rng
+        what = rng.choice(["rate", "rate", "rate", "pause", "pacing", "order"])
+        if what == "pause":
+            later = at + self.ticks(0, 2 * self.interval) // 2 * 2
+            return [(at, "pause", name, {}), (later, "resume", f"r{name}", {})]
+        if what == "rate":
+            return [(at, "rate", name, {"rate": rng.choice([*RATES, "0/s"])})]
+        if what == "pacing" and self.has_pacings and (IS_PLANNED_BY_DUE or not self.has_priorities):
+            return [
+                (
+                    at,
+                    "pacing",
+                    name,
+                    {"pacing": rng.choice(["SPREAD", "ON_TIME"] if IS_PACING_RENEWED else ["ON_TIME"])},
+                )
+            ]
+        if what == "order" and self.has_orders and self.has_priorities:
+            return [(at, "order", name, {"order": rng.choice(ORDERS)})]
+        return []
+
+    # Arguments.
+
+    def common(self) -> dict[str, Any]:
+        """Draw what all that is scheduled may have."""
+        rng, given = self.rng, {}
+        if self.has_priorities:
+            given["priority"] = rng.choice(PRIORITIES)
+        if self.has_expires and rng.random() < 0.5:
+            given["expires"] = rng.choice([0, rng.randint(0, SECOND), rng.randint(0, 3 * self.interval)])
+        if self.has_costs and rng.random() < 0.5:
+            given["cost"] = rng.randint(2, 5)
+        if self.has_lengths and rng.random() < 0.5:
+            given["length"] = rng.choice([rng.randint(0, SECOND), rng.randint(0, 2 * self.interval)])
+        if self.has_lengths and self.key_concurrency is not None:
+            given["key"] = rng.choice(["a", "a", "b", None])
+        return {name: value for name, value in given.items() if value}
+
+    def schedule(self, at: int) -> dict[str, Any]:
+        """A delay, or a time of the wall clock."""
+        given = self.common()
+        if self.rng.random() < 0.3 and self.has_wall:
+            given.pop("expires" if not IS_ARRIVAL_KEPT else "", None)
+            times = {"at": self.due(at, f"wall {len(self.families)}")}
+        else:
+            times = {"delay": self.due(at, f"expiring {len(self.families)}" if "expires" in given else "timeline") - at}
+        return {**times, **given, "fails": self.rng.random() < 0.1}
+
+    def submit(self, at: int) -> dict[str, Any]:
+        """Due now."""
+        return self.common()
+
+    permit = submit
+
+    def many(self, at: int) -> dict[str, Any]:
+        """A batch in one of its forms."""
+        rng, count = self.rng, self.rng.randint(1, 8)
+        form = rng.choice(["now", "delay", "delays", "over", "at"])
+        if not IS_ARRIVAL_KEPT and (
+            form == "now" or (form == "over" and (self.has_priorities or self.key_concurrency))
+        ):
+            form = "delay"
+        if form == "at" and not self.has_wall:
+            form = "delay"
+        given = self.common()
+        if (not IS_BATCH_DEADLINE_KEPT and self.pacing == "SPREAD") or (form == "at" and not IS_ARRIVAL_KEPT):
+            given.pop("expires", None)
+        family = f"batch {len(self.families)}"
+        times: dict[str, Any] = {
+            "now": {},
+            "delay": {"delay": self.due(at, family) - at},
+            "delays": {"delays": [self.due(at, family) - at for _ in range(count)]},
+            "over": {
+                "over": rng.randint(0, 3 * self.interval // count) // 2 * 2 * count + 1
+            },  # no item but the first at a tick
+            "at": {"at": self.due(at, family)},
+        }[form]
+        return {"count": count, **times, **given, "results": rng.random() < 0.5}
+
+    def call_later(self, at: int) -> dict[str, Any]:
+        """asyncio's face."""
+        return {"delay": self.due(at, "asyncio") - at}
+
+    def call_at(self, at: int) -> dict[str, Any]:
+        """The past is due now."""
+        due = self.due(at, "asyncio")
+        return {"when": self.rng.choice([due, due, at - SECOND]) if IS_ARRIVAL_KEPT else due}
+
+    def execute(self, at: int) -> dict[str, Any]:
+        """Nothing but the call."""
+        return {}
+
+    call_soon = execute
+
+
+def draw(seed: int) -> Program:
+    """Draw the program of a seed."""
+    return Draw(seed).program()

@@ -1,0 +1,65 @@
+"""The library does what the reference model says, for ten thousand random programs; and keeps the laws in real time."""
+
+import itertools
+import os
+
+import pytest
+
+from .compare import differences, replay, shrink
+from .laws import broken_laws
+from .model import Model
+from .play import play_in_real_time
+from .programs import SECOND, draw
+
+PROGRAMS_EACH = 100
+REAL_TIME = "RANDOM_PROGRAMS_IN_REAL_TIME"  # how many programs to run in real time; none if it is not set
+SECONDS_MAX = 15  # of a program in real time
+
+
+@pytest.mark.parametrize("hundred", range(100))
+def test_random_programs_do_what_the_model_says(hundred, account, record_property):
+    """Starts to the nanosecond, but for rounding; their order; states; the counts before each operation; the laws."""
+    skipped = 0
+    for seed in range(hundred * PROGRAMS_EACH, (hundred + 1) * PROGRAMS_EACH):
+        found = differences(draw(seed), account)
+        skipped += found is None
+        if found:
+            fail(seed)
+    record_property("not compared", skipped)
+    assert skipped <= PROGRAMS_EACH // 2
+
+
+def fail(seed: int) -> None:
+    """Print the smallest program that shows what this one shows."""
+    program = shrink(draw(seed))
+    replay(program)
+    pytest.fail(
+        f"seed {seed} differs; in tests/model, the same as\n\n"
+        "from tests.model.compare import replay\nfrom tests.model.programs import Program\n\n"
+        f"replay({program!r})\n\n" + "\n".join(differences(program) or ())
+    )
+
+
+@pytest.mark.real_time("the laws hold with a real clock and timers that are really late")
+@pytest.mark.skipif(REAL_TIME not in os.environ, reason=f"run with {REAL_TIME}=500, for half a minute")
+@pytest.mark.timeout(3600)
+def test_random_programs_keep_the_laws_in_real_time(account, capsys):
+    """Nothing starts early or over the rate, and the counts close before each operation; all with wide tolerances.
+
+    A change of the rate is a few milliseconds later than it is asked for, and a first line later than its decision.
+    """
+    count = int(os.environ[REAL_TIME])
+    short = (program for program in map(draw, itertools.count()) if program.until <= SECONDS_MAX * SECOND)
+    start_count, violations = 0, []
+    for programs in _batched(list(itertools.islice(short, count)), 250):
+        for program, seen in zip(programs, play_in_real_time(programs, account), strict=True):
+            start_count += len(seen.starts)
+            broken = broken_laws(program, Model(program).run(), seen, tolerance_ns=5_000_000, slack=0.25)
+            violations += [f"{program!r}\n{line}" for line in broken]
+    with capsys.disabled():
+        print(f"\n{count} programs in real time, {start_count} starts, {len(violations)} violations")
+    assert [] == violations
+
+
+def _batched(programs: list, size: int) -> list[list]:
+    return [programs[start : start + size] for start in range(0, len(programs), size)]
