@@ -86,19 +86,27 @@ class ExactGrid(PermitGrid):
 
     def usable(self, now_ns: int) -> int:
         """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""
-        count = super().usable(now_ns)
+        count = self._usable_on_grid(now_ns)
         self._looked_ns = now_ns
         if not count or not self._pieces:
             return count
         room = self._log.count(now_ns)
-        if room >= count:
-            return count
-        if room <= 0:
-            self._slip(self._first, self._log.when(1, now_ns))
-            self._last = self._first
-            return 0
-        self._last = self._first + room
-        return room
+        if room < count:
+            count = max(room, 0)
+            self._last = self._first + count
+        return count
+
+    def next_fresh_time(self, now_ns: int) -> int | None:
+        """Return when the next permit may be taken for what waits; call it only where :meth:`usable` returned 0.
+
+        A permit that has come up is held back by the window: the grid slips to the time at which the window lets it go.
+        """
+        if not self._pieces or not self._usable_on_grid(now_ns):
+            return super().next_fresh_time(now_ns)
+        when = self._log.when(1, now_ns)
+        assert when is not None, self.rate
+        self._slip(self._first, when)
+        return when
 
     def take(self, count: int = 1, now_ns: int = 0) -> None:
         """Take some of the permits that :meth:`usable` counted, for starts that are decided at ``now_ns``."""
@@ -138,17 +146,6 @@ class ExactGrid(PermitGrid):
         if entry is not None:
             self._log.settle(entry, cost, now_ns)
 
-    def next_fresh_time(self, now_ns: int) -> int | None:
-        """Tell when the next permit may be taken where :meth:`usable` has just found none."""
-        when = super().next_fresh_time(now_ns)
-        if when is None or not self._log.is_full:
-            return when
-        free_ns = self._log.when(1, now_ns)
-        if free_ns is not None and free_ns > when:
-            self._slip(self._next_fresh_number(now_ns), free_ns)
-            return free_ns
-        return when
-
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
         count = super().count_until(now_ns, end_ns)
@@ -173,9 +170,8 @@ class ExactGrid(PermitGrid):
         other._log = self._log.trial()
         return other
 
-    def _slip(self, number: int, when_ns: int | None) -> None:
+    def _slip(self, number: int, when_ns: int) -> None:
         """Move the grid so that a permit comes up at a time, and those after it at their distance from it."""
-        assert when_ns is not None, number
         self._void_to = None
         self._next = max(self._next, number)
         _, _, step, unit = self._pieces[-1]

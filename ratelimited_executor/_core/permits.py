@@ -154,6 +154,10 @@ class PermitGrid:
 
     def usable(self, now_ns: int) -> int:
         """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""
+        return self._usable_on_grid(now_ns)
+
+    def _usable_on_grid(self, now_ns: int) -> int:
+        """Count the same by the grid alone; a forecast asks for this."""
         if not self._pieces:
             self.usable_until_ns = now_ns
             return UNLIMITED
@@ -215,13 +219,12 @@ class PermitGrid:
         """Tell the same where :meth:`usable` has just found none."""
         if not self._pieces or self._pieces[-1].step == 0:
             return None
-        when = self._time_of(self._next_fresh_number(now_ns))
-        assert when is not None, now_ns
+        number = self._own(
+            max(self._next, self._ceil_phase(now_ns - self.slack_ns), self._pieces[-1].floor(now_ns) + 1)
+        )
+        when = self._time_of(number)
+        assert when is not None, number
         return max(when, now_ns)
-
-    def _next_fresh_number(self, now_ns: int) -> int:
-        """Return the first own permit that comes up after ``now_ns`` and is neither taken nor void."""
-        return self._own(max(self._next, self._ceil_phase(now_ns - self.slack_ns), self._pieces[-1].floor(now_ns) + 1))
 
     def trial(self) -> Self:
         """Return a copy, to be tried at times to come."""
@@ -241,13 +244,13 @@ class PermitGrid:
         piece = self._pieces[-1]
         if piece.step == 0:
             return 0
-        usable = self.usable(now_ns)
+        usable = self._usable_on_grid(now_ns)
         first = self._own(max(self._next_once_taken(), piece.floor(now_ns) + 1))
         return usable + max(0, (piece.ceil(end_ns) - 1 - first) // self.peers + 1)
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Tell when the ``count``-th permit from now (1 is the next) can be taken; None if never at this rate."""
-        usable = self.usable(now_ns)
+        usable = self._usable_on_grid(now_ns)
         if count <= usable:
             return now_ns
         if self._pieces[-1].step == 0:

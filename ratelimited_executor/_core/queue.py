@@ -293,7 +293,7 @@ class TaskQueue:
             return None
         if not self.is_unlimited:
             self._permit_count = 0
-            if now < self._next_permit_at or not self._count_permits(now):
+            if now < self._next_permit_at or not self._look_for_permits(now):
                 return None
         self._pulled_at = now
         return self.on_time.take_lone(now)
@@ -676,14 +676,19 @@ class TaskQueue:
 
         self.wall.read(wall + (self.interval_end - now), record_due, batch_due)
 
-    def _count_permits(self, now: float) -> int:
-        """Count the permits that may be taken now; if there is none, note when the next comes up."""
+    def _look_for_permits(self, now: float) -> int:
+        """Count the permits that may be taken now."""
         now_ns = self.timeline.to_ns(now)
         self._counted_at = now
         self._permit_count = self.grid.usable(now_ns)
         if self._permit_count:
             self._usable_until = now + (self.grid.usable_until_ns - now_ns) / NS
-        else:
+        return self._permit_count
+
+    def _count_permits(self, now: float) -> int:
+        """Count the permits that may be taken now by what waits; if there is none, note when the next comes up."""
+        if not self._look_for_permits(now):
+            now_ns = self.timeline.to_ns(now)
             permit_ns = self.grid.next_fresh_time(now_ns)
             self._next_permit_at = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
             if self._is_by_wall_clock:

@@ -14,8 +14,9 @@ from math import inf, lcm
 from .programs import LENGTH_NS, TICK_NS, Op, Program
 
 SECOND = 1_000_000_000
-EXACT = False  # the law of an executor's default: never more than the rate's permits in any window of its per
 EPOCH = 1_704_067_200 * SECOND  # when virtual time begins
+
+SLACK = SECOND // 50 - SECOND // 200  # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line."
 
 WAITING, RUNNING = "waiting", "running"
 DONE, FAILED, CANCELLED, EXPIRED = "done", "failed", "cancelled", "expired"
@@ -35,12 +36,13 @@ class Permits:
     Phases are whole numbers, of which ``unit`` make a permit: so many that each of ``rates`` has a whole number a nanosecond.
     """
 
-    def __init__(self, rate: str, now: int, rates: set[str], *, exact: bool, slack: int, peers: int, rank: int) -> None:
+    def __init__(self, rate: str, now: int, rates: set[str], *, exact: bool, peers: int, rank: int) -> None:
         self.exact, self.peers, self.rank = exact, peers, rank
-        # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line of the task."
-        self.slack = slack - min(slack // 4, SECOND // 200)
-        self.unit = lcm(*(parse_rate(text).denominator for text in rates if parse_rate(text) is not None))
+        self.slack = SLACK
+        self.unit = lcm(*(self.pace(text).denominator for text in rates if parse_rate(text) is not None))
+        self.has_moved = False  # from the times that it knows from the rate alone to those of operations
         self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
+        self.memory = SECOND  # how long a start is remembered: as long as the last window was
         self.is_paused = self.has_debt = False
         # "Phase Phi(t) is the integral of the rate since the epoch (while the rate never changed: t x rate)":
         # lines that follow each other, each from a time on, with its phase there, its slope, and whether it has no limit.
@@ -51,15 +53,37 @@ class Permits:
 
     def set(self, rate: str) -> None:
         """Note a rate: as permits a nanosecond, in parts of a permit."""
-        self.rate, per_ns = rate, parse_rate(rate)
+        self.rate, per_ns = rate, self.pace(rate)
         self.is_unlimited = per_ns is None and not self.is_paused
         self.slope = 0 if per_ns is None or self.is_paused else int(per_ns * self.unit)
         self.is_stopped = self.slope == 0 and not self.is_unlimited  # "rate 0 pauses"
 
+    def pace(self, text: str) -> Fraction | None:
+        """Return at how many permits a nanosecond they come up."""
+        per_ns = parse_rate(text)
+        if not self.exact or self.peers == 1 or not per_ns:
+            return per_ns
+        # "Each of several StaticPeers keeps its own permits to within a hundredth of per, and permits are up to 1 % further
+        # apart for that." W (1 + g) / N apart, and used within g W, which is the slack if that is less.
+        width = int(text.split("/")[0]) / per_ns
+        late = min(Fraction(SECOND, 50), width / 100)
+        self.slack = int(late - min(late / 4, Fraction(SECOND, 200)))
+        return per_ns / (1 + late / width)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether a window of starts is kept: peers keep it by the distance of their permits."""
+        return self.exact and self.peers == 1
+
     def change(self, now: int, *, rate: str | None = None, is_paused: bool | None = None) -> None:
         """Change the rate, or pause or resume, which is a rate of 0 for a time: "a change of rate keeps the phase"."""
         self.is_paused = self.is_paused if is_paused is None else is_paused
+        if self.slope and not self.is_unlimited:
+            self.memory = self.window()[1]
+        # "One with a longer per counts what the old one remembers."
+        self.starts = [(start, cost) for start, cost in self.starts if start > now - self.memory]
         self.set(self.rate if rate is None else rate)
+        self.has_moved = True
         if self.lines[-1][0] == now:  # what was in force for no time at all was not in force
             del self.lines[-1]
         phase, was_unlimited = self.phase(now), self.lines[-1][3]
@@ -118,10 +142,10 @@ class Permits:
             return now
         if self.is_stopped:
             return None
-        permit, time = self.takeable(now), now
+        permit = self.takeable(now)
         if permit is None:
-            permit, time = self.own(max(self.first_free, self.last(now) + 1)), self.following(now)
-        return self.slipped(permit, time) if self.exact else time
+            return self.following(now)
+        return self.slipped(permit, now) if self.has_window else now
 
     def slipped(self, permit: int, time: int) -> int:
         """Return when the window lets this permit be taken, and if that is later than its time, let the grid slip to there.
@@ -129,8 +153,7 @@ class Permits:
         "A start at time t is allowed only if fewer than N permits were taken by starts in (t - W, t]; N = ceil(permits
         of the rate), W = N / rate."
         """
-        most = int(self.rate.split("/")[0])
-        width = -(-most * self.unit // self.slope)
+        most, width = self.window()
         allowed = time
         for start, _ in self.starts:  # the window is left by one start after the other
             if sum(cost for other, cost in self.starts if allowed - width < other) < most:
@@ -139,19 +162,33 @@ class Permits:
         if allowed > time:
             # "When that window delays the earliest usable permit from t to w, the grid slips: that permit's time becomes
             # w and those after it follow evenly at the rate's distance from w."
-            slip = self.phase(allowed) - permit * self.unit
-            self.lines = [(since, phase - slip, slope, unlimited) for since, phase, slope, unlimited in self.lines]
+            self.slip(permit, allowed)
         return allowed
+
+    def window(self) -> tuple[int, int]:
+        """Return N and W."""
+        most = int(self.rate.split("/")[0])
+        return most, -(-most * self.unit // self.slope)
+
+    def slip(self, permit: int, when: int) -> None:
+        """Move the grid so that a permit comes up at a time; those before it are void."""
+        self.has_moved = True
+        self.lines = [(when, permit * self.unit, self.slope, False)]
+        self.first_free = max(self.first_free, permit)
 
     def take(self, now: int, cost: int) -> None:
         """Take the permits of a start."""
-        self.starts.append((now, cost))
         if self.is_unlimited:
             return
+        self.starts.append((now, cost))
         permit, fresh = self.takeable(now), self.first(now - self.slack)
         # "A task of cost c takes c permits when it starts", and "what follows waits until it is paid for".
         self.first_free = permit + cost * self.peers
-        if permit < fresh:
+        if permit < fresh and self.has_window:
+            # "A start that takes the newest permit late, after a pause, moves the grid in the same way: the next permit
+            # comes up 1 / rate after it, and voiding is not needed."
+            self.slip(permit, now)
+        elif permit < fresh:
             # "A start more than slack after its permit's time also voids the permits with Phi < Phi(start - slack) + 1";
             # with costs the law has the cost in place of the 1.
             self.first_free = fresh + cost
@@ -161,6 +198,8 @@ class Permits:
         lowest, fresh = self.takeable(now), self.first(now - self.slack)
         if lowest is None:
             lowest = max(self.first_free, self.last(now) + 1)
+        elif lowest < fresh and self.has_window:  # it can be taken, and the grid goes on from there
+            return 1 + max(0, end - 1 - now) * self.slope // self.unit
         elif lowest < fresh:  # it can be taken, and voids what follows
             return 1 + len(range(max(fresh + 1, self.last(now) + 1), self.first(end)))
         return len(range(self.own(lowest), self.first(end), self.peers))
@@ -218,13 +257,14 @@ class Outcome:
 class Model:
     """An executor by the book."""
 
-    def __init__(self, program: Program, *, exact: bool = EXACT) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
         peers, rank = program.peers
         self.begin = EPOCH + program.begin * TICK_NS
         self.width = program.interval * TICK_NS
         rates = {program.rate, *(given["rate"] for _, what, _, given in program.ops if what == "rate")}
-        self.permits = Permits(program.rate, self.begin, rates, exact=exact, slack=SECOND // 50, peers=peers, rank=rank)
+        exact = program.strictness == "EXACT"
+        self.permits = Permits(program.rate, self.begin, rates, exact=exact, peers=peers, rank=rank)
         self.pacing, self.order = program.pacing, program.order
         self.tasks: list[Task] = []
         self.outcome = Outcome()
@@ -247,6 +287,8 @@ class Model:
                 if task.state == RUNNING and task.end <= now:
                     task.state = FAILED if task.fails else DONE
             if ops and self.time(ops[0]) == now:
+                if self.permits.has_moved and self.choose(now):
+                    self.outcome.notes.add("coincides")
                 self.count(now)
             while ops and self.time(ops[0]) == now:
                 getattr(self, "do_" + ops[0][1])(now, ops[0][2], **ops[0][3])
@@ -255,8 +297,12 @@ class Model:
                 self.begin_task(task, now)
             latest = self.time(ops[0]) if ops else last
             now = self.next_instant(now, latest)
-            if now <= latest <= now + 1000 and now == self.planned_instant:
+            if now <= latest <= now + 1000 and (
+                now == self.planned_instant or (now < latest and self.permits.has_moved)
+            ):
                 self.outcome.notes.add("coincides")
+        if self.permits.has_moved and self.choose(last):
+            self.outcome.notes.add("coincides")
         self.count(last)
         if self.permits.has_debt:
             self.outcome.notes.add("debt")
@@ -370,10 +416,10 @@ class Model:
             # "last is the planned instant and not the moment of the start, so that a timer's lateness does not add up";
             # "after a disturbance what is left closes up evenly". Reading: more than slack is a disturbance.
             second = self.planned_instant + (self.end - self.planned_instant) // (unstarted + 2)
-            if second <= now <= self.planned_instant + self.permits.slack:
+            if second <= now <= self.planned_instant + SLACK:
                 self.outcome.notes.add("within slack")
             last = max(self.planned_instant, self.start if self.program.early else task.due)
-            last = now if now > last + self.permits.slack else last
+            last = now if now > last + SLACK else last
             self.planned_instant = last + max(0, self.end - last) // (unstarted + 1)
 
     def importance(self, task: Task) -> tuple:

@@ -9,8 +9,10 @@ from ratelimited_executor import (
     BatchHandle,
     CallHandle,
     ExecutorManager,
+    Paced,
     Pacing,
     StaticPeers,
+    Strictness,
     default_order,
     earliest_due_first,
     latest_due_first,
@@ -60,6 +62,7 @@ class Player:
                 order=ORDERS[program.order],
                 early=program.early,
                 key_concurrency=program.key_concurrency,
+                policy=Paced(strictness=Strictness[program.strictness]),
                 drain_timeout=0,
             )
             self.rate = program.rate

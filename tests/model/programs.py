@@ -55,6 +55,7 @@ class Program:
     early: bool = False
     peers: tuple[int, int] = (1, 0)  # how many, and which of them: StaticPeers(n, rank)
     key_concurrency: int | None = None
+    strictness: str = "EXACT"
 
     def __repr__(self) -> str:
         """Return Python that makes the program, without what is as it is by default."""
@@ -119,6 +120,7 @@ class Draw:
             early=self.is_early,
             peers=(peers, rng.randrange(peers)),
             key_concurrency=self.key_concurrency,
+            strictness=rng.choice(["EXACT", "NOMINAL"]),
         )
 
     def alone(self, op: Op, ops: list[Op]) -> Op:

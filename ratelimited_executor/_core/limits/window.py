@@ -53,11 +53,12 @@ class WindowLimit:
         self._permits = self._width_ns = self._grain_ns = 0
         self.set_rate(rate, 0)
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
+    def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put another rate in force; what the old window still holds counts in the new one.
 
         A rate of 0 pauses, and an infinite one lifts the limit: neither has a window of its own, and the old one is kept.
         """
+        self._forget(now_ns)
         self.rate = rate
         self._permits = UNLIMITED if rate.is_unlimited else int(rate.permits)
         if self._width_ns and (rate.is_zero or rate.is_unlimited):
@@ -70,11 +71,6 @@ class WindowLimit:
     def cost_max(self) -> int | None:
         """N."""
         return None if self._permits == UNLIMITED else self._permits
-
-    @property
-    def is_full(self) -> bool:
-        """True if no start was admitted when the limit was last asked."""
-        return self._sum >= self._permits
 
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
