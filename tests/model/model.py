@@ -194,7 +194,7 @@ KEYS = {
     "default": lambda task: (-task.priority, task.rank, task.due),
     "earliest": lambda task: task.due,
     "latest": lambda task: -task.due,
-    "unimportant": lambda task: task.priority,
+    "unimportant": lambda task: (task.priority, task.due),
 }
 
 
@@ -255,8 +255,6 @@ class Model:
                 self.begin_task(task, now)
             latest = self.time(ops[0]) if ops else last
             now = self.next_instant(now, latest)
-            if now <= latest <= now + 1000 and now == self.planned_instant:
-                self.outcome.notes.add("coincides")
         self.count(last)
         if self.permits.has_debt:
             self.outcome.notes.add("debt")
@@ -276,14 +274,17 @@ class Model:
     def next_instant(self, now: int, latest: int) -> int:
         """Return the next time at which anything may happen."""
         waiting = [task for task in self.waiting(now) if self.key_allows(task)]
-        times = [latest, self.end if self.waiting(now) else latest]
+        times = [self.end] if self.waiting(now) else []
         times += [task.due for task in waiting]
         times += [task.end for task in self.tasks if task.state == RUNNING]
         if any(task.planned for task in waiting):
             times.append(self.planned_instant)
         if any(self.is_due(task, now) for task in waiting):
             times += self.permit_times(now)
-        return min(time for time in times if time > now)
+        later = [time for time in times if time > now]
+        if any(abs(time - latest) <= 1000 for time in later):
+            self.outcome.notes.add("coincides")
+        return min([latest, *later])
 
     def permit_times(self, now: int) -> list[int]:
         """Return when permits change what is to be done: one may be taken, or too few are left for what is held."""
