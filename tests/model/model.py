@@ -40,7 +40,6 @@ class Permits:
         self.exact, self.peers, self.rank = exact, peers, rank
         self.slack = SLACK
         self.unit = lcm(*(self.pace(text).denominator for text in rates if parse_rate(text) is not None))
-        self.has_moved = False  # from the times that it knows from the rate alone to those of operations
         self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
         self.memory = SECOND  # how long a start is remembered: as long as the last window was
         self.is_paused = self.has_debt = False
@@ -83,7 +82,6 @@ class Permits:
         # "One with a longer per counts what the old one remembers."
         self.starts = [(start, cost) for start, cost in self.starts if start > now - self.memory]
         self.set(self.rate if rate is None else rate)
-        self.has_moved = True
         if self.lines[-1][0] == now:  # what was in force for no time at all was not in force
             del self.lines[-1]
         phase, was_unlimited = self.phase(now), self.lines[-1][3]
@@ -172,7 +170,6 @@ class Permits:
 
     def slip(self, permit: int, when: int) -> None:
         """Move the grid so that a permit comes up at a time; those before it are void."""
-        self.has_moved = True
         self.lines = [(when, permit * self.unit, self.slope, False)]
         self.first_free = max(self.first_free, permit)
 
@@ -233,7 +230,7 @@ KEYS = {
     "default": lambda task: (-task.priority, task.rank, task.due),
     "earliest": lambda task: task.due,
     "latest": lambda task: -task.due,
-    "unimportant": lambda task: task.priority,
+    "unimportant": lambda task: (task.priority, task.due),
 }
 
 
@@ -287,8 +284,6 @@ class Model:
                 if task.state == RUNNING and task.end <= now:
                     task.state = FAILED if task.fails else DONE
             if ops and self.time(ops[0]) == now:
-                if self.permits.has_moved and self.choose(now):
-                    self.outcome.notes.add("coincides")
                 self.count(now)
             while ops and self.time(ops[0]) == now:
                 getattr(self, "do_" + ops[0][1])(now, ops[0][2], **ops[0][3])
@@ -297,12 +292,6 @@ class Model:
                 self.begin_task(task, now)
             latest = self.time(ops[0]) if ops else last
             now = self.next_instant(now, latest)
-            if now <= latest <= now + 1000 and (
-                now == self.planned_instant or (now < latest and self.permits.has_moved)
-            ):
-                self.outcome.notes.add("coincides")
-        if self.permits.has_moved and self.choose(last):
-            self.outcome.notes.add("coincides")
         self.count(last)
         if self.permits.has_debt:
             self.outcome.notes.add("debt")
@@ -322,14 +311,17 @@ class Model:
     def next_instant(self, now: int, latest: int) -> int:
         """Return the next time at which anything may happen."""
         waiting = [task for task in self.waiting(now) if self.key_allows(task)]
-        times = [latest, self.end if self.waiting(now) else latest]
+        times = [self.end] if self.waiting(now) else []
         times += [task.due for task in waiting]
         times += [task.end for task in self.tasks if task.state == RUNNING]
         if any(task.planned for task in waiting):
             times.append(self.planned_instant)
         if any(self.is_due(task, now) for task in waiting):
             times += self.permit_times(now)
-        return min(time for time in times if time > now)
+        later = [time for time in times if time > now]
+        if any(abs(time - latest) <= 1000 for time in later):
+            self.outcome.notes.add("coincides")
+        return min([latest, *later])
 
     def permit_times(self, now: int) -> list[int]:
         """Return when permits change what is to be done: one may be taken, or too few are left for what is held."""

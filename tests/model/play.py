@@ -26,7 +26,7 @@ ORDERS = {
     "default": default_order,
     "earliest": earliest_due_first,
     "latest": latest_due_first,
-    "unimportant": lambda task: task.priority,
+    "unimportant": lambda task: (task.priority, task.due),
 }
 
 

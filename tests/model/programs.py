@@ -21,7 +21,8 @@ LENGTH_NS = 11_000  # what runs for a time does so for its ticks, and so much lo
 # What is not drawn, because the library is known to differ there. Each is switched on with what mends it.
 IS_PLANNED_BY_DUE = False  # planned instants go by importance: draw priorities and orders with ON_TIME only
 IS_BATCH_DEADLINE_KEPT = False  # spreading moves the items of a batch past their deadline
-IS_WALL_SPREAD = False  # at= with an interval of more than a second, or where an interval begins: read too late
+IS_WALL_SPREAD = False  # at= under SPREAD: read a little after an interval has begun, or in long ones much later
+IS_LATER_COUNTED = False  # what must be on time in a later second of a longer interval is not counted as held
 IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
 IS_ARRIVAL_KEPT = False  # of equal tasks, those of batches and of the wall clock come after those asked for later
 IS_EARLY_IN_ORDER = False  # with early=True, tasks of the wall clock come after those that are due later
@@ -89,6 +90,8 @@ class Draw:
         self.has_priorities = (IS_PLANNED_BY_DUE or self.pacing == "ON_TIME") and not has_keys and rng.random() < 0.6
         self.has_costs = self.pacing == "ON_TIME" and rng.random() < 0.3
         self.has_expires = rng.random() < 0.4
+        if not IS_LATER_COUNTED and self.interval > SECOND and self.pacing == "SPREAD":
+            self.has_expires = False
         self.has_settings = rng.random() < 0.4
         self.has_pacings = rng.random() < 0.2
         self.has_orders = rng.random() < 0.2
@@ -98,16 +101,16 @@ class Draw:
         self.is_early = self.interval <= SECOND and not self.has_pacings and rng.random() < 0.1
         # Where settings are changed that arrival depends on, or keys have queues of their own, no two tasks are equal.
         self.is_distinct = self.has_pacings or self.has_orders or self.key_concurrency is not None
-        self.has_wall = (IS_WALL_SPREAD or self.interval <= SECOND or self.pacing == "ON_TIME") and (
-            IS_EARLY_IN_ORDER or not self.is_early
-        )
+        self.has_wall = (IS_WALL_SPREAD or self.pacing == "ON_TIME") and (IS_EARLY_IN_ORDER or not self.is_early)
         self.at = self.ticks(0, self.span)
 
     def program(self) -> Program:
         """Draw settings and operations."""
         rng = self.rng
         ops = [op for number in range(rng.randint(3, 30)) for op in self.op(f"t{number}")]
-        ops = [self.alone(op, ops) if op[1] == "permit" else op for op in ops]
+        for place, op in enumerate(ops):
+            if op[1] == "permit" or (self.is_distinct and not IS_ARRIVAL_KEPT):
+                ops[place] = self.alone(op, ops[:place] + ops[place + 1 :])
         peers = rng.choice([1, 1, 1, 2, 3])
         return Program(
             ops=sorted(ops, key=lambda op: op[0]),
@@ -124,7 +127,7 @@ class Draw:
         )
 
     def alone(self, op: Op, ops: list[Op]) -> Op:
-        """Move who asks for a permit to an instant of his own: he does so a turn of the loop later than the others there."""
+        """Move an operation to an instant of its own. Who asks for a permit does so a turn of the loop later than the others."""
         at = op[0]
         while any(other[0] == at for other in ops):
             at += 2
@@ -138,7 +141,7 @@ class Draw:
         """Draw an even due time after an odd one."""
         if IS_ARRIVAL_KEPT:
             return self.common_due(at)
-        if self.is_distinct:
+        if self.is_distinct and not family.startswith("batch"):
             family = f"{family} {len(self.families)}"
         if family not in self.families:
             self.families.append(family)
@@ -160,13 +163,13 @@ class Draw:
         """Draw an operation, and sometimes what cancels it; several at one instant are frequent."""
         rng = self.rng
         at = self.at = rng.choice([self.at, self.ticks(0, self.span), self.ticks(0, self.span)])
-        if self.is_distinct and not IS_ARRIVAL_KEPT:
-            at = self.at + 2 * self.span + 2 * int(name[1:])  # no two at one instant
         if self.is_plain:
             return [(at, "schedule", name, {"delay": self.due(at, "timeline") - at})]
         if self.has_settings and rng.random() < 0.15:
             return self.setting(at, name)
         what = rng.choice(["schedule"] * 4 + ["submit", "many", "many", "call_later", "call_at", "soon", "permit"])
+        if not IS_LATER_COUNTED and self.interval > SECOND and self.pacing == "SPREAD" and what.startswith("call"):
+            what = "schedule"
         if what == "soon":
             what = rng.choice(["execute", "call_soon"])
         ops = [(at, what, name, getattr(self, what)(at))]

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from .compare import differences, replay, shrink
+from .compare import comparable, differences, replay, shrink
 from .laws import broken_laws
 from .model import Model
 from .play import play_in_real_time
-from .programs import SECOND, draw
+from .programs import SECOND, Program, draw
 
 PROGRAMS_EACH = 100
 REAL_TIME = "RANDOM_PROGRAMS_IN_REAL_TIME"  # how many programs to run in real time; none if it is not set
@@ -19,24 +19,23 @@ SECONDS_MAX = 15  # of a program in real time
 @pytest.mark.parametrize("hundred", range(100))
 def test_random_programs_do_what_the_model_says(hundred, account, record_property):
     """Starts to the nanosecond, but for rounding; their order; states; the counts before each operation; the laws."""
-    skipped = 0
+    redrawn = 0
     for seed in range(hundred * PROGRAMS_EACH, (hundred + 1) * PROGRAMS_EACH):
-        found = differences(draw(seed), account)
-        skipped += found is None
-        if found:
-            fail(seed)
-    record_property("not compared", skipped)
-    assert skipped <= PROGRAMS_EACH // 2
+        program, attempts = comparable(seed)
+        redrawn += attempts
+        if differences(program, account):
+            fail(seed, program)
+    record_property("drawn anew, because of what is known", redrawn)
 
 
-def fail(seed: int) -> None:
+def fail(seed: int, program: Program) -> None:
     """Print the smallest program that shows what this one shows."""
-    program = shrink(draw(seed))
-    replay(program)
+    smallest = shrink(program)
+    replay(smallest)
     pytest.fail(
-        f"seed {seed} differs; in tests/model, the same as\n\n"
+        f"seed {seed} differs, the same as this, which can be pasted into Python:\n\n"
         "from tests.model.compare import replay\nfrom tests.model.programs import Program\n\n"
-        f"replay({program!r})\n\n" + "\n".join(differences(program) or ())
+        f"replay({smallest!r})\n\n" + "\n".join(differences(smallest))
     )
 
 
