@@ -101,6 +101,7 @@ class Engine:
         self.is_paused = False
         self.is_adaptive = adaptive is not None
         self.armed = math.inf  # loop time of the next run, as the runner knows it
+        runner.engines.add(self)
         self.member = peers.join(self) if isinstance(peers, Fleet) else None
         count, rank = (peers.count, peers.rank) if self.member is None else (1, 0)  # type: ignore[union-attr]  # as asked
         self.max_concurrency = max_concurrency

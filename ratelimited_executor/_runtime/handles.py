@@ -219,7 +219,9 @@ class TaskHandle(Record, Generic[T_co]):
         if self._state not in FINAL_STATES:
             if self._state is TaskState.RUNNING and self._is_own_task():
                 raise RuntimeError(f"Task cannot await on itself: {self!r}")
-            awaiter = _Awaiter(self)
+            awaiter = _Awaiter(loop=self._engine.loop)
+            awaiter.handle = self
+            awaiter.messages = ()
             entry = awaiter.settle, None
             self._callbacks = entry if self._callbacks is None else [*self._entries(), entry]
             yield from awaiter
@@ -331,16 +333,15 @@ class _Awaiter(asyncio.Future[None]):
 
     __slots__ = ("handle", "messages")
 
-    def __init__(self, handle: TaskHandle[Any]) -> None:
-        super().__init__(loop=handle._engine.loop)
-        self.handle = handle
-        self.messages: list[Any] = []  # of the cancellations of this awaiter, in order
+    # Set by TaskHandle.__await__: a constructor in Python would cost half of the whole.
+    handle: TaskHandle[Any]
+    messages: tuple[Any, ...]  # of the cancellations of this awaiter, in order
 
     def cancel(self, msg: Any = None) -> bool:
         """Cancel the call; where that cannot be cancelled, this awaiter alone."""
         if self.done():
             return False
-        self.messages.append(msg)
+        self.messages += (msg,)
         return self.handle.cancel(msg) or super().cancel(msg)
 
     def settle(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback

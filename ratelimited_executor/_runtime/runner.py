@@ -60,6 +60,7 @@ class Runner:
         self.bucket_ns_max: int = getattr(loop, "bucket_ns_max", NS)
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
+        self.engines: set[Engine] = set()  # all that have not closed
         self._heap: list[tuple[float, int, Engine]] = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # of entries of the heap: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
@@ -86,6 +87,7 @@ class Runner:
 
     def disarm(self, engine: Engine) -> None:
         """Forget an engine that has closed."""
+        self.engines.discard(engine)
         engine.armed = math.inf
         self._heap = [entry for entry in self._heap if entry[2] is not engine]
         heapq.heapify(self._heap)
@@ -105,8 +107,8 @@ class Runner:
         """
         self.earliest = now
         self._timer_at = math.inf
-        self._is_running = True
         try:
+            self._is_running = True
             self._run(now)
         finally:
             self._is_running = False
@@ -114,18 +116,28 @@ class Runner:
         return when
 
     def _on_timer(self) -> None:
-        now = self.clock.monotonic()
-        if now - self._call_at > _BLOCKED_SECONDS:
-            self.warnings.warn("blocked", "the event loop was blocked for %.1f s", now - self._call_at)
-        # From the time that was set and not from now: what is late must not make the next later.
-        self.earliest = min(now, self._call_at) + self._precision
-        self._timer_at = math.inf
-        self._is_running = True
         try:
+            now = self.clock.monotonic()
+            if now - self._call_at > _BLOCKED_SECONDS:
+                self.warnings.warn("blocked", "the event loop was blocked for %.1f s", now - self._call_at)
+            # From the time that was set and not from now: what is late must not make the next later.
+            self.earliest = min(now, self._call_at) + self._precision
+            self._timer_at = math.inf
+            self._is_running = True
             self._run(now)
+        except BaseException:
+            self._rearm()
+            raise
         finally:
             self._is_running = False
             self._set_timer(self._next())
+
+    def _rearm(self) -> None:
+        """Run every engine soon: an exception has left a run, perhaps between two lines of ours."""
+        self._heap.clear()
+        for engine in self.engines:
+            engine.armed = math.inf
+            self.arm(engine, -math.inf)
 
     def _run(self, now: float) -> None:
         """Run each engine whose time has come once; what they ask of each other meanwhile is for the next turn."""

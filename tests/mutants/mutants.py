@@ -243,8 +243,8 @@ MUTANTS = (
     Mutant(
         "F32: callbacks run inside the executor",
         "_runtime/handles.py",
-        "            self._engine.loop.call_soon(callback, self, context=context)\n\n    def _end_done",
-        "            callback(self)\n\n    def _end_done",
+        "            if context is None:\n                callback(self)\n",
+        "            if callback is not None:\n                callback(self)\n",
         (_flaw("expiry", "callback_of_an_expired_task_does_not_block_the_executor"),),
     ),
     # The rate.

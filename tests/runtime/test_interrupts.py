@@ -1,0 +1,78 @@
+"""Exits of the program that a signal handler raises between two lines of ours, in a loop that goes on afterwards."""
+
+import asyncio
+import inspect
+import itertools
+import sys
+
+from ratelimited_executor import ExecutorManager
+from ratelimited_executor._runtime.runner import Runner
+from ratelimited_executor.testing import VirtualEventLoop
+
+
+class Interrupted(KeyboardInterrupt):
+    """What the signal handler raises."""
+
+
+def lines_of_wake_up() -> set[tuple[str, int]]:
+    """Return the lines at which an interrupt can be undone: those that nothing of the runner's comes after."""
+    source, first = inspect.getsourcelines(Runner._on_timer)
+    begin = next(i for i, line in enumerate(source) if line.strip() == "try:")
+    end = next(i for i, line in enumerate(source) if line.strip().startswith(("except", "finally")))
+    run, first_of_run = inspect.getsourcelines(Runner._run)
+    return {("_on_timer", first + i) for i in range(begin + 1, end)} | {
+        ("_run", first_of_run + i) for i in range(len(run))
+    }
+
+
+def run_interrupted(number: int) -> tuple[list[tuple[str, int]], bool]:
+    """Run a program, interrupted at the line of this number that its runner reaches; return what ran, and whether it was."""
+    loop = VirtualEventLoop()
+    ran: list[tuple[str, int]] = []
+    places = lines_of_wake_up()
+    reached = itertools.count()
+    was_interrupted = False
+
+    def trace(frame, event, argument):
+        nonlocal was_interrupted
+        if not frame.f_code.co_filename.endswith("runner.py"):
+            return None
+        if event == "line" and (frame.f_code.co_name, frame.f_lineno) in places and next(reached) == number:
+            was_interrupted = True
+            raise Interrupted
+        return trace
+
+    async def main():
+        async with ExecutorManager() as manager:
+            executors = [manager.executor(name, rate=10) for name in "ab"]
+            for second, executor in itertools.product(range(3), executors[:1] * 2 + executors[1:]):
+                executor.schedule(ran.append, (executor.name, second), delay=second + (executor.name == "b") * 0.5)
+            for executor in executors:
+                executor.schedule(ran.append, (executor.name, 9), delay=9)
+            await asyncio.sleep(10)
+
+    task = loop.create_task(main())
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        while not task.done():
+            try:
+                loop.run_until_complete(task)
+            except Interrupted:
+                sys.settrace(None)
+    finally:
+        sys.settrace(before)
+        loop.close()
+    return ran, was_interrupted
+
+
+def test_interrupt_at_any_line_of_a_wake_up_stops_no_executor():
+    """Whatever line of the runner it hits: each executor is looked at again, and each task runs once."""
+    whole, _ = run_interrupted(-1)
+    assert 11 == len(whole)
+    for number in itertools.count():
+        ran, was_interrupted = run_interrupted(number)
+        if not was_interrupted:
+            break
+        assert sorted(whole) == sorted(ran), number
+    assert number > 100
