@@ -53,16 +53,21 @@ end
 -- The grid.
 
 local function grid_text(g)  -- with a letter before it, on which scripts of version 1 fail
-  return 'g' .. whole(g.interval) .. ',' .. whole(g.step) .. ',' .. whole(g.unit) .. ',' .. whole(g.base) .. ',' .. whole(g.since)
+  g.text = g.text or string.format('g%.0f,%.0f,%.0f,%.0f,%.0f', g.interval, g.step, g.unit, g.base, g.since)
+  return g.text
 end
 
+local grids = {}  -- by their text: most plans go by the grid in force
+
 local function grid_of(text, now)  -- nil if nobody can have written it
+  if grids[text or ''] then return grids[text] end
   local interval, step, unit, base, since = string.match(text or '', '^g(%d+),(%d+),(%d+),(%d+),(%d+)$')
   if not interval then return nil end
   local g = {interval = tonumber(interval), step = tonumber(step), unit = tonumber(unit), base = tonumber(base),
-    since = tonumber(since)}
+    since = tonumber(since), text = text}
   if g.interval < 50000 or g.interval > 5000000 or g.unit < 1 or g.unit > UNIT_MAX or g.step == math.huge
     or g.base > g.unit or math.abs(math.floor(now / g.interval) - g.since) >= AGE_MAX then return nil end
+  grids[text] = g
   return g
 end
 
@@ -204,13 +209,21 @@ local function planned_text(index)
   return planned[index][1] < 0 and '' or whole(planned[index][1]) .. ',' .. whole(planned[index][2])
 end
 
-redis.call('HSET', KEY_STATE, 'version', VERSION, 'run', run, 'epoch', whole(epoch), 'safe', whole(safe), 'last', whole(now),
-  'calls', whole(calls), 'grid', grid_text(grid), 'next', next_grid and grid_text(next_grid) or '',
-  'planned0', planned_text(0), 'planned1', planned_text(1))
+local is_kept = false
+
+local function keep_state()
+  is_kept = true
+  redis.call('HSET', KEY_STATE, 'version', VERSION, 'run', run, 'epoch', whole(epoch), 'safe', whole(safe), 'last', whole(now),
+    'calls', whole(calls), 'grid', grid_text(grid), 'next', next_grid and grid_text(next_grid) or '',
+    'planned0', planned_text(0), 'planned1', planned_text(1))
+end
 
 local function note(interval, call)  -- before the plan is changed: if anything fails in between, no more of it is granted
+  local noted = planned[interval % 2]
+  if is_kept and noted[1] == interval and noted[2] == call then return end
   planned[interval % 2] = {interval, call}
-  redis.call('HSET', KEY_STATE, 'planned' .. interval % 2, planned_text(interval % 2))
+  if is_kept then redis.call('HSET', KEY_STATE, 'planned' .. interval % 2, planned_text(interval % 2))
+  else keep_state() end
 end
 
 local function grid_for(interval)
@@ -262,6 +275,7 @@ if is_leaving then
       'g:' .. id, '')
     redis.call('HDEL', plan.key, 'r:' .. id)
   end
+  if not is_kept then keep_state() end
   if redis.call('HLEN', KEY_MEMBERS) == 0 then redis.call('PEXPIRE', KEY_STATE, CLOSED_MS) end
   return {whole(told), run .. ':' .. whole(epoch), whole(safe), rank or '0', '0', grid_text(grid_for(number + 1)), flaw}
 end
@@ -276,7 +290,11 @@ if not rank then
   rank = tostring(candidate)
 end
 
+local kept_demand = nil
+
 local function keep_member()
+  if demand == kept_demand then return end
+  kept_demand = demand
   redis.call('HSET', KEY_MEMBERS, id, weight .. ',' .. whole(demand) .. ',' .. whole(now) .. ',' .. rank)
 end
 
@@ -442,6 +460,7 @@ local running_plan, running_text, plan, text
 if number >= safe and want > 0 then running_plan, running_text = ask_at_once(number) end
 if number + 1 >= safe and is_fetching then plan, text = fetch(number + 1) end
 keep_member()
+if not is_kept then keep_state() end
 if not stored then
   redis.call('PEXPIRE', KEY_STATE, STATE_MS)
   redis.call('PEXPIRE', KEY_MEMBERS, STATE_MS)
