@@ -141,7 +141,7 @@ def _empty(queue: TaskQueue, now: float, pause: float, started: list[tuple[float
             queue.enter(now, 1_700_000_000.0 + now)
         is_done = queue.pull(now)
         while (calendar := queue.choose(now)) is not None:
-            run: Any = calendar.ready.pop()
+            run = queue.pop(calendar)
             record = run.take()
             calendar.opened_count -= 1
             queue.spend(calendar, record._due, now)

@@ -121,6 +121,9 @@ class BatchSource:
         """Return the loop time by which another deadline has passed; infinity if none is left."""
         if self._started is None:
             self._swept_count = max(self._swept_count, self.started_count)
+        else:
+            while self._swept_count < self.count and self._started[self._swept_count]:
+                self._swept_count += 1
         return self.due_of(self._swept_count) + self.deadline_after if self._swept_count < self.count else math.inf
 
     def overdue(self, now: float) -> Iterator[int]:

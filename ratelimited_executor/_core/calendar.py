@@ -34,7 +34,6 @@ __all__ = ["LARGE_COUNT", "PLAIN_RANK", "Calendar"]
 CallPlace: TypeAlias = "tuple[Bucket, int]"
 
 PLAIN_RANK: Final = (0, TaskClass.OTHER)  # of tasks without a record
-_IMMEDIATE_RANK: Final = (0, TaskClass.IMMEDIATE)
 LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
 _LOOK_COUNT_MAX: Final = 16  # due times looked at to tell the first, before they are put in order
 _LEAD_SECONDS_PER_TASK: Final = 1e-6  # a generous estimate of what ordering a task takes
@@ -75,7 +74,7 @@ class Calendar:
     __slots__ = (
         "_ahead", "_batches", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start",
         "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "groups", "number", "numbers", "on_cancelled", "opened_count", "per_second", "ready",
-        "take_count_max",
+        "soon_class", "take_count_max",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +96,7 @@ class Calendar:
         self.on_cancelled: Callable[[], None] | None = None  # told of each of them while somebody waits for the end
         self.opened_count = 0  # waiting tasks whose interval has begun
         self.ready: Ready = ReadyQueues(self)
+        self.soon_class = TaskClass.IMMEDIATE  # of what is asked for without delay, in the default order
         self.take_count_max = RUN_COUNT  # how many tasks become ready at a stretch
         # The asyncio face finds buckets with these two in floats, which is faster than exactly. That it may find the one
         # beside only means a start that is a quarter of a microsecond late.
@@ -137,7 +137,7 @@ class Calendar:
         """Make a task without a record ready at once: it was asked for without delay."""
         bucket: Bucket = (self._current or self._make_current()).source  # type: ignore[assignment]  # as in joined()
         place = bucket.add(due, call, args, context)
-        self.ready.push_position(bucket, place - bucket.shift, _IMMEDIATE_RANK)
+        self.ready.push_position(bucket, place - bucket.shift, (0, self.soon_class))
         self.opened_count += 1
         return bucket, place
 
@@ -176,7 +176,11 @@ class Calendar:
     def add_ready(self, record: Record) -> None:
         """Make a record ready at once: it was asked for without delay."""
         self.opened_count += 1
-        self.ready.push_record(record)
+        ready = self.ready
+        if self.soon_class is record._class or type(ready) is not ReadyQueues:
+            ready.push_record(record)
+        else:
+            ready.push_record(record, self.soon_class)
 
     def add_batch(self, source: BatchSource) -> None:
         """Place a batch, or a part of one."""
@@ -187,6 +191,19 @@ class Calendar:
             self._open_batch(source, self.number, self.end, self._running_group())
         else:
             self._add_parcel(number, source)
+
+    def can_add_ready(self, count: int) -> bool:
+        """Whether so many tasks of a batch can be made ready at a stretch."""
+        return count <= self.take_count_max or isinstance(self.ready, ReadyQueues)
+
+    def add_batch_ready(self, source: BatchSource) -> None:
+        """Make a whole batch ready at once: it was asked for without delay."""
+        source.calendar = self
+        self._batches[source] = None
+        source.opened_count = source.count
+        self.opened_count += source.count
+        rank = source.rank if type(self.ready) is not ReadyQueues else (source.rank[0], self.soon_class)
+        self.ready.push_run(source, range(source.count), rank)
 
     # Going on.
 

@@ -8,7 +8,7 @@ index at once, so that nothing is kept alive by a deadline that lies far ahead.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,6 +87,19 @@ class ExpiryIndex:
         if self._batches:
             numbers.append(self._timeline.number_at(self._batches[0][0]))
         return min(numbers) + 1 if numbers else None
+
+    def passing(self, number: int, end: float, calendar: Any) -> list[Record | BatchSource]:
+        """Return what waits in a calendar and has a deadline in an interval: records, and batches with such tasks.
+
+        Args:
+            number: of the interval.
+            end: loop time at which it ends.
+            calendar: whose tasks are asked for.
+        """
+        records = self._intervals.get(number, ())
+        found: list[Record | BatchSource] = [each for each in records if each._place.calendar is calendar]
+        found += [source for when, _, source in self._batches if when < end and source.calendar is calendar]
+        return found
 
     def sweep(self, number: int) -> Iterator[Record]:
         """Remove and return the records whose deadline lies in an interval before ``number``, one by one."""

@@ -5,50 +5,47 @@ time to ask again. It never reads a clock, never calls a task and never waits; `
 simulator drives the same object.
 
 Two calendars. Tasks that must start at their due time (those that joined a running interval, those of the asyncio face,
-those that a later start would let expire) lie in ``on_time``; tasks that may be spread over their interval lie in
-``spread``. A *start instant* is a permit when a task of the first kind is due or the interval holds more tasks than
-permits; otherwise it is a planned instant (``spread.py``). At a start instant the most important task of both starts. An
-unlimited rate has a permit for everybody: each calendar then goes by its own instants.
+those that expire within less than an interval) lie in ``on_time``; tasks that may be spread over their interval lie in
+``spread``. A *start instant* is a permit when a task of the first kind is due, when the interval holds more tasks than
+permits, or when one that it took over from an earlier interval would expire in it; otherwise it is a planned instant
+(``spread.py``). At a permit the most important task of both starts, at a planned instant the task of ``spread`` that is due
+first. An unlimited rate has a permit for everybody: each calendar then goes by its own instants.
+
+Where keys have limits of their own, or an order shares among them, importance decides at planned instants as well: more of
+one key may be due than may start, although the interval has permits for all.
 """
 
 from __future__ import annotations
 
 import math
 from enum import Enum
-from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.calendar import Calendar
-from ratelimited_executor._core.chores import Chores
-from ratelimited_executor._core.due_order import RUN_COUNT
+from ratelimited_executor._core.calendars import Calendars
 from ratelimited_executor._core.expiry import ExpiryIndex
-from ratelimited_executor._core.fair import Fair, FairClock
 from ratelimited_executor._core.limits.combined import CombinedPermits
-from ratelimited_executor._core.ordering import default_order
+from ratelimited_executor._core.ordering import TaskClass, default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
-from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, is_empty
-from ratelimited_executor._core.ready_fair import ReadyFair
-from ratelimited_executor._core.ready_keyed import ReadyKeyed
+from ratelimited_executor._core.ready import is_empty
 from ratelimited_executor._core.spread import SpreadPlan
 from ratelimited_executor._core.timeline import NS, Timeline
-from ratelimited_executor._core.wall import WallWheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
-    from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.dropping import DropIndex
+    from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._core.limits.permits import Permits
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import Rate
-    from ratelimited_executor._core.ready import Ready
     from ratelimited_executor._core.records import Record
 
 __all__ = ["Pacing", "TaskQueue"]
 
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
-_REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two milliseconds
 
 
 class Pacing(Enum):
@@ -61,7 +58,7 @@ class Pacing(Enum):
     """Each at its own due time."""
 
 
-class TaskQueue:
+class TaskQueue(Calendars):
     """The waiting tasks of one executor.
 
     Args:
@@ -97,8 +94,7 @@ class TaskQueue:
         gate: KeyGate | None = None,
         bucket_ns_max: int = NS,
     ) -> None:
-        self.timeline = timeline
-        self.ticks = timeline.cut(bucket_ns_max)
+        super().__init__(timeline, now, report_order_error=report_order_error, gate=gate, bucket_ns_max=bucket_ns_max)
         self.grid: Permits = permits or PermitGrid(
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
@@ -109,30 +105,28 @@ class TaskQueue:
         self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
         self._is_bursty = False  # whether many permits may come up at once
         self._is_sorting = False  # whether nothing starts, because not all that is due is ready
-        self.gate = gate
         self.drops: DropIndex | None = None  # what may be dropped, if anything ever is
         self.plan = SpreadPlan(slack=slack)
         self.pacing = pacing
         self.early = early
-        self.chores = Chores()
-        self.on_time = Calendar(self.ticks, now, self.chores, is_punctual=True)
-        self.spread = Calendar(self.ticks, now, self.chores)
         self.expiry = ExpiryIndex(timeline)
-        self.wall = WallWheel(timeline.interval_ns / NS, self.chores)
         self.end = 0.0  # loop time at which the running bucket ends: enter() is due
         self.interval_end = 0.0  # loop time at which the running interval ends
         self.last_tick = 0  # number of the last bucket of the running interval
-        self.is_unlimited = self.grid.is_unlimited
+        self._is_crowded = False  # whether the places in which tasks run are limited
+        self._note_unlimited()
         self._is_by_wall_clock = False  # whether a step of the wall clock may let something start
         self._is_single = False  # whether each start is a decision of its own
-        self._fair_clock: FairClock | None = None  # under an order of that kind
+        self._is_by_importance = False  # whether planned instants go by importance as well
         self.on_start: Callable[[float], None] | None = (
             None  # told by how many seconds each start is later than it was due
         )
         self.is_halted = False  # whether nothing becomes ready any more: what waits is to be cut
         self._later_count = 0  # tasks to be spread in later buckets of the running interval
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
-        self._dense = False  # whether the running interval holds more tasks than permits
+        self._passing: list[Record | BatchSource] = []  # what may expire in the running interval, of those to be spread
+        self._dense = False  # whether every permit is a start instant
+        self._is_planned = False  # whether what choose() found is the task that is due first
         self._permit_count = 0  # permits counted by the grid and not yet taken
         self._counted_at = 0.0  # loop time at which they were counted
         self._usable_until = 0.0  # loop time until which they may be taken
@@ -141,11 +135,7 @@ class TaskQueue:
             now  # loop time up to which planned instants count: one that comes meanwhile waits for the next look
         )
         self._opening_at = -math.inf  # loop time at which a calendar wants to open, or to prepare, its next bucket
-        self._report_order_error = report_order_error
-        self._rekeying: list[tuple[Calendar, Ready]] = []  # ready queues in an old order, being emptied
-        self._is_interim = False  # whether a heap keeps the default order, because another came before
-        self.order: Order | Fair = default_order
-        self._note_single()
+        self.note_order()
         if order is not default_order or gate is not None:
             self.set_order(order)
         self.end = self.spread.end
@@ -156,6 +146,8 @@ class TaskQueue:
     def add_record(self, record: Record) -> None:
         """Place a record by its due time."""
         is_joined = record._due < self.interval_end
+        if is_joined and record._due >= self.end:
+            self._later_on_time_count += 1
         if record._options is not None:
             self._calendar_for(record, joined=is_joined).add_record(record)
         elif is_joined or self.pacing is Pacing.ON_TIME:
@@ -175,14 +167,21 @@ class TaskQueue:
 
     def add_batch(self, source: BatchSource, *, joined: bool) -> None:
         """Place a batch, or a part of one; ``joined`` if it begins in the running interval."""
-        calendar = self.on_time if self.pacing is Pacing.ON_TIME or joined else self.spread
-        calendar.add_batch(source)
+        is_on_time = joined or self.pacing is Pacing.ON_TIME or source.deadline_after < self.timeline.interval_seconds
+        calendar = self.on_time if is_on_time else self.spread
+        if joined and source.rank[1] is TaskClass.IMMEDIATE and calendar.can_add_ready(source.count):
+            calendar.add_batch_ready(source)  # as what comes after it, which must not go before it
+        else:
+            calendar.add_batch(source)
+        self._note_later(calendar, self._later_count_of(source))
         if source.deadline_after < math.inf:
             self.expiry.add_batch(source)
 
     def cancel(self, record: Record) -> None:
         """Remove a waiting record from wherever it waits."""
         place = record._place
+        if not place.opened and place.calendar is not self.wall and record._due < self.interval_end:
+            self._note_later(place.calendar, -1)
         record._place = None
         place.cancel_record()
         place.calendar.note_gone(place)
@@ -190,35 +189,15 @@ class TaskQueue:
         if self.drops is not None:
             self.drops.discard(record)
 
-    def batches(self) -> list[BatchSource]:
-        """Return every batch of which tasks may wait."""
-        return [*self.on_time.batches(), *self.spread.batches(), *self.wall.batches()]
-
-    def cut(self, step_count: int) -> Iterator[tuple[int, list[Record]]]:
-        """Empty a halted queue of all but its batches, which must have been revoked; nothing may be added meanwhile.
-
-        Args:
-            step_count: tasks looked at, at most, from one result to the next.
-
-        Yields:
-            How many tasks without a record have gone, and records, for the caller to cancel.
-        """
-        for ready in (self.on_time.ready, self.spread.ready, *(old for _, old in self._rekeying)):
-            waiting = ready.walk()
-            while entries := list(islice(waiting, step_count)):
-                yield 0, [item for source, item in entries if source is None]
-        for holder in (self.on_time, self.spread, self.wall):
-            for bucket in holder.buckets():
-                bucket.frozen = True  # compacting it would move what the next step looks for
-                for start in range(0, len(bucket.calls), step_count):
-                    count, records = bucket.cut(start, start + step_count)
-                    if bucket.opened and isinstance(holder, Calendar):
-                        holder.opened_count -= count
-                    yield count, records
-                bucket.discard()
-        self.on_time.clear()
-        self.spread.clear()
-        self.wall.clear()
+    def revoke(self, source: BatchSource) -> int:
+        """Cancel what still waits of a batch, and return how many tasks that were."""
+        calendar = source.calendar
+        if calendar is None:
+            return 0
+        if calendar is not self.wall:
+            self._note_later(calendar, -self._later_count_of(source))
+        count: int = calendar.revoke(source)
+        return count
 
     # Going on.
 
@@ -230,18 +209,20 @@ class TaskQueue:
             wall: epoch seconds by the wall clock, which may have stepped.
         """
         number = self.ticks.number_at(now)
+        since = self.interval_end
         late_count = 0 if self._dense else self.spread.opened_count
         self.end = self.ticks.start_of(number + 1)
         self.on_time.open_until(number, self.end)
         self.spread.open_until(number, self.end)
-        if now >= self.interval_end:
+        is_begin = now >= self.interval_end
+        if is_begin:
             self._begin_interval(now, late_count)
-            if self.wall.is_pending:
-                self._read_wall(now, wall)
         self._later_count = self._later_on_time_count = 0
         if self.last_tick > number:
             self._later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
             self._later_on_time_count = self.on_time.waiting_until(self.last_tick) - self.on_time.opened_count
+        if is_begin and self.wall.is_pending:
+            self._read_wall(now, wall, since)
 
     def pull(self, now: float) -> bool:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
@@ -255,6 +236,8 @@ class TaskQueue:
         elif self._is_interim and is_empty(self.on_time.ready) and is_empty(self.spread.ready):
             self.set_order(default_order)
         steps = _PULL_STEPS
+        if self.chores and self.wall.is_reading:  # what is handed over may be due before all else
+            steps = self._do_chores(steps)
         if self.on_time.groups:
             steps = self.on_time.pull(now, steps)
         if self.spread.groups:
@@ -265,17 +248,24 @@ class TaskQueue:
             for calendar in (self.on_time, self.spread):
                 if calendar.opening_time() <= now:
                     calendar.prepare_ahead()
+        if self.chores:
+            steps = self._do_chores(steps)
+        is_paced = not self.is_unlimited and self.spread.opened_count + self._later_count > 0
+        self._dense = is_paced and (self._is_dense(now) or self._is_passing())
+        self._permit_count = 0
+        if self.costs is not None:
+            self._next_permit_at = -math.inf  # what has come may need less than what was first
+        return steps > 0 and not self.chores and not self._rekeying
+
+    def _do_chores(self, steps: float) -> float:
+        """Do work that may wait, so many steps at most; return the steps left."""
         while self.chores and steps > 0:
             steps -= 1
             try:
                 next(self.chores[0])
             except StopIteration:
                 self.chores.popleft()
-        self._dense = not self.is_unlimited and self.spread.opened_count + self._later_count > 0 and self._is_dense(now)
-        self._permit_count = 0
-        if self.costs is not None:
-            self._next_permit_at = -math.inf  # what has come may need less than what was first
-        return steps > 0 and not self.chores and not self._rekeying
+        return steps
 
     def take_lone(self, now: float) -> tuple[Any, Any] | None:
         """Take what starts now, if nothing else is due or ready, and there is nothing else to do: nearly always, where little is.
@@ -321,22 +311,32 @@ class TaskQueue:
             self.is_unlimited or (self._permit_count and now <= self._usable_until) or self._count_permits(now)
         ):
             return None
-        if self.costs is not None:
-            return self._choose_metered(first, second, now)
+        self._is_planned = False
         if first is not None:
             is_spread = second is not None and not self.is_unlimited and second < first
-            return self.spread if is_spread else self.on_time
-        return self.spread if self._dense or self._is_spread_instant() else None
-
-    def _choose_metered(self, first: Any, second: Any, now: float) -> Calendar | None:
-        """Choose where starts may cost more than a permit: what is first waits for what it needs, and all others for it."""
-        if first is not None:
-            calendar = self.spread if second is not None and second < first else self.on_time
-        elif self._dense or self._is_spread_instant():
+            calendar = self.spread if is_spread else self.on_time
+        elif self._dense or self.pacing is Pacing.ON_TIME:
             calendar = self.spread
+        elif self._pulled_at >= self.plan.next_at and not self.wall.is_reading:
+            calendar = self.spread
+            self._is_planned = not self._is_by_importance and spread_ready.earliest() is not None  # type: ignore[attr-defined]  # it can tell then
         else:
             return None
-        source, item = calendar.ready.peek()
+        return calendar if self.costs is None else self._choose_metered(calendar, now)
+
+    def pop(self, calendar: Calendar) -> Any:
+        """Return a run from which to take the task that starts now.
+
+        Args:
+            calendar: what :meth:`choose` has just returned.
+        """
+        ready: Any = calendar.ready
+        return ready.pop_earliest() if self._is_planned else ready.pop()
+
+    def _choose_metered(self, calendar: Calendar, now: float) -> Calendar | None:
+        """Choose where starts may cost more than a permit: what is first waits for what it needs, and all others for it."""
+        ready: Any = calendar.ready
+        source, item = ready.peek_earliest() if self._is_planned else ready.peek()
         needs = item.needs if source is None else source.needs
         if needs is not None:
             assert self.costs is not None
@@ -362,6 +362,8 @@ class TaskQueue:
         if not self.is_unlimited:
             other = self.spread if calendar is self.on_time else self.on_time
             count = self._permit_count if other.ready.head() is None else 1
+        if self._is_planned and not self.spread.ready.is_in_due_order:  # type: ignore[attr-defined]  # choose() has asked it
+            return 1
         if calendar is self.spread and self.pacing is Pacing.SPREAD and not self._dense:
             count = min(count, self.plan.count_until(self._pulled_at, left=calendar.opened_count + self._later_count))
         return count
@@ -476,17 +478,17 @@ class TaskQueue:
     def set_rate(self, rate: Rate, now: float) -> None:
         """Put a rate in force."""
         self.grid.set_rate(rate, self.timeline.to_ns(now))
-        self.is_unlimited = self.grid.is_unlimited
-        self._note_single()
+        self._note_unlimited()
+        self.note_order()
         self.note_permits()
 
     def set_permits(self, permits: Permits) -> None:
         """Let something else admit starts."""
         self.grid = permits
-        self.is_unlimited = permits.is_unlimited
+        self._note_unlimited()
         if self.costs is not None:
             self.costs = permits  # type: ignore[assignment]  # it is a combination once there are costs
-        self._note_single()
+        self.note_order()
         self.note_permits()
 
     def set_costs(self, permits: CombinedPermits) -> None:
@@ -494,82 +496,29 @@ class TaskQueue:
         self.costs = permits
         self.set_permits(permits)
 
-    def set_gate(self, gate: KeyGate | None) -> None:
-        """Put limits of keys in force, or none."""
-        self.gate = gate
-        self.set_order(self.order)
+    def set_crowded(self, *, is_crowded: bool) -> None:
+        """Note whether more may be due than there are places to run in."""
+        self._is_crowded = is_crowded
+        self._note_unlimited()
 
-    def set_order(self, order: Order | Fair) -> None:
-        """Start by another order from now on; what is ready is re-keyed once, in slices.
+    def _note_unlimited(self) -> None:
+        """Note whether all that is due may start: what is asked for without delay then overtakes nothing.
 
-        The queues of the default order must be filled in due order. What another order has mixed up goes through a heap
-        once more, until nothing is ready.
+        Else it would keep what is due waiting for ever if each call makes another, which an event loop does not do.
         """
-        calendars = (self.on_time, self.spread)
-        is_mixed = bool(self._rekeying) or any(
-            not isinstance(calendar.ready, ReadyQueues) and not is_empty(calendar.ready) for calendar in calendars
-        )
-        self.order = order
-        self._is_interim = order is default_order and is_mixed
-        self._fair_clock = None
-        if isinstance(order, Fair):
-            self._fair_clock = FairClock(
-                order,
-                gate=self.gate,
-                chores=self.chores,
-                report=self._report_order_error,
-                to_epoch=self.timeline.to_epoch,
-            )
-        self._note_single()
-        for index, calendar in enumerate(calendars):
-            old = calendar.ready
-            old.release()
-            self._rekeying.append((calendar, old))
-            calendar.ready = self._make_ready(calendar, index, is_sorted=order is default_order and not is_mixed)
-            calendar.take_count_max = RUN_COUNT if isinstance(calendar.ready, ReadyQueues) else _REKEY_COUNT
-            old.succeed(calendar.ready)
-        self.rekey(_REKEY_COUNT)
+        self.is_unlimited = self.grid.is_unlimited
+        is_for_all = self.is_unlimited and not self._is_crowded
+        self.on_time.soon_class = TaskClass.OTHER if is_for_all else TaskClass.IMMEDIATE
 
-    def _note_single(self) -> None:
-        """Tell whether each start is a decision of its own, because another may change what comes next, or what it costs."""
+    def note_order(self) -> None:
+        """Note whether each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_grid = not isinstance(self.grid, CombinedPermits)
         self.effects = self.grid if self.grid.counts_effects and not self.is_unlimited else None
         self.counts_effects = self.effects is not None or self.gate is not None
         self._is_bursty = self.grid.is_bursty
         self._is_by_wall_clock = self.grid.is_by_wall_clock
-        self._is_single = not is_grid or self._fair_clock is not None or self.gate is not None
-
-    def _make_ready(self, calendar: Calendar, index: int, *, is_sorted: bool) -> Ready:
-        """Make an empty ready queue of the order in force; ``is_sorted`` if it will be filled in due order."""
-        if self._fair_clock is not None:
-            return ReadyFair(calendar, self._fair_clock, index)
-        order: Any = self.order
-
-        arrivals = count(1)
-
-        def make() -> Ready:
-            if is_sorted:
-                return ReadyQueues(calendar)
-            return ReadyHeap(
-                calendar, order, to_epoch=self.timeline.to_epoch, report=self._report_order_error, arrivals=arrivals
-            )
-
-        return make() if self.gate is None else ReadyKeyed(self.gate, make)
-
-    def rekey(self, count: int = _REKEY_COUNT) -> None:
-        """Move some tasks from the old order to the one in force."""
-        while self._rekeying and count > 0:
-            calendar, old = self._rekeying[0]
-            while count > 0 and old.head() is not None:
-                count -= 1
-                rank = old.head_rank()
-                run = old.pop()
-                if run.source is None:
-                    calendar.ready.push_record(run.take())
-                else:
-                    calendar.ready.push_position(run.source, run.take(), rank)
-            if count > 0 and self._rekeying and self._rekeying[0][1] is old:  # an order may have gone on by itself
-                del self._rekeying[0]
+        self._is_by_importance = self._fair_clock is not None or self.gate is not None
+        self._is_single = not is_grid or self._is_by_importance
 
     # Looking.
 
@@ -579,19 +528,16 @@ class TaskQueue:
 
     def ready_tasks(self) -> list[tuple[Any, Hashable, Mapping[str, int] | None, Any]]:
         """Return the tasks that are ready as (rank, key, needs, record or position); smaller ranks start first."""
-        return [
-            (rank, item._key, item.needs, item) if source is None else (rank, source.key, source.needs, item)
-            for calendar in (self.on_time, self.spread)
-            for rank, source, item in calendar.ready.keyed()
-        ]
-
-    def live_count(self) -> int:
-        """Count the tasks that wait."""
-        return self.on_time.live_count() + self.spread.live_count() + self.wall.live_count()
-
-    def ready_count(self) -> int:
-        """Count the tasks whose interval has begun and that have not started."""
-        return self.on_time.opened_count + self.spread.opened_count
+        is_planned = self.pacing is Pacing.SPREAD and not self._dense and not self._is_by_importance
+        tasks: list[tuple[Any, Hashable, Mapping[str, int] | None, Any]] = []
+        for calendar in (self.on_time, self.spread):
+            for number, (importance, source, item) in enumerate(calendar.ready.keyed()):
+                rank: tuple[Any, ...] = 0, importance
+                if calendar is self.spread and is_planned:
+                    rank = 1, item._due if source is None else source.due_of(item), number
+                key, needs = (item._key, item.needs) if source is None else (source.key, source.needs)
+                tasks.append((rank, key, needs, item))
+        return tasks
 
     def demand_until(self, when: float, count: Callable[..., float] = Calendar.count_until) -> float:
         """Estimate how many tasks want to have started by a loop time, if there were permits for all.
@@ -612,18 +558,6 @@ class TaskQueue:
         """Count the permits anew: some were granted."""
         self._permit_count = 0
         self._next_permit_at = -math.inf
-
-    def last_start(self) -> float:
-        """Return a loop time by whose interval the last task on the timeline is due; minus infinity if none waits."""
-        return max(self.on_time.last_start(), self.spread.last_start())
-
-    def walk(self) -> Iterator[tuple[Any, Any]]:
-        """Walk every task that waits, by looking at each: (source, position) or (None, record)."""
-        yield from self.on_time.walk()
-        yield from self.spread.walk()
-        yield from self.wall.walk()
-        for _, old in self._rekeying:
-            yield from (entry for entry in old.walk() if entry[0] is None)
 
     # Helpers.
 
@@ -647,6 +581,8 @@ class TaskQueue:
             self.chores.append(self.gate.sweep_steps())
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
         self.plan.begin(start, self.interval_end, late_count=late_count)
+        is_passing = self.expiry.is_used and self.spread.opened_count
+        self._passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []
 
     def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:
         """Return the calendar that a record belongs to, and note its deadline."""
@@ -656,22 +592,47 @@ class TaskQueue:
             self.drops.add(record)
         if options is not None and options.deadline is not None:
             self.expiry.add(record)
-            number = self.timeline.number_at(record._due)
-            is_on_time = is_on_time or options.deadline < self.timeline.start_of(number + 1)
+            assert options.expires is not None
+            is_on_time = is_on_time or options.expires < self.timeline.interval_seconds
         return self.on_time if is_on_time else self.spread
 
-    def _read_wall(self, now: float, wall: float) -> None:
-        """Take up what is due in this interval by the wall clock; what the clock has stepped over is due now."""
+    def _later_count_of(self, source: BatchSource) -> int:
+        """Count the tasks of a batch that are due in later buckets of the running interval."""
+        if self.interval_end == self.end or source.first >= self.interval_end:
+            return 0
+        return source.count_before(self.interval_end) - source.opened_count
+
+    def _note_later(self, calendar: Calendar, change: int) -> None:
+        """Note that so many tasks more wait in later buckets of the running interval, or fewer."""
+        if calendar is self.spread:
+            self._later_count += change
+        else:
+            self._later_on_time_count += change
+
+    def _read_wall(self, now: float, wall: float, since: float) -> None:
+        """Take up what is due in this interval by the wall clock.
+
+        What the clock has stepped over is due since the interval before has ended; what was due while the loop was
+        blocked, since its own time.
+
+        Args:
+            now: loop time.
+            wall: epoch seconds at that time.
+            since: loop time at which the interval ended that was read last.
+        """
 
         def record_due(record: Record) -> None:
-            record._due = now + max(0.0, record._due - wall)
+            record._due = max(since, now + (record._due - wall))
             options = record._options
             if options is not None and options.expires is not None:
                 options.deadline = record._due + options.expires
-            self._calendar_for(record, joined=False).add_record(record)
+            calendar = self._calendar_for(record, joined=False)
+            calendar.add_record(record)
+            if self.end <= record._due < self.interval_end:
+                self._note_later(calendar, 1)
 
         def batch_due(source: BatchSource, wall_due: float) -> None:
-            source.first = now + max(0.0, wall_due - wall)
+            source.first = max(since, now + (wall_due - wall))
             self.add_batch(source, joined=False)
 
         self.wall.read(wall + (self.interval_end - now), record_due, batch_due)
@@ -703,8 +664,19 @@ class TaskQueue:
         now_ns = self.timeline.to_ns(now)
         return waiting > self.grid.count_until(now_ns, self.timeline.to_ns(self.interval_end))
 
-    def _is_spread_instant(self) -> bool:
-        return self._pulled_at >= self.plan.next_at or self.pacing is Pacing.ON_TIME
+    def _is_passing(self) -> bool:
+        """Whether a task that is to be spread would expire in the running interval."""
+        passing = self._passing
+        while passing and not self._passes(passing[-1]):
+            passing.pop()
+        return bool(passing)
+
+    def _passes(self, item: Any) -> bool:
+        """Whether a record waits to be spread, or a task of a batch, and would expire in the running interval."""
+        if isinstance(item, BatchSource):
+            return item.live > 0 and item.next_deadline() < self.interval_end
+        is_spread = item._place is not None and item._place.calendar is self.spread
+        return is_spread and item._options.deadline < self.interval_end
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""
@@ -715,7 +687,7 @@ class TaskQueue:
         if self.is_unlimited and not self.spread.opened_count:
             return now if on_time_ready else self.on_time.next_due()
         instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
-        planned = now if self.pacing is Pacing.ON_TIME else self.plan.next_at
+        planned = now if self._dense or self.pacing is Pacing.ON_TIME else self.plan.next_at
         spread_due = now if spread_ready else self.spread.next_due()
         if self.early and not spread_ready and spread_due < math.inf:
             spread_due = self.interval_end

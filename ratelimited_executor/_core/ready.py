@@ -1,7 +1,11 @@
-"""Tasks whose due time has come and that have not started: the most important one first.
+"""Tasks whose due time has come and that have not started: the most important one first, or the one that is due first.
 
 Two forms share one shape. :class:`ReadyQueues` keeps the default order with a queue for each pair of priority and class:
 O(1) a task however many wait. :class:`ReadyHeap` keeps any other order by a key function, O(log n) a task.
+
+Importance decides where more is due than may start. Where all of it fits, the plan of an interval goes by due time: what
+is due first, of equal due times what came first. Both forms answer that from the same tasks. The index that it takes is
+made when it is asked for, and dropped when it is not asked any more: an overload does not pay for it.
 
 A queue holds records and *runs*. A run names many tasks of one source at once (positions in a bucket's columns, or
 indexes of a batch) and costs nothing per task, so that an overflow of a million is a few hundred objects.
@@ -10,84 +14,44 @@ indexes of a batch) and costs nothing per task, so that an overflow of a million
 from __future__ import annotations
 
 import heapq
+import math
+from array import array
 from collections import deque
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskClass, TaskView
+from ratelimited_executor._core.ready_protocols import DueReady, Place, Rank, Ready, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.records import Record
 
-__all__ = ["Place", "Ready", "ReadyHeap", "ReadyQueues", "RecordRun", "Run", "Source", "is_empty"]
+__all__ = ["DueReady", "Place", "Rank", "Ready", "ReadyHeap", "ReadyQueues", "RecordRun", "Run", "Source", "is_empty"]
 
-Rank: TypeAlias = "tuple[float, TaskClass]"  # smaller is more important
 _RUN_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 _SPARE_COUNT: Final = 64  # stale places that never matter
-
-
-class Source(Protocol):
-    """Where the tasks of a run lie."""
-
-    @property
-    def live(self) -> int:
-        """How many of its tasks wait."""
-        ...
-
-    def is_waiting(self, position: int) -> bool:
-        """Whether the task has neither started nor gone."""
-        ...
-
-    def due_of(self, position: int) -> float:
-        """Return the loop time at which the task is due."""
-        ...
-
-    def name_of(self, position: int) -> str:
-        """Return what the task is called."""
-        ...
-
-    def note_started(self, count: int) -> None:
-        """Note that so many tasks have started whose places are empty already."""
-        ...
-
-    @property
-    def key(self) -> Hashable:
-        """Whose tasks they are, as it is held; None if they are nobody's."""
-        ...
-
-    @property
-    def needs(self) -> Mapping[str, int] | None:
-        """How much of each resource the start of a task takes; None for one permit."""
-        ...
-
-    def cost_of(self, position: int) -> int:
-        """Return how many permits the start of the task takes."""
-        ...
-
-
-class Place(Protocol):
-    """Where a record waits: a bucket, or once it is due a run or a heap."""
-
-    opened: bool
-    calendar: Any
-
-    def cancel_record(self) -> None:
-        """Note that a record does not wait here any more."""
-        ...
+_NO_RANK: Final = (0, TaskClass.OTHER)
 
 
 class Run:
-    """Tasks of one source that became due together, in due order."""
+    """Tasks of one source that became due together, in due order.
 
-    __slots__ = ("_cursor", "_positions", "source")
+    Args:
+        source: where they lie.
+        positions: which of its tasks they are.
+        number: of the first of them, in the order in which tasks became due; that of the next is one more.
+    """
 
-    def __init__(self, source: Source, positions: Sequence[int]) -> None:
+    __slots__ = ("_cursor", "_number", "_positions", "source")
+
+    def __init__(self, source: Source, positions: Sequence[int], number: int = 0) -> None:
         self.source = source
         self._positions = positions
+        self._number = number
         self._cursor = 0
 
     def head_due(self) -> float | None:
@@ -100,6 +64,11 @@ class Run:
                 return self.source.due_of(position)
             self._cursor += 1
         return None
+
+    @property
+    def head_number(self) -> int:
+        """The number of the task that :meth:`head_due` found."""
+        return self._number + self._cursor
 
     def extend(self, source: Source, position: int) -> bool:
         """Append a task, if it is of the same source and the run can grow."""
@@ -147,27 +116,37 @@ class Run:
 
 
 class RecordRun:
-    """Records of equal rank, in due order; the place of a record that is due and waits."""
+    """Records of equal rank, in due order; the place of a record that is due and waits.
 
-    __slots__ = ("_cursor", "_records", "_stale_count", "calendar")
+    Args:
+        calendar: whose they are.
+        records: the first of them; the list is not the caller's any more.
+        number: of the first of these, in the order in which tasks became due; that of the next is one more.
+    """
+
+    __slots__ = ("_cursor", "_numbers", "_records", "_stale_count", "calendar")
 
     opened: Final = True
     source: Final = None
 
-    def __init__(self, calendar: Any, records: list[Record] | None = None) -> None:
+    def __init__(self, calendar: Any, records: list[Record] | None = None, number: int = 0) -> None:
         self.calendar = calendar
         self._records: list[Record] = [] if records is None else records
+        self._numbers: Sequence[int] = range(number, number + len(self._records))
         self._cursor = 0
         self._stale_count = 0
         for record in self._records:
             record._place = self
 
-    def push(self, record: Record) -> bool:
+    def push(self, record: Record, number: int = 0) -> bool:
         """Append a record; False if the run is full."""
         if len(self._records) >= _RUN_COUNT_MAX:
             return False
         record._place = self
         self._records.append(record)
+        if type(self._numbers) is not array:
+            self._numbers = array("Q", self._numbers)
+        self._numbers.append(number)
         return True
 
     def head_due(self) -> float | None:
@@ -178,6 +157,11 @@ class RecordRun:
                 return record._due
             self._cursor += 1
         return None
+
+    @property
+    def head_number(self) -> int:
+        """The number of the record that :meth:`head_due` found."""
+        return self._numbers[self._cursor]
 
     def take(self) -> Record:
         """Return the record that :meth:`head_due` found, and go on to the next."""
@@ -195,7 +179,11 @@ class RecordRun:
         """Note that a record here does not wait any more; places are freed when half of them are stale."""
         self._stale_count += 1
         if self._stale_count * 2 > len(self._records) - self._cursor + _SPARE_COUNT:
-            self._records = [record for _, record in self.walk()]
+            waiting = [
+                index for index in range(self._cursor, len(self._records)) if self._records[index]._place is self
+            ]
+            self._numbers = array("Q", [self._numbers[index] for index in waiting])
+            self._records = [self._records[index] for index in waiting]
             self._cursor = self._stale_count = 0
 
     def walk(self) -> Iterator[tuple[None, Any]]:
@@ -205,71 +193,6 @@ class RecordRun:
                 yield None, record
 
 
-class Ready(Protocol):
-    """What both forms can do."""
-
-    @property
-    def active(self) -> object:
-        """Falsy if nothing is ready, and nothing is to be let go of: then nobody needs to ask."""
-        ...
-
-    def push_record(self, record: Record) -> None:
-        """Take in a record whose due time has come."""
-        ...
-
-    def push_records(self, records: list[Record], rank: Rank) -> None:
-        """Take in records of one rank, in due order; the list is not the caller's any more."""
-        ...
-
-    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
-        """Take in tasks of one source and rank, in due order."""
-        ...
-
-    def push_position(self, source: Source, position: int, rank: Rank) -> None:
-        """Take in one task of a source."""
-        ...
-
-    def head(self) -> Any:
-        """Return what compares as the importance of the first task, smaller first; None if none waits."""
-        ...
-
-    def head_rank(self) -> Rank:
-        """Return the rank of the first task; only right after :meth:`head` found one."""
-        ...
-
-    def peek(self) -> tuple[Source | None, Any]:
-        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
-        ...
-
-    def pop(self) -> Run | RecordRun:
-        """Return a run from which to take the first task; only right after :meth:`head` found one."""
-        ...
-
-    def served(self) -> None:
-        """Note that the task that was taken starts."""
-        ...
-
-    def release(self) -> None:
-        """Hold back nothing more: everything is to be moved to another order."""
-        ...
-
-    def succeed(self, successor: Ready) -> None:
-        """Hand on to another what code of the user has kept from being taken in so far."""
-        ...
-
-    def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, the most important first where that is cheap: (source, position) or (None, record)."""
-        ...
-
-    def clear(self) -> None:
-        """Forget everything."""
-        ...
-
-    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
-        """Walk what waits as (rank, source, position) or (rank, None, record); smaller ranks start first."""
-        ...
-
-
 class ReadyQueues:
     """The default order: a queue of runs for each pair of priority and class.
 
@@ -277,38 +200,46 @@ class ReadyQueues:
         calendar: told to the places of records.
     """
 
-    __slots__ = ("_calendar", "_queues", "active")
+    __slots__ = ("_by_due", "_calendar", "_count", "_earliest", "_queues", "active")
 
     def __init__(self, calendar: Any) -> None:
         self._calendar = calendar
         self._queues: dict[Rank, deque[Run | RecordRun]] = {}
         self.active: list[Rank] = []  # a heap of the keys of _queues
+        self._count = 0  # tasks taken in so far: the number of the next
+        # A heap of (due time and number of its first task, or less; rank): one of each queue that holds anything, at least.
+        self._by_due: list[tuple[float, int, Rank]] | None = None
+        self._earliest: Rank = _NO_RANK  # of the queue that earliest() found
 
-    def push_record(self, record: Record) -> None:
-        """Take in a record whose due time has come: O(1)."""
-        queue = self._queue((-record.priority, record._class))
+    def push_record(self, record: Record, kind: TaskClass | None = None) -> None:
+        """Take in a record whose due time has come, perhaps as of another class: O(1)."""
+        queue = self._queue((-record.priority, record._class if kind is None else kind))
         last = queue[-1] if queue else None
-        if not isinstance(last, RecordRun) or not last.push(record):
+        if not isinstance(last, RecordRun) or not last.push(record, self._count):
             last = RecordRun(self._calendar)
-            last.push(record)
+            last.push(record, self._count)
             queue.append(last)
+        self._count += 1
 
     def push_records(self, records: list[Record], rank: Rank) -> None:
         """Take in records of one rank, in due order."""
-        self._queue(rank).append(RecordRun(self._calendar, records))
+        self._queue(rank).append(RecordRun(self._calendar, records, self._count))
+        self._count += len(records)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
         """Take in tasks of one source and rank, in due order: O(1)."""
-        self._queue(rank).append(Run(source, positions))
+        self._queue(rank).append(Run(source, positions, self._count))
+        self._count += len(positions)
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
         """Take in one task of a source: O(1), without an object of its own where the one before is its neighbour."""
         queue = self._queues.get(rank)
+        self._count += 1
         if queue:
             last = queue[-1]
             if type(last) is Run and last.extend(source, position):
                 return
-        self._queue(rank).append(Run(source, [position]))
+        self._queue(rank).append(Run(source, [position], self._count - 1))
 
     def head(self) -> tuple[Rank, float] | None:
         """Return rank and due time of the first task that waits; None if none does."""
@@ -336,6 +267,45 @@ class ReadyQueues:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
         return self._queues[self.active[0]][0]
 
+    def earliest(self) -> float | None:
+        """Return the due time of the task that is due first, of equal ones the first to come: O(log ranks)."""
+        if len(self.active) <= 1:  # nearly always
+            head = self.head()
+            if head is None:
+                return None
+            self._earliest, due = head
+            return due
+        if self._by_due is None:
+            self._by_due = [(-math.inf, 0, rank) for rank in self.active]  # in a heap's order, as those are
+        by_due = self._by_due
+        while by_due:
+            rank = by_due[0][2]
+            queue = self._queues.get(rank)
+            first = None if queue is None else _first_of(queue)
+            if first is None:
+                heapq.heappop(by_due)
+                continue
+            run, due = first
+            entry = due, run.head_number, rank
+            if entry == by_due[0]:
+                self._earliest = rank
+                return due
+            heapq.heapreplace(by_due, entry)
+        return None
+
+    def peek_earliest(self) -> tuple[Source | None, Any]:
+        """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
+        return self._queues[self._earliest][0].peek()
+
+    def pop_earliest(self) -> Run | RecordRun:
+        """Return a run from which to take that task; only right after :meth:`earliest` found one."""
+        return self._queues[self._earliest][0]
+
+    @property
+    def is_in_due_order(self) -> bool:
+        """Whether all that waits is of one rank, as far as is known."""
+        return len(self.active) == 1
+
     def served(self) -> None:
         """Do nothing: the order does not depend on what has started."""
 
@@ -354,6 +324,7 @@ class ReadyQueues:
         """Forget everything."""
         self._queues.clear()
         self.active.clear()
+        self._by_due = None
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk what waits as (rank, source, position) or (rank, None, record)."""
@@ -368,7 +339,21 @@ class ReadyQueues:
         if queue is None:
             queue = self._queues[rank] = deque()
             heapq.heappush(self.active, rank)
+        if not queue and self._by_due is not None:
+            heapq.heappush(self._by_due, (-math.inf, 0, rank))
+            if len(self._by_due) > 2 * len(self.active) + _SPARE_COUNT:  # nobody asks any more
+                self._by_due = None
         return queue
+
+
+def _first_of(queue: deque[Run | RecordRun]) -> tuple[Run | RecordRun, float] | None:
+    """Return the run of a queue whose first task waits, and the due time of that; None if nothing waits."""
+    while queue:
+        due = queue[0].head_due()
+        if due is not None:
+            return queue[0], due
+        queue.popleft()
+    return None
 
 
 class _Entry:
@@ -415,8 +400,8 @@ class ReadyHeap:
 
     active: Final = True
     __slots__ = (
-        "_arrivals", "_heap", "_held", "_is_busy", "_order", "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar",
-        "successor",
+        "_arrivals", "_by_due", "_heap", "_held", "_is_busy", "_order", "_report", "_stale_count", "_to_epoch", "_unkeyed",
+        "calendar", "successor",
     )  # fmt: skip
 
     opened: Final = True
@@ -435,6 +420,7 @@ class ReadyHeap:
         self._to_epoch = to_epoch
         self._report = report
         self._heap: list[_Entry] = []
+        self._by_due: list[tuple[float, int, _Entry]] | None = None  # a heap of all that waits, if anybody has asked
         self._is_busy = False  # whether the heap is being changed: comparing keys runs code of the user
         self._held: list[_Entry] = []  # what that code has added meanwhile
         self._unkeyed: dict[Record, None] = {}  # records that wait here, and whose keys are being asked for
@@ -474,7 +460,7 @@ class ReadyHeap:
         while self._heap:
             if self._waits(self._heap[0]):
                 return self._heap[0]
-            self._stale_count -= self._heap[0].source is None
+            self._stale_count -= self._stale_count > 0
             self._change(heapq.heappop)
         return None
 
@@ -499,11 +485,36 @@ class ReadyHeap:
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
         first: _Entry = self._change(heapq.heappop)
-        if first.source is not None:
-            return Run(first.source, (first.position,))
-        run = RecordRun(self.calendar)
-        run.push(first.position)
+        if self._by_due is not None and len(self._by_due) > 2 * len(self._heap) + _SPARE_COUNT:  # nobody asks any more
+            self._by_due = None
+        return self._run_of(first)
+
+    def earliest(self) -> float | None:
+        """Return the due time of the task that is due first, of equal ones the first to come: O(log n)."""
+        if self._by_due is None:
+            self._by_due = [(_due_of(entry), entry.arrival, entry) for entry in self._heap if self._waits(entry)]
+            heapq.heapify(self._by_due)
+        while self._by_due:
+            due, _, entry = self._by_due[0]
+            if self._waits(entry):
+                return due
+            heapq.heappop(self._by_due)
+        return None
+
+    def peek_earliest(self) -> tuple[Source | None, Any]:
+        """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
+        assert self._by_due is not None
+        entry = self._by_due[0][2]
+        return entry.source, entry.position
+
+    def pop_earliest(self) -> Run | RecordRun:
+        """Return a run from which to take that task; only right after :meth:`earliest` found one."""
+        assert self._by_due is not None
+        run = self._run_of(heapq.heappop(self._by_due)[2])
+        self.cancel_record()  # in the order of importance it leaves a stale place
         return run
+
+    is_in_due_order: Final = True  # a run here is a single task
 
     def cancel_record(self) -> None:
         """Note that a record here does not wait any more; its place is freed when half of the places are stale."""
@@ -511,6 +522,7 @@ class ReadyHeap:
         if not self._is_busy and self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
             self._heap = list(filter(self._waits, self._heap))
             self._stale_count = 0
+            self._by_due = None
             self._change(heapq.heapify)
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
@@ -526,12 +538,18 @@ class ReadyHeap:
         self._heap.clear()
         self._held.clear()
         self._unkeyed.clear()
+        self._by_due = None
         self._stale_count = 0
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk what waits as (rank, source, position) or (rank, None, record)."""
         for entry in filter(self._waits, self._heap):
             yield entry, entry.source, entry.position
+
+    def _run_of(self, entry: _Entry) -> Run | RecordRun:
+        if entry.source is not None:
+            return Run(entry.source, (entry.position,))
+        return RecordRun(self.calendar, [entry.position])
 
     def _waits(self, entry: _Entry) -> bool:
         if entry.source is None:
@@ -569,6 +587,8 @@ class ReadyHeap:
                 self.successor.push_position(source, position, rank)
             return
         entry = _Entry(key, rank, arrival, source, position, self._report)
+        if self._by_due is not None:
+            heapq.heappush(self._by_due, (due, arrival, entry))
         if self._is_busy:
             self._held.append(entry)
         else:
@@ -583,6 +603,11 @@ class ReadyHeap:
             self._is_busy = False
             while self._held:
                 self._change(heapq.heappush, self._held.pop(0))
+
+
+def _due_of(entry: _Entry) -> float:
+    due: float = entry.position._due if entry.source is None else entry.source.due_of(entry.position)
+    return due
 
 
 def is_empty(ready: Ready) -> bool:

@@ -23,7 +23,7 @@ class Retry:
     """How often, when, and after which failures a task is tried again.
 
     Args:
-        attempts: how many in all, the first included, >= 1.
+        attempts: how many in all, the first included, >= 1; ``expires`` of a task counts anew at each.
         base: seconds; the pause before the first retry is drawn from 0 to this, > 0.
         cap: seconds that a pause is drawn up to at most, >= base.
         on: exceptions beside ``RetryLater`` after which a task is tried again: classes, or a function of the exception.

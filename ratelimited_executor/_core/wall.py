@@ -52,6 +52,11 @@ class WallWheel:
         """Whether anything waits, so that the wall clock must be read every interval."""
         return bool(self._buckets or self._batches)
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether records that are due in the running interval have not been handed over yet."""
+        return bool(self._reading)
+
     def add_record(self, record: Record, wall_due: float) -> None:
         """Take in a record; its due time on the timeline is set when it is handed over."""
         number = int(wall_due // self._width)

@@ -132,6 +132,7 @@ class Engine:
             permits=permits,
             bucket_ns_max=NS if early else runner.bucket_ns_max,  # what may start early does so within its bucket
         )
+        self.queue.set_crowded(is_crowded=max_concurrency is not None)
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
         self.coroutines: Coroutines = getattr(self.loop, "make_coroutines", Coroutines)(self)
@@ -241,7 +242,7 @@ class Engine:
     def revoke(self, source: BatchSource) -> int:
         """Cancel what waits of a batch, and return how many tasks that were."""
         self.burst.detach()
-        count: int = source.calendar.revoke(source) if source.calendar is not None else 0
+        count = self.queue.revoke(source)
         self.ended_counts[TaskState.CANCELLED] += count
         self.overload.left(source.key, is_costly=source.needs is not None)
         self.progress()
@@ -271,7 +272,7 @@ class Engine:
             is_done = self._pull(now)
             expire_overdue(self, now)
             while (calendar := self._choose(now)) is not None:
-                run = calendar.ready.pop()
+                run = queue.pop(calendar)
                 count_max = queue.burst_count(calendar) if self.max_concurrency is None else 1
                 if count_max > 1:
                     started_before = self.started_count
@@ -619,6 +620,7 @@ class Engine:
         if self.queue.is_halted:
             return
         self.max_concurrency = count
+        self.queue.set_crowded(is_crowded=count is not None)
         self.wake()
         self.progress()
 

@@ -483,7 +483,7 @@ class Overload:
         engine, queue = self._engine, self._engine.queue
         calendar: Any = queue.beyond
         queue.beyond = None
-        run = calendar.ready.pop()
+        run = queue.pop(calendar)
         source, item = run.source, run.take()
         calendar.opened_count -= 1
         queue.note_permits()

@@ -510,13 +510,6 @@ class FleetMember:
                 outage,
             )
 
-    def rate_of_others(self) -> Fraction | None:
-        """Return permits a second that another peer has set for the group; None if none has."""
-        grid = self.peer.grid
-        if grid is None or not self.is_shared or self.peer.is_own_rate:
-            return None
-        return grid.per_second * (1 + self._peers._settings.stretch)
-
     def hold(self, now: float) -> tuple[str, str, float | None] | None:
         """Tell why no permit comes: ``outage`` or ``quarantine``, in words, and until what loop time if that is known.
 

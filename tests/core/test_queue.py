@@ -62,7 +62,7 @@ class World:
             while not queue.pull(self.now):
                 pass
             while (calendar := queue.choose(self.now)) is not None:
-                run = calendar.ready.pop()
+                run = queue.pop(calendar)
                 self._start(calendar, run.source, run.take())
             wake = queue.next_wake(self.now, may_start=True)
             assert wake > self.now, "it asks to be asked again at once, and starts nothing"
@@ -101,15 +101,29 @@ TIMELINES = [
     (10, Pacing.SPREAD, [("a", 1.0), ("b", 1.0)], "a1.000 b1.500"),
     (0, Pacing.SPREAD, [("a", 1.0)], ""),
     ("1/2s", Pacing.SPREAD, [("a", 1.0), ("b", 1.0)], "a1.000 b4.000"),
+    # Priorities: the due time decides while all fits, arrival among equals; importance where there are too many.
+    (math.inf, Pacing.SPREAD, [("a", 1.0), ("b", 1.1, 5), ("c", 1.2, 9)], "a1.000 b1.333 c1.667"),
+    (math.inf, Pacing.SPREAD, [("a", 1.0), ("b", 1.0, 5), ("c", 1.0), ("d", 1.0, 9)], "a1.000 b1.250 c1.500 d1.750"),
+    (1000, Pacing.SPREAD, [("a", 1.0), ("b", 1.0, 5), ("c", 1.0), ("d", 1.0, 9)], "a1.000 b1.250 c1.500 d1.750"),
+    (2, Pacing.SPREAD, [("a", 1.0), ("b", 1.0, 5), ("c", 1.0, 9)], "c1.000 b1.500 a2.000"),
+    (
+        2,
+        Pacing.SPREAD,
+        [(n, 1.0, p) for n, p in [("a", 5), ("b", 0), ("c", 5), ("d", 1)]],
+        "a1.000 c1.500 b2.000 d2.500",
+    ),
+    (10, Pacing.ON_TIME, [("a", 1.0), ("b", 1.0, 5), ("c", 1.2, 9)], "b1.000 a1.100 c1.200"),
 ]
 
 
+@pytest.mark.parametrize("order", [default_order, lambda task: (-task.priority, task.arrival)])
 @pytest.mark.parametrize(("rate", "pacing", "tasks", "expected"), TIMELINES)
-def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected):
+def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected, order):
     """What lay in a bucket, by rate and pacing."""
     world = World(record_class, rate=rate, pacing=pacing)
-    for name, due in tasks:
-        world.add(name, due)
+    world.queue.set_order(order)
+    for name, due, *priority in tasks:
+        world.add(name, due, priority=sum(priority))
     world.run(20.0)
     assert expected == world.text()
     assert len(tasks) - len(world.log) == world.queue.live_count() == sum(1 for _ in world.queue.walk())
@@ -168,6 +182,93 @@ def test_joined_task_takes_the_first_permit(record_class):
     assert 5 == len(world.log)
 
 
+@given(st.lists(st.tuples(st.sampled_from([1.0, 1.25, 1.5, 1.9, 1.99]), st.integers(-1, 1)), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_plan_is_that_of_its_formula(record_class, tasks):
+    """By due time and arrival, each an even part of what is left of the interval after the one before."""
+    world = World(record_class)
+    for index, (due, priority) in enumerate(tasks):
+        world.add(f"t{index}@", due, priority=priority)
+    world.run(3.0)
+    expected, planned = [], 1.0
+    for place, index in enumerate(sorted(range(len(tasks)), key=lambda index: tasks[index][0])):
+        planned = max(planned, tasks[index][0])
+        expected.append(f"t{index}@{planned:.3f}")
+        planned += (2.0 - planned) / (len(tasks) - place)
+    assert expected == world.log
+
+
+def test_where_a_task_has_joined_the_most_important_takes_its_permit(record_class):
+    """At a permit all compete that are due; at planned instants the due time decides again."""
+    world = World(record_class, rate=10)
+    for name, due, priority in [("a", 1.0, 0), ("b", 1.0, 1), ("c", 1.0, 0), ("d", 1.0, 2)]:
+        world.add(name, due, priority=priority)
+    world.run(1.05)
+    world.add("now")
+    world.run(3.0)
+    assert "a1.000 d1.100 b1.200 now1.300 c1.750" == world.text()
+
+
+@pytest.mark.parametrize("change", ["task", "rate"])
+def test_interval_that_becomes_dense_goes_by_importance_at_permits(record_class, change):
+    """From that moment on: a permit is a start instant, whatever was planned."""
+    world = World(record_class, rate=10)
+    for name, priority in [("a", 0), ("b", 0), ("c", 1), ("d", 2)]:
+        world.add(name, 1.0, priority=priority)
+    world.run(1.05)
+    if change == "rate":
+        world.queue.set_rate(Rate(2), 1.05)
+    else:
+        for number in range(8):
+            world.add(f"now{number}-", priority=-1)
+    world.run(1.3)
+    assert ("a1.000 d1.300" if change == "rate" else "a1.000 d1.100 c1.200 b1.300") == world.text()
+
+
+def test_interval_that_is_dense_no_more_goes_by_due_time(record_class):
+    """What is left is spread over what is left of the interval."""
+    world = World(record_class, rate=10)
+    records = [world.add(f"t{index}-", 1.0, priority=index % 3) for index in range(15)]
+    world.run(1.25)
+    assert "t2-1.000 t5-1.100 t8-1.200" == world.text()
+    for record in records[6:]:
+        if record._place is not None:
+            world.queue.cancel(record)
+    world.run(3.0)
+    assert ["t0-", "t1-", "t3-", "t4-"] == [entry[:3] for entry in world.log[3:]]
+    assert "t4-" == world.log[-1][:3]
+    assert float(world.log[-1][3:]) > 1.7
+
+
+def test_lowered_rate_starts_at_its_first_permit(record_class):
+    """An interval that it makes dense waits for no planned instant."""
+    world = World(record_class, rate=100)
+    world.add("a", 1.05)
+    for index in range(8):
+        world.add(f"t{index}-", 1.1)
+    world.run(1.075)
+    world.queue.set_rate(Rate(4), 1.075)
+    world.run(1.5)
+    assert "a1.050 t0-1.100" == " ".join(world.log[:2])
+
+
+@pytest.mark.parametrize("calendar", ["spread", "on time"])
+def test_cancelled_task_of_a_later_bucket_is_counted_no_more(record_class, calendar):
+    """A long interval lies in several buckets, and is planned as one."""
+    world = World(record_class, interval=10.0, rate=3)
+    for index in range(4):
+        world.add(f"t{index}-", 11.0)
+    world.run(10.5 if calendar == "on time" else 1.0)
+    others = [world.add(f"x{index}-", 17.0) for index in range(30)]
+    world.run(11.4)
+    for record in others:
+        world.queue.cancel(record)
+    world.run(30.0)
+    assert ["t0-11.000", "t1-11.333"] == world.log[:2]
+    assert 15 < float(world.log[-1].removeprefix("t3-"))
+    assert 0 == world.queue._later_count == world.queue._later_on_time_count
+
+
 def test_cancelled_tasks_close_the_gap(record_class):
     """The rest is spread over what is left of the interval."""
     world = World(record_class)
@@ -212,6 +313,18 @@ def test_deadline_puts_a_task_on_time(record_class):
     world.add("short", 1.0, expires=0.05)
     world.run(3.0)
     assert "short1.000" in world.log
+
+
+def test_overflow_that_would_expire_in_its_interval_is_not_spread(record_class):
+    """It takes the first permits, by importance; what is left then is spread over the rest."""
+    world = World(record_class, rate=10)
+    for index in range(12):
+        world.add(f"t{index}-", 1.9, expires=1.2)
+    world.add("other", 1.0)
+    world.run(4.0)
+    assert (
+        "other1.000 t0-1.900 " + " ".join(f"t{index}-{1.9 + index / 10:.3f}" for index in range(1, 12)) == world.text()
+    )
 
 
 def test_idle_queue_asks_for_nothing(record_class):

@@ -46,13 +46,19 @@ def heap(calendar, order, report=None) -> ReadyHeap:
     return ReadyHeap(calendar, order, to_epoch=float, report=report or (lambda error: None))
 
 
-def pop(queue) -> tuple | None:
-    """Take the first task as the engine does."""
-    if queue.head() is None:
+def pop(queue, *, earliest=False) -> tuple | None:
+    """Take the first task as the engine does, or the one that is due first."""
+    if (queue.earliest() if earliest else queue.head()) is None:
         return None
-    run = queue.pop()
+    run = queue.pop_earliest() if earliest else queue.pop()
     item = run.take()
     return (run.source, item)
+
+
+def due_of(task) -> float:
+    """Return the due time of a task as :func:`pop` gives it."""
+    source, item = task
+    return item._due if source is None else source.due_of(item)
 
 
 OPS = st.lists(
@@ -63,6 +69,7 @@ OPS = st.lists(
         st.tuples(st.just("later"), st.integers(0, 2), st.none()),
         st.tuples(st.just("cancel"), st.integers(0, 1000), st.none()),
         st.tuples(st.just("pop"), st.none(), st.none()),
+        st.tuples(st.just("pop earliest"), st.none(), st.none()),
     ),
     max_size=80,
 )
@@ -72,7 +79,7 @@ OPS = st.lists(
 @settings(max_examples=400, deadline=None)
 @pytest.mark.parametrize("form", ["queues", "heap", "latest"])
 def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class, calendar_class, ops):
-    """Both forms start tasks in the order of a plain sort by key and arrival, and walk exactly what waits."""
+    """Both forms start tasks in the order of a plain sort by key or due time and arrival, and walk exactly what waits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ready, "_SPARE_COUNT", 1)
         patch.setattr(ready, "_RUN_COUNT_MAX", 3)
@@ -84,6 +91,7 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
         )
         columns = [Column(), Column()]
         waiting: dict[tuple, tuple] = {}
+        came: dict[tuple, int] = {}  # the number of each task, which is also the order of their due times
         now, arrival = 10.0, 0
 
         def key_of(rank, due, arrival):
@@ -96,6 +104,7 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
                 record = record_class(f"r{step}", due=now, priority=value, rank=kind)
                 queue.push_record(record)
                 waiting[None, record] = key_of((-value, kind), now, arrival)
+                came[None, record] = arrival
                 arrival += 1
             elif action == "run":
                 column = columns[value % 2]
@@ -103,12 +112,14 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
                 queue.push_run(column, positions, (0, kind))
                 for position in positions:
                     waiting[column, position] = key_of((0, kind), now, arrival)
+                    came[column, position] = arrival
                     arrival += 1
             elif action == "position":
                 column = columns[value % 2]
                 position = column.add(now)
                 queue.push_position(column, position, (-value, kind))
                 waiting[column, position] = key_of((-value, kind), now, arrival)
+                came[column, position] = arrival
                 arrival += 1
             elif action == "cancel" and waiting:
                 source, item = list(waiting)[value % len(waiting)]
@@ -118,9 +129,14 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
                     place.cancel_record()
                 else:
                     source.gone.add(item)
-            elif action == "pop":
-                first = min(waiting, key=waiting.get, default=None)
-                assert first == pop(queue), step
+            elif action in ("pop", "pop earliest"):
+                is_earliest = action == "pop earliest"
+                first = min(waiting, key=came.get if is_earliest else waiting.get, default=None)
+                found = pop(queue, earliest=is_earliest)
+                if is_earliest and form == "queues" and found is not None:  # single positions do not keep their arrival
+                    assert due_of(first) == due_of(found), step
+                    first = found if any(action == "position" for action, *_ in ops) else first
+                assert first == found, step
                 if first is not None:
                     del waiting[first]
                     if first[0] is not None:
@@ -135,6 +151,32 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
             assert first == pop(queue)
             del waiting[first]
         assert None is queue.head()
+
+
+@pytest.mark.parametrize("order", [default_order, latest_due_first])
+def test_index_by_due_time_is_dropped_when_nobody_asks(order, record_class, calendar_class):
+    """An overload that goes by importance alone does not keep what was asked for once."""
+    queue = heap(calendar_class(), order) if order is latest_due_first else ReadyQueues(calendar_class())
+    for number in range(3):
+        queue.push_record(record_class(due=0.0, priority=number))
+    assert 0.0 == queue.earliest()
+    for number in range(1000):
+        queue.push_record(record_class(due=float(number), priority=5))
+        queue.head()
+        queue.pop().take()
+        queue.head()
+    assert queue._by_due is None or len(queue._by_due) < 300
+
+
+def test_records_taken_by_due_time_are_freed(record_class, calendar_class):
+    """What starts by due time leaves no more than some places in an order that would have it last."""
+    queue = heap(calendar_class(), latest_due_first)
+    for number in range(2000):
+        queue.push_record(record_class(due=float(number)))
+        if number >= 10:
+            assert number - 10 == queue.earliest()
+            queue.pop_earliest().take()
+    assert len(queue._heap) < 200
 
 
 def test_default_order_is_class_within_priority(record_class, calendar_class):

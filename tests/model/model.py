@@ -16,7 +16,9 @@ from .programs import LENGTH_NS, TICK_NS, Op, Program
 SECOND = 1_000_000_000
 EPOCH = 1_704_067_200 * SECOND  # when virtual time begins
 
-SLACK = SECOND // 50 - SECOND // 200  # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line."
+SLACK = (
+    SECOND // 50 - SECOND // 200
+)  # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line."
 
 WAITING, RUNNING = "waiting", "running"
 DONE, FAILED, CANCELLED, EXPIRED = "done", "failed", "cancelled", "expired"

@@ -19,13 +19,13 @@ TICK_NS = 1_953_125  # exactly
 LENGTH_NS = 11_000  # what runs for a time does so for its ticks, and so much longer
 
 # What is not drawn, because the library is known to differ there. Each is switched on with what mends it.
-IS_PLANNED_BY_DUE = False  # planned instants go by importance: draw priorities and orders with ON_TIME only
-IS_BATCH_DEADLINE_KEPT = False  # spreading moves the items of a batch past their deadline
-IS_WALL_SPREAD = False  # at= under SPREAD: read a little after an interval has begun, or in long ones much later
-IS_LATER_COUNTED = False  # what must be on time in a later second of a longer interval is not counted as held
-IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
-IS_ARRIVAL_KEPT = False  # of equal tasks, those of batches and of the wall clock come after those asked for later
-IS_EARLY_IN_ORDER = False  # with early=True, tasks of the wall clock come after those that are due later
+IS_PLANNED_BY_DUE = True  # planned instants go by importance: draw priorities and orders with ON_TIME only
+IS_BATCH_DEADLINE_KEPT = True  # spreading moves the items of a batch past their deadline
+IS_WALL_SPREAD = True  # at= under SPREAD: read a little after an interval has begun, or in long ones much later
+IS_LATER_COUNTED = True  # what must be on time in a later second of a longer interval is not counted as held
+IS_PACING_RENEWED = True  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
+IS_ARRIVAL_KEPT = True  # of equal tasks, those of batches and of the wall clock come after those asked for later
+IS_EARLY_IN_ORDER = True  # with early=True, tasks of the wall clock come after those that are due later
 IS_CANCEL_COUNTED = (
     False  # in an interval of more than a second, what is cancelled before its second still counts as held
 )
@@ -34,8 +34,8 @@ IS_SLACK_KEPT = (
 )
 IS_EXPIRED_UNCOUNTED = False  # what has expired counts as held until it is swept, so that others start sooner
 IS_JOINING_COUNTED = False  # what joins, and is due later in the interval, is not counted as held until the next start
-IS_OVERFLOW_DEADLINE_KEPT = False  # what an interval takes over is spread past its deadline
-IS_LOWERED_RATE_SEEN = False  # a rate that changes within an interval: the next start waits for its old instant
+IS_OVERFLOW_DEADLINE_KEPT = True  # what an interval takes over is spread past its deadline
+IS_LOWERED_RATE_SEEN = True  # a rate that changes within an interval: the next start waits for its old instant
 IS_DEBT_KEPT = False  # with peers, a change of the rate, or a pause, forgets what costs have taken ahead
 IS_OVERFLOW_SPREAD = False  # one task left over is taken for late, and not spread with those of the next interval
 

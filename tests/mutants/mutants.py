@@ -300,8 +300,8 @@ MUTANTS = (
     Mutant(
         "F29: what joins the interval passes by the order",
         "_core/queue.py",
-        "return self.spread if is_spread else self.on_time",
-        "return self.on_time",
+        "calendar = self.spread if is_spread else self.on_time",
+        "calendar = self.on_time",
         (_flaw("rate", "submission_does_not_pass_by_the_order"),),
     ),
     Mutant(

@@ -186,6 +186,82 @@ def test_call_soon_is_first_in_first_out():
     assert run_virtual(theirs()) == run_virtual(ours())
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_order_within_an_instant_is_that_of_a_loop_with_a_stable_heap(seed, monkeypatch):
+    """Callbacks that call soon and later, many at the same instant: what is due goes before what is added meanwhile."""
+    make, numbers = asyncio.TimerHandle.__init__, {}
+
+    def numbered(self, *args):
+        make(self, *args)
+        numbers[id(self)] = len(numbers), self
+
+    monkeypatch.setattr(asyncio.TimerHandle, "__init__", numbered)
+    monkeypatch.setattr(
+        asyncio.TimerHandle,
+        "__lt__",
+        lambda one, other: (one.when(), numbers[id(one)][0]) < (other.when(), numbers[id(other)][0]),
+    )
+
+    async def play_on(make_face):
+        loop = asyncio.get_running_loop()
+        async with RateLimitedExecutor("x") as executor:
+            face = make_face(loop, executor)
+            log = []
+
+            def act(name, depth):
+                rng = random.Random(f"{seed} {name}")
+                for number in range(12 if depth == 0 else rng.choice([0, 1, 1, 2, 3]) if depth < 4 else 0):
+                    child = f"{name}.{number}"
+                    call = functools.partial(run, child, depth + 1)
+                    kind, delay = rng.random(), rng.choice([0.125, 0.25, 0.25, 0.5, 1, 1.5])
+                    if kind < 0.3:
+                        face.call_soon(call)
+                    elif kind < 0.7:
+                        face.call_later(delay, call)
+                    else:
+                        face.call_at(loop.time() + delay, call)
+
+            def run(name, depth):
+                log.append((loop.time(), name))
+                act(name, depth)
+
+            act("", 0)
+            await asyncio.sleep(10)
+            return log
+
+    assert run_virtual(play_on(lambda loop, _: loop)) == run_virtual(play_on(lambda _, executor: executor))
+
+
+async def test_what_is_asked_for_without_delay_goes_first_where_places_are_few(virtual_clock):
+    """There more is due than may start, and the order decides."""
+    ran = []
+    async with RateLimitedExecutor("x", max_concurrency=1) as executor:
+        executor.submit(asyncio.sleep, 1)
+        executor.schedule(ran.append, "delayed", delay=0.1)
+        await asyncio.sleep(0.5)
+        executor.submit(ran.append, "submitted")
+        await asyncio.sleep(1)
+        assert ["submitted", "delayed"] == ran
+
+
+@pytest.mark.parametrize("face", ["call_soon", "submit", "execute", "schedule_many"])
+async def test_chain_of_calls_without_delay_starves_no_timer(virtual_clock, face):
+    """With permits for all, what is due goes before what is asked for while it waits; at every priority alike."""
+    ran = []
+    async with RateLimitedExecutor("x") as executor:
+
+        def again(_=None):
+            asyncio.get_running_loop().block_for(0.01)
+            if not ran:
+                getattr(executor, face)(again, *([[1]] if face == "schedule_many" else []))
+
+        again()
+        executor.call_later(0.1, ran.append, "call_later")
+        executor.schedule(ran.append, "schedule", delay=0.1)
+        await asyncio.sleep(1)
+        assert ["call_later", "schedule"] == sorted(ran)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("way", ["call_later", "call_soon", "schedule", "coroutine", "schedule_many"])
 def test_exit_leaves_the_loop_and_the_rest_runs_afterwards(virtual_loop, error, way, account):

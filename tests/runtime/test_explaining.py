@@ -95,6 +95,18 @@ async def test_spread_task_is_held_by_its_instant(virtual_clock, count):
             assert word.expected_start == pytest.approx(handle.started_at, abs=0.011)
 
 
+async def test_planned_task_is_explained_by_its_due_time(virtual_clock):
+    """While all that is due fits, priority moves nobody, and the explanation says so."""
+    async with RateLimitedExecutor("x") as executor:
+        handles = [executor.schedule(int, delay=2 + index / 100, priority=index) for index in range(5)]
+        await asyncio.sleep(2.1)
+        explained = [executor.explain(handle) for handle in handles[1:]]
+        assert [0, 1, 2, 3] == [each.position for each in explained]
+        await asyncio.wait(handles)
+        started = [handle.started_at for handle in handles[1:]]
+        assert started == pytest.approx([each.expected_start for each in explained], abs=1e-5)
+
+
 async def test_task_without_a_place_is_held_by_the_concurrency(virtual_clock):
     """When a place is free nobody can tell."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:

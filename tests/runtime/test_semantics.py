@@ -330,6 +330,62 @@ async def test_spreading_never_moves_a_task_past_its_deadline_or_interval(virtua
     assert 0 == executor.statistics().expired
 
 
+@pytest.mark.parametrize("pacing", list(Pacing))
+@pytest.mark.parametrize("face", ["schedule", "at", "delay=", "delays=", "at=", "over="])
+async def test_no_task_expires_because_it_was_spread(virtual_clock, pacing, face):
+    """Single tasks and those of batches: what expires within less than an interval is not spread."""
+    done = []
+    async with RateLimitedExecutor("x", pacing=pacing) as executor:
+        at = virtual_clock.wall() + 2.3
+        for number in range(100 if face in ("schedule", "at") else 0):
+            time = {"delay": 2.3} if face == "schedule" else {"at": at}
+            executor.schedule(done.append, number, **time, expires=0.1)
+        if face.endswith("="):
+            times = {"delay=": 2.3, "delays=": [2.3] * 100, "at=": at, "over=": 2.5}
+            executor.schedule_many(done.append, range(100), **{face[:-1]: times[face]}, expires=0.1)
+        await asyncio.sleep(4)
+        assert (100, 0) == (len(done), executor.statistics().expired)
+
+
+@pytest.mark.parametrize("order", [default_order, latest_due_first])
+@pytest.mark.parametrize("face", ["schedule", "schedule_many"])
+async def test_no_task_of_the_overflow_expires_because_it_was_spread(virtual_clock, face, order):
+    """What an earlier interval has left, and would expire before this one ends, takes the first permits."""
+    starts = []
+    async with RateLimitedExecutor("x", rate=10, order=order) as executor:
+        if face == "schedule":
+            for _ in range(15):
+                executor.schedule(lambda: starts.append(now()), delay=1, expires=1.5)
+        else:
+            executor.schedule_many(lambda _: starts.append(now()), range(15), delay=1, expires=1.5)
+        await asyncio.sleep(4)
+        assert 0 == executor.statistics().expired
+    assert [round(1 + index / 10, 3) for index in range(15)] == [round(start, 3) for start in starts]
+
+
+@pytest.mark.parametrize("rate", [math.inf, 1000])
+@pytest.mark.parametrize("order", [default_order, latest_due_first])
+async def test_plan_goes_by_due_time_whatever_the_priority(virtual_clock, rate, order):
+    """Order decides only where more is due than may start; of equal due times the first to come goes first."""
+    log = Log()
+    async with RateLimitedExecutor("x", rate=rate, order=order) as executor:
+        for index, delay in enumerate([2.0, 2.1, 2.1, 2.3, 2.4]):
+            executor.schedule(log, f"{index}-", delay=delay, priority=index)
+    assert "0-2.000 1-2.200 2-2.400 3-2.600 4-2.800" == log.text()
+
+
+@pytest.mark.parametrize("order", [default_order, earliest_due_first, latest_due_first])
+async def test_batch_that_is_due_now_is_not_overtaken_by_what_comes_after(virtual_clock, order):
+    """It is there at once, as a task that is submitted."""
+    log = []
+    async with RateLimitedExecutor("x", rate=10, order=order) as executor:
+        executor.schedule_many(log.append, ["batch"] * 3)
+        for _ in range(20):
+            executor.submit(log.append, "submitted")
+        await asyncio.sleep(0.35)
+        assert ["batch"] * 3 + ["submitted"] == log
+
+
 async def test_on_time_pacing_starts_each_at_its_due_time(virtual_clock):
     """``ON_TIME`` spreads nothing."""
     log = Log()

@@ -40,6 +40,43 @@ async def test_task_starts_when_the_wall_clock_shows_its_time(virtual_clock, fac
     assert -1e-6 <= wall - at < 1 + 1e-6  # a datetime has whole microseconds
 
 
+@pytest.mark.parametrize("rate", [float("inf"), 100])
+@pytest.mark.parametrize("interval", [0.5, 1, 2, 10, 60])
+async def test_wall_tasks_are_spread_as_others(virtual_clock, interval, rate):
+    """In intervals of any width the plan knows all that the wall clock makes due in it."""
+    starts = {"at": [], "delay": []}
+    async with ExecutorManager(interval=interval) as manager:
+        for face, log in starts.items():
+            executor = manager.executor(face, rate=rate)
+            executor.schedule(int, delay=1.05 * interval)
+            for number in range(8):
+                delay = interval * (1.5 + number / 100)
+                time = {"delay": delay} if face == "delay" else {"at": virtual_clock.wall() + delay}
+                executor.schedule(lambda log=log: log.append(asyncio.get_running_loop().time()), **time)
+        await asyncio.sleep(3 * interval)
+    assert 8 == len(starts["at"])
+    assert starts["delay"] == pytest.approx(starts["at"], abs=1e-5)
+    assert 1.5 * interval <= starts["at"][0] <= starts["at"][-1] < 2 * interval
+
+
+@pytest.mark.parametrize("face", ["schedule", "schedule_many"])
+async def test_due_time_stands_when_the_loop_is_blocked(virtual_clock, face):
+    """Lateness and deadline count from it, and not from when the loop goes on."""
+    loop = asyncio.get_running_loop()
+    async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
+        at = virtual_clock.wall() + 2.1
+        if face == "schedule":
+            handles = [executor.schedule(int, at=at, expires=expires) for expires in (0.2, 60)]
+        else:
+            handles = [executor.schedule_many(int, [0], at=at, expires=expires, results=True) for expires in (0.2, 60)]
+        loop.call_at(1.9, loop.block_for, 30)
+        await asyncio.sleep(40)
+        assert (1, 1) == (executor.statistics().expired, executor.statistics().done)
+        if face == "schedule":
+            assert [TaskState.EXPIRED, TaskState.DONE] == [handle.state for handle in handles]
+            assert 29.8 == pytest.approx(handles[1].lateness, abs=1e-5)
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ahead", [5, 10.5, 5000])
 async def test_task_of_a_later_interval_follows_a_step(virtual_clock, step, ahead):

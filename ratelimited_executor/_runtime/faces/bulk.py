@@ -90,7 +90,8 @@ class BulkFace(TaskFace):
             over: seconds over which the due times are spread evenly, from now on.
             count: how many items there are; needed with ``over`` for an iterator, which may end before, but not go on after.
             priority: a larger one is more important, where more tasks are due than may start.
-            expires: seconds after its due time; a task that has not started by then never does.
+            expires: seconds after its due time; a task that has not started by then never does. It counts anew at each
+                attempt of a task that is tried again.
             results: whether outcomes are kept; otherwise the batch only counts.
             name: what the tasks are called, with their index; the function's name if None.
             context: the context variables to run in; those of the caller if None.

@@ -79,7 +79,8 @@ class TaskFace(ExecutorBase):
             delay: seconds from now until it is due, >= 0; now if neither ``delay`` nor ``at`` is given.
             at: when it is due by the wall clock, an aware datetime or epoch seconds; the past is due now.
             priority: a larger one is more important, where more tasks are due than may start.
-            expires: seconds after its due time; if it has not started by then, it fails with ``TaskExpiredError``.
+            expires: seconds after its due time; if it has not started by then, it fails with ``TaskExpiredError``. Each
+                attempt of a task that is tried again has a due time of its own, from which it counts anew.
             run_timeout: seconds that it may run; then it is cancelled and fails with ``RunTimeoutError``.
             in_thread: whether the function runs in a worker thread, because it blocks.
             name: what the task is called in logs and errors; the function's name if None.
