@@ -205,7 +205,7 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
     ],
 )
 def test_signature_in_a_stub_is_that_of_the_code(owner: str, name: str) -> None:
-    """Names, kinds and defaults of the parameters; properties are marked as such."""
+    """Names, kinds, defaults and annotations of the parameters, and what is returned; properties are marked as such."""
     module = next(home for home in HOMES if name in home.__all__) if owner == "" else public(owner)
     node = STUBS[owner][name]
     actual = inspect.getattr_static(module, name)
@@ -217,6 +217,7 @@ def test_signature_in_a_stub_is_that_of_the_code(owner: str, name: str) -> None:
     )
     if isinstance(actual, property):
         assert (actual.fset is not None) == (f"{name}.setter" in stub_setters(owner, name))
+        assert written(node.returns) == annotation_of(inspect.signature(actual.fget).return_annotation)
         return
     if name.startswith("__") and name != "__init__":
         return
@@ -224,12 +225,18 @@ def test_signature_in_a_stub_is_that_of_the_code(owner: str, name: str) -> None:
     stub = [argument for argument in parameters_of(node) if argument[0] not in ("self", "cls")]
     signature = inspect.signature(getattr(module, name))
     code = [
-        (parameter.name, parameter.kind, shown(parameter.default))
+        (parameter.name, parameter.kind, shown(parameter.default), annotation_of(parameter.annotation))
         for parameter in signature.parameters.values()
         if parameter.name not in ("self", "refused")  # the latter only words a TypeError
     ]
 
-    assert stub == code
+    assert [argument[:3] for argument in stub] == [argument[:3] for argument in code]
+    told = [argument[3] for argument in stub] + [written(node.returns)]
+    meant = [argument[3] for argument in code] + [annotation_of(signature.return_annotation)]
+    for text, wanted in zip(told, meant, strict=True):
+        if wanted is not None and text != wanted:  # None: of the standard library
+            assert re.search(r"\bAny\b|\*Ts", wanted), f"{text} is {wanted}"
+            assert outline(text) == outline(wanted)
 
 
 def stub_setters(owner: str, name: str) -> set[str]:
@@ -238,20 +245,58 @@ def stub_setters(owner: str, name: str) -> set[str]:
     return {f"{name}.setter"} if re.search(pattern, reference_text()) else set()
 
 
-def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, Any, str | None]]:
+def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, Any, str | None, str | None]]:
     arguments = node.args
     kinds = inspect.Parameter
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
     for argument, default in zip(positional, defaults, strict=True):
         kind = kinds.POSITIONAL_ONLY if argument in arguments.posonlyargs else kinds.POSITIONAL_OR_KEYWORD
-        yield argument.arg, kind, None if default is None else ast.unparse(default)
+        yield argument.arg, kind, None if default is None else ast.unparse(default), written(argument.annotation)
     if arguments.vararg is not None:
-        yield arguments.vararg.arg, kinds.VAR_POSITIONAL, None
+        yield arguments.vararg.arg, kinds.VAR_POSITIONAL, None, written(arguments.vararg.annotation)
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        yield argument.arg, kinds.KEYWORD_ONLY, None if default is None else ast.unparse(default)
+        value = None if default is None else ast.unparse(default)
+        yield argument.arg, kinds.KEYWORD_ONLY, value, written(argument.annotation)
     if arguments.kwarg is not None:
-        yield arguments.kwarg.arg, kinds.VAR_KEYWORD, None
+        yield arguments.kwarg.arg, kinds.VAR_KEYWORD, None, written(arguments.kwarg.annotation)
+
+
+def written(annotation: ast.expr | None) -> str | None:
+    """An annotation in one way of writing it."""
+    return None if annotation is None else ast.unparse(annotation)
+
+
+def annotation_of(annotation: Any) -> str | None:
+    """The same of an annotation of the code, which is a text there."""
+    if annotation is inspect.Signature.empty:
+        return None
+    text = annotation if isinstance(annotation, str) else repr(annotation)
+    for private, shown_as in PRIVATE.items():
+        text = re.sub(rf"\b{private}\b", shown_as, text)
+    return text if text.startswith("*") else written(ast.parse(text, mode="eval").body)
+
+
+def outline(annotation: str | None) -> str:
+    """An annotation without types of items and of what is called: where the code has overloads, a stub puts them together."""
+
+    class Outline(ast.NodeTransformer):
+        def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802  # as ast calls it
+            is_callable = isinstance(node.value, ast.Name) and node.value.id == "Callable"
+            return node.value if is_callable else self.generic_visit(node)
+
+        def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802  # as above
+            return ast.Name("Any") if len(node.id) == 1 else node
+
+    text = "Any" if annotation is None or annotation.startswith("*") else annotation
+    return ast.unparse(Outline().visit(ast.parse(text, mode="eval")))
+
+
+PRIVATE = {
+    "T_co": "T",
+    "FleetMember": "Any",
+    "Policy": "Paced | Window | Burst",
+}  # names of the code that users do not see
 
 
 def shown(default: object) -> str | None:
@@ -278,6 +323,17 @@ def test_every_error_stands_in_the_tree() -> None:
 
 
 # The command line.
+
+
+def test_attributes_of_an_error_are_those_of_the_code() -> None:
+    """Each is named in the table beside its error."""
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    told = {name: set(re.findall(r"`(\w+)`", row[1])) for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    for name in ratelimited_executor.__all__:
+        error = getattr(ratelimited_executor, name)
+        if isinstance(error, type) and issubclass(error, BaseException) and "__init__" in vars(error):
+            assert told.get(name, set()) == set(inspect.signature(error).parameters), name
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import warnings
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ratelimited_executor._runtime.arguments import delay_of, seconds_of
@@ -14,6 +16,7 @@ from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorSto
 from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
@@ -76,6 +79,7 @@ class ExecutorManager:
         self._executors: dict[str, RateLimitedExecutor] = {}
         self._runner: Runner | None = None
         self._is_closed = False
+        self._closing: asyncio.Future[None] | None = None  # of one that was dropped
 
     @property
     def interval(self) -> float:
@@ -151,6 +155,19 @@ class ExecutorManager:
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "new" if self._runner is None else "open"
         return f"<ExecutorManager {state} interval={self._interval:g} executors={len(self._executors)}>"
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        runner = getattr(self, "_runner", None)  # __init__() may have raised
+        if runner is None or not runner.is_lent or self._is_closed or runner.loop.is_closed():
+            return  # what a loop that is closed has left is freed with its descriptor
+        of = ", ".join(repr(name) for name in self._executors) or "no executors"
+        _warn(f"unclosed ExecutorManager of {of}: use async with, or await aclose()", ResourceWarning, source=self)
+        with contextlib.suppress(RuntimeError):  # the loop has closed meanwhile
+            runner.loop.call_soon_threadsafe(self._close_dropped)  # the collector runs in any thread
+
+    def _close_dropped(self) -> None:
+        """Close as leaving does: the closing keeps alive what nobody holds any more."""
+        self._closing = asyncio.ensure_future(self.aclose())
 
     # For its executors.
 

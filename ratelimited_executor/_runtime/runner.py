@@ -45,6 +45,7 @@ class Runner:
 
     Attributes:
         earliest: loop time before which no timer wakes the loop again.
+        is_lent: whether the system has lent anything that :meth:`close` frees.
         bucket_ns_max: the width of a bucket at most; a loop may have another than a second.
         precision_unlimited: the same as ``precision`` for an executor without a limit, which has nothing to pace.
         precision_crowded: the same where so much falls due that waking up costs more than starting it, and most of it is
@@ -67,6 +68,7 @@ class Runner:
         make_waker = getattr(loop, "make_waker", None)  # of a loop that calls run_due() itself
         self._waker: Waker = waker_for(loop, self._on_timer, self.context) if make_waker is None else make_waker(self)
         is_virtual = getattr(loop, "clock", None) is not None  # there a wake-up costs nothing that anybody waits for
+        self.is_lent = not is_virtual
         self._precision = precision if precision is not None else 0.0 if is_virtual else _PRECISION_SECONDS
         is_adaptive = precision is None and not is_virtual
         self.precision_unlimited = _PRECISION_UNLIMITED_SECONDS if is_adaptive else self._precision
@@ -98,6 +100,7 @@ class Runner:
         """Free what the system lent; every engine has closed."""
         self._waker.close()
         self._waker = LoopTimer(self.loop, self._on_timer, self.context)
+        self.is_lent = False
 
     def run_due(self, now: float) -> float:
         """Run what is due, and return when to be called next: for a loop that is asked and not woken.

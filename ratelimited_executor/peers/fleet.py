@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.peer import DemandUntil
     from ratelimited_executor._core.fleet.protocol import Reply, Request
     from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor.abc import Clock
 
 __all__ = ["FleetMember", "FleetPeers", "Transport"]
 
@@ -169,7 +170,7 @@ class FleetPeers:
 
     # For the manager.
 
-    def start(self, loop: asyncio.AbstractEventLoop, clock: Any) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         """Begin to call; the authority need not be there yet.
 
         Raises:
@@ -205,7 +206,7 @@ class FleetPeers:
 
     # For the executors.
 
-    def join(self, owner: Owner) -> FleetMember:
+    def join(self, owner: Any) -> FleetMember:
         """Take part in the rate of an executor's name."""
         member = self._members[owner.name] = FleetMember(self, owner)
         self._kicked.set()

@@ -348,11 +348,7 @@ class Model:
         return task.due <= now or (self.program.early and task.planned)
 
     def begin_interval(self, now: int) -> None:
-        """Begin the interval of this time: "SPREAD concerns the tasks that lay in bucket and overflow".
-
-        "What is never spread: what is due within the interval that runs already; the asyncio face; waiters of the limiter
-        face; a task whose deadline would pass."
-        """
+        """Begin the interval of this time: "SPREAD concerns the tasks that lay in bucket and overflow"."""
         overflow = [task for task in self.waiting(now) if task.planned and self.is_due(task, self.end - 1)]
         if overflow and (len(overflow) == 1 or not self.is_dense(now)):
             self.outcome.notes.add("left over")
@@ -360,11 +356,7 @@ class Model:
         self.end = self.start + self.width
         self.planned_instant = self.start  # "the first planned instant is the interval's start"
         for task in self.waiting(now):
-            if task.is_spreadable and task.due < self.start and task.deadline < self.end:
-                self.outcome.notes.add("deadline of the overflow")
-            task.planned = (
-                self.pacing == "SPREAD" and task.is_spreadable and task.due < self.end and task.deadline >= self.end
-            )
+            task.planned = self.pacing == "SPREAD" and task.is_spreadable and task.due < self.end
 
     def held(self, now: int) -> list[Task]:
         """Return the tasks that the interval holds."""
@@ -374,7 +366,11 @@ class Model:
         """Return True if "the interval holds more than its permits", from now on."""
         if self.permits.is_unlimited:
             return False
-        return len(self.held(now)) > self.permits.left(now, self.end)
+        return len(self.held(now)) > self.permits.left(now, self.end) or self.is_pressed(now)
+
+    def is_pressed(self, now: int) -> bool:
+        """Return True "while a task that an earlier interval has left over would expire before this one ends"."""
+        return any(task.planned and task.due < self.start and task.deadline < self.end for task in self.waiting(now))
 
     def choose(self, now: int) -> Task | None:
         """Return the task that starts at this instant; None if it is not a start instant."""
@@ -394,7 +390,11 @@ class Model:
         # "Else a planned instant." "The planned instants go by due time: importance decides only where more is due than
         # may start."
         if now >= self.planned_instant:
-            return min(ready, key=lambda task: (task.due, self.importance(task)))
+            if (
+                self.program.key_concurrency is not None
+            ):  # "with limits of keys [...] it decides at planned instants as well"
+                return min(ready, key=self.importance)
+            return min(ready, key=lambda task: (task.due, task.call))
         return None
 
     def begin_task(self, task: Task, now: int) -> None:
@@ -441,7 +441,9 @@ class Model:
                 due=due,
                 rank=rank,
                 call=len(self.tasks),
-                is_spreadable=spread and due >= self.end,
+                # "Some tasks must not wait for a planned instant: those that joined the running interval, those of the asyncio
+                # face, those whose expires is shorter than the interval."
+                is_spreadable=spread and due >= self.end and (expires is None or expires >= self.program.interval),
                 deadline=inf if expires is None else due + expires * TICK_NS,
                 **rest,
             )

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from ratelimited_executor import (
+    Adaptive,
     ExecutorManager,
     Hold,
     Pacing,
@@ -274,6 +275,16 @@ async def test_statistics_are_those_of_the_instant(virtual_clock):
             counts.done = 3
         executor.pause()
         assert (True, Rate(2)) == (executor.statistics().is_paused, executor.statistics().rate)
+
+
+async def test_representation_has_the_rate_in_force(virtual_clock):
+    """What it was set to, or has adapted to, and not what it was made with."""
+    async with RateLimitedExecutor("x", rate=64, adaptive=Adaptive(floor=1, ceiling=100)) as executor:
+        assert "<RateLimitedExecutor 'x' open rate=64/s waiting=0 running=0>" == repr(executor)
+        executor.penalize(None)
+        assert "<RateLimitedExecutor 'x' open rate=32/s waiting=0 running=0>" == repr(executor)
+        executor.rate = "5/min"
+        assert "<RateLimitedExecutor 'x' open rate=5/60s waiting=0 running=0>" == repr(executor)
 
 
 async def test_representations_say_what_it_is(virtual_clock):

@@ -1,6 +1,7 @@
 """What wakes the event loop, and how often."""
 
 import asyncio
+import gc
 import math
 import os
 import sys
@@ -225,3 +226,35 @@ async def test_unlimited_calls_due_within_the_precision_start_together(virtual_c
     assert 1000 == len(late)
     assert min(late) >= 0
     assert max(late) <= 0.051
+
+
+# What was dropped.
+
+
+@linux
+@real_time
+@pytest.mark.parametrize("is_shared", [False, True], ids=["its own manager", "a shared manager"])
+async def test_executor_that_is_dropped_unclosed_is_closed_with_a_warning(is_shared):
+    """What it has accepted runs first, as if it was left; then the descriptor is closed."""
+    before, ran = descriptors(), []
+
+    async def drop():
+        if is_shared:
+            manager = ExecutorManager()
+            await manager.start()
+            executor = manager.executor("mail")
+        else:
+            executor = RateLimitedExecutor("mail")
+            await executor.start()
+        executor.schedule(ran.append, "later", delay=0.1)
+        executor.execute(ran.append, "now")
+
+    await drop()
+    assert before + 1 == descriptors()
+    with pytest.warns(ResourceWarning, match="unclosed ExecutorManager of 'mail': use async with"):
+        gc.collect()
+    async with asyncio.timeout(5):
+        while before != descriptors():
+            await asyncio.sleep(0.01)
+    assert ["now", "later"] == ran
+    gc.collect()  # and no second warning

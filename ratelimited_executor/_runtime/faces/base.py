@@ -429,7 +429,7 @@ class ExecutorBase:
         state = "closed" if self.is_terminated else "closing" if self.is_shutdown else "open"
         engine = self._engine
         return (
-            f"<{kind} {self._name!r} {state} rate={self._plan} "
+            f"<{kind} {self._name!r} {state} rate={engine.overload.plan} "
             f"waiting={engine.waiting_count()} running={engine.running_count()}>"
         )
 

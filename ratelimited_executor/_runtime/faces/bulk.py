@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from datetime import datetime, timedelta
 
+    from ratelimited_executor._core.retries import Retry
     from ratelimited_executor._runtime.batches import Items
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -76,7 +77,7 @@ class BulkFace(TaskFace):
         context: contextvars.Context | None = None,
         key: Hashable | Callable[[Any], Hashable] = None,
         cost: CostLike | Callable[[Any], CostLike] = 1,
-        retry: Any = INHERITED,
+        retry: Retry | Any = INHERITED,
     ) -> BatchHandle[Any]:
         """Run ``fn(item)`` for every item, as one batch.
 
