@@ -161,7 +161,8 @@ class Peer:
 
     def _compare_rates(self) -> None:
         own, grid = self._own_grid(), self.grid
-        self._is_capped = grid is None or own.step * grid.unit < grid.step * own.unit
+        # A rate of 0 holds the group back until anybody sets another one, which is then this peer's as well.
+        self._is_capped = grid is None or 0 < own.step * grid.unit < grid.step * own.unit
 
     def _limit(self, number: int) -> int:
         """Return how many more permits of an interval to ask for: as many as the lower of both rates has there."""
