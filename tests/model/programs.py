@@ -103,14 +103,13 @@ class Draw:
         self.is_distinct = self.has_pacings or self.has_orders or self.key_concurrency is not None
         self.has_wall = (IS_WALL_SPREAD or self.pacing == "ON_TIME") and (IS_EARLY_IN_ORDER or not self.is_early)
         self.at = self.ticks(0, self.span)
+        self.used: set[int] = set()  # instants of operations
+        self.alone: set[int] = set()  # those at which there is one
 
     def program(self) -> Program:
         """Draw settings and operations."""
         rng = self.rng
         ops = [op for number in range(rng.randint(3, 30)) for op in self.op(f"t{number}")]
-        for place, op in enumerate(ops):
-            if op[1] == "permit" or (self.is_distinct and not IS_ARRIVAL_KEPT):
-                ops[place] = self.alone(op, ops[:place] + ops[place + 1 :])
         peers = rng.choice([1, 1, 1, 2, 3])
         return Program(
             ops=sorted(ops, key=lambda op: op[0]),
@@ -126,12 +125,14 @@ class Draw:
             strictness=rng.choice(["EXACT", "NOMINAL"]),
         )
 
-    def alone(self, op: Op, ops: list[Op]) -> Op:
-        """Move an operation to an instant of its own. Who asks for a permit does so a turn of the loop later than the others."""
-        at = op[0]
-        while any(other[0] == at for other in ops):
+    def free(self, at: int, *, alone: bool = False) -> int:
+        """Return this instant or the next that nobody has for himself, or if it is to be for one alone, that nobody has."""
+        while at in self.alone or (alone and at in self.used):
             at += 2
-        return at, *op[1:]
+        self.used.add(at)
+        if alone:
+            self.alone.add(at)
+        return at
 
     def ticks(self, low: int, high: int) -> int:
         """Draw an odd number of ticks."""
@@ -164,14 +165,17 @@ class Draw:
         rng = self.rng
         at = self.at = rng.choice([self.at, self.ticks(0, self.span), self.ticks(0, self.span)])
         if self.is_plain:
+            self.free(at)
             return [(at, "schedule", name, {"delay": self.due(at, "timeline") - at})]
         if self.has_settings and rng.random() < 0.15:
-            return self.setting(at, name)
+            return self.setting(self.free(at), name)
         what = rng.choice(["schedule"] * 4 + ["submit", "many", "many", "call_later", "call_at", "soon", "permit"])
         if not IS_LATER_COUNTED and self.interval > SECOND and self.pacing == "SPREAD" and what.startswith("call"):
             what = "schedule"
         if what == "soon":
             what = rng.choice(["execute", "call_soon"])
+        # Who asks for a permit does so a turn of the loop later than the others of that instant.
+        at = self.free(at, alone=what == "permit" or (self.is_distinct and not IS_ARRIVAL_KEPT))
         ops = [(at, what, name, getattr(self, what)(at))]
         is_cancelled = IS_CANCEL_COUNTED or self.interval <= SECOND or self.pacing == "ON_TIME"
         if (
@@ -181,7 +185,7 @@ class Draw:
             and rng.random() < 0.15
         ):
             cancelled_at = rng.choice([at, at + self.ticks(0, 2 * self.interval)])
-            ops.append((cancelled_at + 1 - cancelled_at % 2, "cancel", f"c{name}", {"of": name}))
+            ops.append((self.free(cancelled_at + 1 - cancelled_at % 2), "cancel", f"c{name}", {"of": name}))
         return ops
 
     def setting(self, at: int, name: str) -> list[Op]:
@@ -189,7 +193,7 @@ class Draw:
         rng = self.rng
         what = rng.choice(["rate", "rate", "rate", "pause", "pacing", "order"])
         if what == "pause":
-            later = at + self.ticks(0, 2 * self.interval) // 2 * 2
+            later = self.free(at + self.ticks(0, 2 * self.interval) // 2 * 2)
             return [(at, "pause", name, {}), (later, "resume", f"r{name}", {})]
         if what == "rate":
             return [(at, "rate", name, {"rate": rng.choice([*RATES, "0/s"])})]
