@@ -55,9 +55,11 @@ class Piece(NamedTuple):
     unit: int
 
     def floor(self, time_ns: int) -> int:
+        """Return the number of the last permit that has come up by a time."""
         return (self.base + (time_ns - self.start) * self.step) // self.unit
 
     def ceil(self, time_ns: int) -> int:
+        """Return the number of the first permit that comes up at a time or later."""
         return -((-self.base - (time_ns - self.start) * self.step) // self.unit)
 
 

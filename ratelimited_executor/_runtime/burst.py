@@ -19,6 +19,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.states import TaskState
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst", "is_awaitable"]
+__all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst", "is_awaitable", "note_hold"]
 
 HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
 
@@ -100,7 +101,7 @@ class Burst:
                     call_in_context = scratch.run
                 after = monotonic()
                 if after - now > LONG_HOLD_SECONDS:
-                    engine.note_hold(call, after - now)
+                    note_hold(engine, call, after - now)
                 now = after
                 if now >= stop or self.is_changed:
                     break
@@ -146,7 +147,7 @@ class Burst:
                     call_in_context = context.run
                 after = monotonic()
                 if after - now > LONG_HOLD_SECONDS:
-                    engine.note_hold(handle.call, after - now)
+                    note_hold(engine, handle.call, after - now)
                 now = after
                 if now >= stop or self.is_changed:
                     break
@@ -186,7 +187,7 @@ class Burst:
             if queue.counts_effects:
                 queue.take_effect(after)
             if after - now > LONG_HOLD_SECONDS:
-                engine.note_hold(call, after - now)
+                note_hold(engine, call, after - now)
             now = after
             if now >= stop or self.is_changed:
                 break
@@ -299,6 +300,12 @@ class Burst:
         self._engine.ended_counts[TaskState.DONE] += count
         if isinstance(self._run.source, BatchSource):
             self._run.source.owner._note_done(count)
+
+
+def note_hold(engine: Engine, call: Any, seconds: float) -> None:
+    """Warn of a task that held the event loop."""
+    message = "%s: %s held the event loop for %.0f ms (or the process did not get the CPU)"
+    engine.runner.warnings.warn("hold", message, engine.name, name_of(call), seconds * 1e3)
 
 
 def is_awaitable(result: Any) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -140,7 +141,7 @@ class Closing:
             self._announce(engine)
         try:
             async with asyncio.timeout(timeout):
-                while not self._is_cut and not _is_idle(engine) and not engine.is_stuck:
+                while not self._is_cut and not _is_idle(engine) and not _is_stuck(engine):
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
@@ -250,6 +251,16 @@ def _cut(engine: Engine) -> Iterator[int]:
         engine.ended_counts[TaskState.CANCELLED] += plain_count
         engine.progress()
         yield plain_count + len(records)
+
+
+def _is_stuck(engine: Engine) -> bool:
+    """Whether nothing runs, and nothing will ever start as things are."""
+    if engine.running_count():
+        return False
+    queue = engine.queue
+    is_forgetting = queue.is_forgetting and engine.armed >= queue.interval_end
+    is_asleep = (engine.armed == math.inf or is_forgetting) and engine.member is None and not engine.feeders
+    return queue.grid.is_stopped or engine.is_paused or engine.max_concurrency == 0 or is_asleep
 
 
 def _is_idle(engine: Engine) -> bool:

@@ -13,37 +13,44 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.buckets import Bucket, name_of
-from ratelimited_executor._core.fair import Fair
-from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import Record
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._core.timeline import NS
 from ratelimited_executor._runtime.batches import INERT_TYPES, call_with_item
-from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, is_awaitable
+from ratelimited_executor._runtime.burst import HOLD, LONG_HOLD_SECONDS, Burst, is_awaitable, note_hold
 from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.expiring import end_expired_item, expire_overdue, is_expired
-from ratelimited_executor._runtime.launch import ThreadCall, await_it, run_timeout_error, with_timeout
+from ratelimited_executor._runtime.launch import (
+    ThreadCall,
+    await_it,
+    context_of_thread,
+    run_timeout_error,
+    with_timeout,
+)
 from ratelimited_executor._runtime.lone import start_lone
+from ratelimited_executor._runtime.orders import isolated, report_order_error
 from ratelimited_executor._runtime.overload import Overload
 from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor.abc import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import anyio
 
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.calendar import Calendar
+    from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.queue import Pacing
-    from ratelimited_executor._core.ready import RecordRun, Run
     from ratelimited_executor._core.timeline import Timeline
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -108,28 +115,21 @@ class Engine:
         self.thread_limiter = thread_limiter
         self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive, peers=count)
         self.is_gated = False  # whether keys have limits, so that the end of a task may let another start
-        self.is_full = (
-            False  # whether the last run ended for lack of a place, so that the end of a task may let another start
-        )
+        self.is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
         self._deciding_at: float | None = None  # loop time of the decision that is being taken; None outside of one
         self.is_watching = self.is_adaptive  # whether somebody looks whenever all has started that may
-        permits: Any = None if self.member is None else self.member.permits
-        if not plan.is_plain:
-            permits = plan.permits(permits, now_ns=self.time_ns(), time_ns=self.time_ns, wall_ns=self.wall_ns)
-        elif permits is None:
-            permits = plan.grid(self.time_ns())
         self.queue = TaskQueue(
             self.timeline,
             now=self.monotonic(),
             rate=plan.rate,
             slack=slack_of(plan.policy),
             pacing=pacing,
-            order=_isolated(order),
+            order=isolated(order),
             early=early,
             peers=count,
             rank=rank,
-            report_order_error=self.report_order_error,
-            permits=permits,
+            report_order_error=partial(report_order_error, self),
+            permits=self._permits_of(plan),
             bucket_ns_max=NS if early else runner.bucket_ns_max,  # what may start early does so within its bucket
         )
         self.queue.set_crowded(is_crowded=max_concurrency is not None)
@@ -151,6 +151,12 @@ class Engine:
         self.scratch = contextvars.Context()
         if key_limits.is_gated:
             self.overload.set_key_limits(key_limits)
+
+    def _permits_of(self, plan: PolicyPlan) -> Any:
+        granted: Any = None if self.member is None else self.member.permits
+        if plan.is_plain:
+            return granted or plan.grid(self.time_ns())
+        return plan.permits(granted, now_ns=self.time_ns(), time_ns=self.time_ns, wall_ns=self.wall_ns)
 
     # Adding.
 
@@ -279,7 +285,7 @@ class Engine:
                     now = self._start_burst(calendar, run, now, stop, count_max)
                     start_count += self.started_count - started_before
                 else:
-                    now = self._start_next(calendar, run, now)
+                    now = self._start(calendar, run.source, run.take(), now)
                     start_count += 1
                 if now >= stop or start_count >= _START_COUNT_MAX:
                     return now
@@ -300,10 +306,6 @@ class Engine:
         the same time, must not come before it.
         """
         return self.monotonic() if self._deciding_at is None else self._deciding_at
-
-    def decided_at_ns(self) -> int:
-        """Return the same on the timeline in nanoseconds."""
-        return self.timeline.to_ns(self.decided_at())
 
     def _pull(self, now: float) -> bool:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
@@ -352,15 +354,6 @@ class Engine:
             self.progress()  # who waits for the end may see that nothing goes on
         return wake if wake > earliest else earliest  # noqa: FURB136  # as above
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether nothing runs, and nothing will ever start as things are."""
-        if self.running_count():
-            return False
-        is_forgetting = self.queue.is_forgetting and self.armed >= self.queue.interval_end
-        is_asleep = (self.armed == math.inf or is_forgetting) and self.member is None and not self.feeders
-        return self.queue.grid.is_stopped or self.is_paused or self.max_concurrency == 0 or is_asleep
-
     def may_start(self) -> bool:
         """Whether a place is free."""
         return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
@@ -375,15 +368,11 @@ class Engine:
         elif run.source.owner._is_plain(run.source):
             now = self.burst.run_items(calendar, run, now, stop, count_max)
         else:
-            return self._start_next(calendar, run, now)
+            return self._start(calendar, run.source, run.take(), now)
         if self.queue.counts_effects:
             self.queue.take_effect(now)
         self.progress()
         return now if now < self.queue.end else self.now()
-
-    def _start_next(self, calendar: Calendar, run: Run | RecordRun, now: float) -> float:
-        """Start the task that the queue chose, and return the time afterwards."""
-        return self._start(calendar, run.source, run.take(), now)
 
     def _start(self, calendar: Calendar, source: Any, item: Any, now: float) -> float:
         """Start a task that was taken from its place, and return the time afterwards."""
@@ -406,7 +395,7 @@ class Engine:
         if self.queue.counts_effects:
             self.queue.take_effect(after)
         if after - now > LONG_HOLD_SECONDS:
-            self.note_hold(name_source, after - now)
+            note_hold(self, name_source, after - now)
         return after if after < self.queue.end else self.now()
 
     def start_record(self, calendar: Calendar, record: TaskHandle[Any], now: float) -> bool:
@@ -434,14 +423,8 @@ class Engine:
             return True
         own = options is not None and options.own_context
         if options is not None and options.in_thread:
-            if context is None:
-                context = contextvars.Context()
-            elif not own:
-                context = context.copy()  # it may be shared with a task that runs in another thread at this moment
-            thread = self._in_thread(ThreadCall(call, args, context, self.thread_limiter))
-            if options.run_timeout is not None:
-                thread = with_timeout(thread, options.run_timeout, record.name)
-            self.coroutines.start(record, thread, contextvars.Context(), origin)
+            thread = ThreadCall(call, args, context_of_thread(context, is_own=own), self.thread_limiter)
+            self.end_returned(record, call, thread, contextvars.Context(), options.run_timeout, origin)
         else:
             self._launch(
                 record, call, args, context, own=own, run_timeout=None if options is None else options.run_timeout
@@ -543,11 +526,11 @@ class Engine:
         if type(result) in self.coroutines.kinds or (result is not None and is_awaitable(result)):
             is_coroutine = type(result) in self.coroutines.kinds or asyncio.iscoroutine(result)
             if type(result) is ThreadCall:
-                coroutine = self._in_thread(result)
-            else:
-                coroutine = result if is_coroutine else await_it(result)
+                self._defer_to(result)
+            coroutine = result if is_coroutine else await_it(result)
             if run_timeout is not None:
-                coroutine = with_timeout(coroutine, run_timeout, name_of(call))
+                name = owner.name if isinstance(owner, Record) else name_of(call)
+                coroutine = with_timeout(coroutine, run_timeout, name)
             self.coroutines.start(owner, coroutine, context, origin)
             owner = None  # as in _launch
         elif run_timeout is not None:
@@ -557,12 +540,11 @@ class Engine:
         if len(self.scratch):
             self.scratch = contextvars.Context()  # the next call must not see what this one has set
 
-    def _in_thread(self, call: ThreadCall) -> Coroutine[Any, Any, Any]:
-        """Return what runs a call that takes effect when a worker thread begins with it."""
+    def _defer_to(self, call: ThreadCall) -> None:
+        """Let what was started last take effect when a worker thread begins with it."""
         effect: list[int] = []
         self.queue.defer(effect)
         call.on_begin = lambda: effect.append(self.time_ns())
-        return call.run()
 
     def release(self, record: TaskHandle[Any], state: TaskState, outcome: Any) -> None:
         """End a permit that somebody held."""
@@ -604,7 +586,7 @@ class Engine:
     def set_order(self, order: Order | Fair) -> None:
         """Put an order in force."""
         self.burst.detach()
-        self.queue.set_order(_isolated(order))
+        self.queue.set_order(isolated(order))
         self.wake()
 
     def set_plan(self, plan: PolicyPlan) -> None:
@@ -682,11 +664,6 @@ class Engine:
 
     # Helpers.
 
-    def note_hold(self, call: Any, seconds: float) -> None:
-        """Warn of a task that held the event loop."""
-        message = "%s: %s held the event loop for %.0f ms (or the process did not get the CPU)"
-        self.runner.warnings.warn("hold", message, self.name, name_of(call), seconds * 1e3)
-
     def progress(self) -> None:
         """Tell who waits for the end, or for room, that something has changed."""
         if self.on_progress is not None:
@@ -694,27 +671,6 @@ class Engine:
         if self.is_watching and self.overload.room is not None:
             self.overload.room.wake()
 
-    def report_order_error(self, error: BaseException) -> None:
-        """Warn of code of the user that raised while the next task was being chosen."""
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            self.loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
-            return
-        message = "%s: the order raised %r; the task goes last"
-        if isinstance(self.queue.order, Fair):
-            message = "%s: by or weights of Fair raised %r; the task goes by no key, or by a weight of 1"
-        self.runner.warnings.warn("order", message, self.name, error)
-
 
 _PAUSE: Final = Rate(0)
 _SHARED: Final = Rate(1)  # stands for a shared rate of 0, which the authority keeps, until a peer sets another
-
-
-def _isolated(order: Order | Fair) -> Order | Fair:
-    """Let an order neither see nor leave context variables; the default one has none, and the queue knows it."""
-    if isinstance(order, Fair):
-        return order.wrapped(lambda function: lambda value: contextvars.Context().run(function, value))
-    return order if order is default_order else lambda task: contextvars.Context().run(order, task)
-
-
-def _leave(error: BaseException) -> None:
-    raise error

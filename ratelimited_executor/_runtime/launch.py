@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,9 @@ from ratelimited_executor.exceptions import RunTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
-    from contextvars import Context
 
 
-__all__ = ["ThreadCall", "await_it", "run_timeout_error", "with_timeout"]
+__all__ = ["ThreadCall", "await_it", "context_of_thread", "run_timeout_error", "with_timeout"]
 
 
 class ThreadCall:
@@ -77,6 +77,13 @@ def _plain_result(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         result.close()
         raise TypeError(f"{name_of(call)} is async and cannot run in a worker thread: leave in_thread= out")
     return result
+
+
+def context_of_thread(context: Context | None, *, is_own: bool) -> Context:
+    """Return what a call in a thread runs in: a copy, as others may run in the same at this moment, or what is its own."""
+    if context is None:
+        return Context()
+    return context if is_own else context.copy()
 
 
 async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name: str) -> Any:

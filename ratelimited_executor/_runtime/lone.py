@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._runtime.batches import INERT_TYPES, call_with_item
-from ratelimited_executor._runtime.burst import LONG_HOLD_SECONDS
+from ratelimited_executor._runtime.burst import LONG_HOLD_SECONDS, note_hold
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -70,5 +70,5 @@ def start_lone(engine: Engine, source: Any, item: Any, now: float) -> float:
     if queue.counts_effects:
         queue.take_effect(after)
     if after - now > LONG_HOLD_SECONDS:
-        engine.note_hold(call, after - now)
+        note_hold(engine, call, after - now)
     return after if after < queue.end else engine.now()

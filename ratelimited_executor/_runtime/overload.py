@@ -152,7 +152,10 @@ class Overload:
             engine.burst.detach()
             engine.queue.set_permits(
                 plan.permits(
-                    engine.queue.grid, now_ns=engine.decided_at_ns(), time_ns=engine.time_ns, wall_ns=engine.wall_ns
+                    engine.queue.grid,
+                    now_ns=engine.timeline.to_ns(engine.decided_at()),
+                    time_ns=engine.time_ns,
+                    wall_ns=engine.wall_ns,
                 )
             )
         if engine.queue.gate is not None:
@@ -182,7 +185,7 @@ class Overload:
         queue = self._engine.queue
         self._engine.burst.detach()
         if queue.gate is not None:
-            queue.gate.now_ns = self._engine.decided_at_ns()
+            queue.gate.now_ns = self._engine.timeline.to_ns(self._engine.decided_at())
             queue.gate.refresh()
         elif limits.is_gated:
             self._open_gate()

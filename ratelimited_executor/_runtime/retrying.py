@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._runtime.orders import report_order_error
 from ratelimited_executor.exceptions import RetryLater
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def pause_before_retry(
             return after + policy.pause(count, engine.overload.random.random())
         return _by_tenacity(policy, count, error, after, engine, started)
     except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
-        engine.report_order_error(raised)
+        report_order_error(engine, raised)
         return None
 
 

@@ -24,7 +24,7 @@ IS_BATCH_DEADLINE_KEPT = True  # spreading moves the items of a batch past their
 IS_WALL_SPREAD = True  # at= under SPREAD: read a little after an interval has begun, or in long ones much later
 IS_LATER_COUNTED = True  # what must be on time in a later second of a longer interval is not counted as held
 IS_PACING_RENEWED = True  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
-IS_ARRIVAL_KEPT = True  # of equal tasks, those of batches and of the wall clock come after those asked for later
+IS_ARRIVAL_KEPT = False  # of equal due times in a later interval, single tasks start before those of batches
 IS_EARLY_IN_ORDER = True  # with early=True, tasks of the wall clock come after those that are due later
 IS_CANCEL_COUNTED = (
     False  # in an interval of more than a second, what is cancelled before its second still counts as held
