@@ -3,7 +3,8 @@
 Each side returns when its calls started and when they were to start, and what CPU it took. For ``call_at`` and the
 control the instants are fixed beforehand, 1/rate apart. Ours starts at the permits of its own grid: permit p comes up
 p/rate after the epoch of its timeline. Which permit a start took is reckoned by the rule of the policy: the first that is
-not taken, unless it is older than the slack; permits that lapsed are counted. The law of the rate is checked apart, by the
+not taken, unless it is older than the slack; permits that lapsed are counted. It goes by the nominal law, whose grid stays
+where it is; that of the exact law moves by what a start was late. The law of the rate is checked apart, by the
 audit of the test kit. Permits of before the calls were there do not count: an idle executor uses them at once, by design.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.pacing.timerfd import AbsoluteTimer
-from ratelimited_executor import ExecutorManager, Paced
+from ratelimited_executor import ExecutorManager, Paced, Strictness
 from ratelimited_executor.testing import audit
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ async def executor(count: int, rate: int, *, is_loaded: bool, settings: dict[str
 
     all_count = count + round(rate * SLACK_SECONDS) + 1
     async with ExecutorManager(**settings) as manager:
-        paced = manager.executor("bench", rate=rate, policy=Paced(slack=SLACK_SECONDS))
+        paced = manager.executor("bench", rate=rate, policy=Paced(SLACK_SECONDS, Strictness.NOMINAL))
         grid = _Grid.of(paced)
         gc.collect()
         load = _start_chatter(loop) if is_loaded else None

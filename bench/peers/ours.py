@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.countdown import Countdown, batch_items, schedule_one_by_one
 from bench.peers.peer import Call, Cancellable, Peer, waiting_in_line
-from ratelimited_executor import Pacing, RateLimitedExecutor
+from ratelimited_executor import Paced, Pacing, RateLimitedExecutor, Strictness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -37,6 +37,11 @@ async def _timers_batch(countdown: Countdown, delays: Sequence[float]) -> None:
 
 async def _paced_batch(call: Call, count: int, rate: int) -> None:
     async with RateLimitedExecutor("peers", rate=rate) as executor:
+        await executor.schedule_many(lambda _: call(), range(count), delay=0)
+
+
+async def _paced_nominal(call: Call, count: int, rate: int) -> None:
+    async with RateLimitedExecutor("peers", rate=rate, policy=Paced(strictness=Strictness.NOMINAL)) as executor:
         await executor.schedule_many(lambda _: call(), range(count), delay=0)
 
 
@@ -70,6 +75,7 @@ PEERS = [
     Peer(name="ours, call_later", timers=_timers),
     Peer(name="ours, call_later on uvloop", package="uvloop", timers=_timers, uvloop=True),
     Peer(name="ours, schedule_many", timers=_timers_batch, paced=_paced_batch),
+    Peer(name="ours, schedule_many, nominal law", paced=_paced_nominal),
     Peer(name="ours, submit", paced=_paced_submit, queued=_queued_submit),
     Peer(name="ours, acquire", queued=_queued_acquire),
 ]
