@@ -128,12 +128,13 @@ class Runner:
             self._timer_at = math.inf
             self._is_running = True
             self._run(now)
-        except BaseException:
-            self._rearm()
-            raise
-        finally:
             self._is_running = False
             self._set_timer(self._next())
+        except BaseException:
+            self._is_running = False
+            self._rearm()
+            self._set_timer(self._next())
+            raise
 
     def _rearm(self) -> None:
         """Run every engine soon: an exception has left a run, perhaps between two lines of ours."""

@@ -121,10 +121,10 @@ class TimerDescriptor:
             self._handle = self._loop.call_soon(self._callback, context=self._context)
             when = math.inf
         if self._fd >= 0 and (when != self._set_at or self._is_readable):
-            self._is_readable = False
-            self._set_at = when
             # Rounded up, so that it is never early; 0 would disarm it, and so it does for never.
             self._system.set(self._fd, math.ceil(when * _NS) or 1 if when < _DESCRIPTOR_SECONDS_MAX else 0)
+            self._is_readable = False
+            self._set_at = when
 
     def close(self) -> None:
         """Close the descriptor."""
