@@ -355,7 +355,7 @@ class Model:
         # "Else a planned instant." "The planned instants go by due time: importance decides only where more is due than
         # may start."
         if now >= self.planned_instant:
-            return min(ready, key=lambda task: (task.due, self.importance(task)))
+            return min(ready, key=lambda task: (task.due, task.call))
         return None
 
     def begin_task(self, task: Task, now: int) -> None:
