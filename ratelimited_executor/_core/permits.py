@@ -115,8 +115,11 @@ class PermitGrid:
             self._anchor(rate, now_ns)  # an infinite phase cannot be kept: start afresh on the epoch's grid
         elif self.peers > 1:
             # A pause, or a change that each peer makes at a time of its own, must not put one out of step with the others.
+            ahead = len(range(self._own(self._pieces[-1].floor(now_ns) + 1), self._next, self.peers))
             self._anchor(rate, now_ns)
             self._next += 1
+            if ahead:  # what a cost has used up beforehand stays used up
+                self._next = self._own(self._next) + ahead * self.peers
         else:
             old = self._pieces[-1]
             step, unit = self._step_and_unit(rate)

@@ -237,7 +237,7 @@ class TaskQueue(Calendars):
             self.set_order(default_order)
         steps = _PULL_STEPS
         if self.chores and self.wall.is_reading:  # what is handed over may be due before all else
-            steps = self._do_chores(steps)
+            steps = max(1.0, self._do_chores(steps))  # what else is due now is looked at all the same
         if self.on_time.groups:
             steps = self.on_time.pull(now, steps)
         if self.spread.groups:
