@@ -161,7 +161,7 @@ class Calendars:
             How many tasks without a record have gone, and records, for the caller to cancel.
         """
         for ready in (self.on_time.ready, self.spread.ready, *(old for _, old in self._rekeying)):
-            waiting = ready.walk()
+            waiting = ready.drain()
             while entries := list(islice(waiting, step_count)):
                 yield 0, [item for source, item in entries if source is None]
         for holder in (self.on_time, self.spread, self.wall):

@@ -35,6 +35,7 @@ __all__ = ["DueReady", "Place", "Rank", "Ready", "ReadyHeap", "ReadyQueues", "Re
 _RUN_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 _SPARE_COUNT: Final = 64  # stale places that never matter
 _NO_RANK: Final = (0, TaskClass.OTHER)
+_MOVE_COUNT: Final = 8  # places looked at with each cancellation while a heap is being freed of stale ones
 
 
 class Run:
@@ -320,6 +321,10 @@ class ReadyQueues:
         for run in [run for rank in sorted(self.active) for run in self._queues[rank]]:
             yield from run.walk()
 
+    def drain(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits: a few hundred runs at most, which are soon forgotten."""
+        return self.walk()
+
     def clear(self) -> None:
         """Forget everything."""
         self._queues.clear()
@@ -400,8 +405,8 @@ class ReadyHeap:
 
     active: Final = True
     __slots__ = (
-        "_arrivals", "_by_due", "_heap", "_held", "_is_busy", "_order", "_report", "_stale_count", "_to_epoch", "_unkeyed",
-        "calendar", "successor",
+        "_arrivals", "_by_due", "_first", "_heap", "_held", "_is_busy", "_is_moving", "_is_walked", "_moved", "_order",
+        "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar", "successor",
     )  # fmt: skip
 
     opened: Final = True
@@ -421,6 +426,12 @@ class ReadyHeap:
         self._report = report
         self._heap: list[_Entry] = []
         self._by_due: list[tuple[float, int, _Entry]] | None = None  # a heap of all that waits, if anybody has asked
+        self._moved: list[
+            _Entry
+        ] = []  # another heap, into which the first one is being moved without its stale entries
+        self._first = self._heap  # the one of them that begins with what head() found
+        self._is_moving = False
+        self._is_walked = False  # whether somebody walks the entries, which must stay where they are
         self._is_busy = False  # whether the heap is being changed: comparing keys runs code of the user
         self._held: list[_Entry] = []  # what that code has added meanwhile
         self._unkeyed: dict[Record, None] = {}  # records that wait here, and whose keys are being asked for
@@ -456,21 +467,31 @@ class ReadyHeap:
     def head(self) -> _Entry | None:
         """Return the entry of the first task that waits; None if none does."""
         if self._is_busy:
-            return next(filter(self._waits, self._heap), None)
-        while self._heap:
-            if self._waits(self._heap[0]):
-                return self._heap[0]
+            return next(filter(self._waits, chain(self._heap, self._moved)), None)
+        while first := self._first_heap():
+            if self._waits(first[0]):
+                self._first = first
+                return first[0]
             self._stale_count -= self._stale_count > 0
-            self._change(heapq.heappop)
+            self._change(heapq.heappop, first)
         return None
+
+    def _first_heap(self) -> list[_Entry]:
+        """Return the heap that begins with the first entry of both; an empty one if both are."""
+        while self._moved and self._heap:
+            count = len(self._moved) + len(self._heap)
+            first: list[_Entry] = self._change(_earlier_of, self._heap, self._moved)
+            if count == len(self._moved) + len(self._heap):  # else comparing them has added something
+                return first
+        return self._moved or self._heap
 
     def head_rank(self) -> Rank:
         """Return the rank of the first task; only right after :meth:`head` found one."""
-        return self._heap[0].rank
+        return self._first[0].rank
 
     def peek(self) -> tuple[Source | None, Any]:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
-        return self._heap[0].source, self._heap[0].position
+        return self._first[0].source, self._first[0].position
 
     def served(self) -> None:
         """Do nothing: the order does not depend on what has started."""
@@ -484,15 +505,19 @@ class ReadyHeap:
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
-        first: _Entry = self._change(heapq.heappop)
-        if self._by_due is not None and len(self._by_due) > 2 * len(self._heap) + _SPARE_COUNT:  # nobody asks any more
+        first: _Entry = self._change(heapq.heappop, self._first)
+        if (
+            self._by_due is not None and len(self._by_due) > 2 * (len(self._heap) + len(self._moved)) + _SPARE_COUNT
+        ):  # nobody asks any more
             self._by_due = None
         return self._run_of(first)
 
     def earliest(self) -> float | None:
         """Return the due time of the task that is due first, of equal ones the first to come: O(log n)."""
         if self._by_due is None:
-            self._by_due = [(_due_of(entry), entry.arrival, entry) for entry in self._heap if self._waits(entry)]
+            self._by_due = [
+                (_due_of(entry), entry.arrival, entry) for entry in chain(self._heap, self._moved) if self._waits(entry)
+            ]
             heapq.heapify(self._by_due)
         while self._by_due:
             due, _, entry = self._by_due[0]
@@ -517,25 +542,54 @@ class ReadyHeap:
     is_in_due_order: Final = True  # a run here is a single task
 
     def cancel_record(self) -> None:
-        """Note that a record here does not wait any more; its place is freed when half of the places are stale."""
+        """Note that a record here does not wait any more; its place is freed when half of the places are stale.
+
+        That is done in steps, one with each cancellation: to order a heap anew takes a second for a million entries. The
+        entries go over to another heap, the last one first, which leaves the others a heap.
+        """
         self._stale_count += 1
-        if not self._is_busy and self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
-            self._heap = list(filter(self._waits, self._heap))
-            self._stale_count = 0
-            self._by_due = None
-            self._change(heapq.heapify)
+        if self._is_busy or self._is_walked:
+            return
+        if not self._is_moving and self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
+            self._is_moving = True
+        for _ in range(_MOVE_COUNT if self._is_moving else 0):
+            if not self._heap:
+                self._heap, self._moved = self._moved, self._heap
+                self._is_moving = False
+                self._stale_count = 0
+                break
+            entry = self._heap.pop()
+            if self._waits(entry):
+                self._change(heapq.heappush, self._moved, entry)
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, in no order."""
-        for entry in filter(self._waits, chain(self._heap, self._held)):
-            yield entry.source, entry.position
-        for record in self._unkeyed:
+        was_walked, self._is_walked = self._is_walked, True
+        try:
+            for entry in filter(self._waits, chain(self._heap, self._moved, self._held)):
+                yield entry.source, entry.position
+            for record in self._unkeyed:
+                if record._place is self:
+                    yield None, record
+        finally:
+            self._is_walked = was_walked
+
+    def drain(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, in no order, and forget it on the way: to free a million entries at one go takes too long."""
+        self._is_walked = True
+        for entries in (self._heap, self._moved, self._held):
+            while entries:
+                entry = entries.pop()
+                if self._waits(entry):
+                    yield entry.source, entry.position
+        for record in list(self._unkeyed):
             if record._place is self:
                 yield None, record
 
     def clear(self) -> None:
         """Forget everything."""
         self._heap.clear()
+        self._moved.clear()
         self._held.clear()
         self._unkeyed.clear()
         self._by_due = None
@@ -543,7 +597,7 @@ class ReadyHeap:
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk what waits as (rank, source, position) or (rank, None, record)."""
-        for entry in filter(self._waits, self._heap):
+        for entry in filter(self._waits, chain(self._heap, self._moved)):
             yield entry, entry.source, entry.position
 
     def _run_of(self, entry: _Entry) -> Run | RecordRun:
@@ -592,17 +646,21 @@ class ReadyHeap:
         if self._is_busy:
             self._held.append(entry)
         else:
-            self._change(heapq.heappush, entry)
+            self._change(heapq.heappush, self._moved if self._is_moving else self._heap, entry)
 
     def _change(self, operation: Callable[..., Any], *args: Any) -> Any:
-        """Change the heap, then put in what was added meanwhile."""
+        """Change a heap, or look at both, then put in what was added meanwhile."""
         self._is_busy = True
         try:
-            return operation(self._heap, *args)
+            return operation(*args)
         finally:
             self._is_busy = False
             while self._held:
-                self._change(heapq.heappush, self._held.pop(0))
+                self._change(heapq.heappush, self._moved if self._is_moving else self._heap, self._held.pop(0))
+
+
+def _earlier_of(heap: list[_Entry], other: list[_Entry]) -> list[_Entry]:
+    return other if other[0] < heap[0] else heap
 
 
 def _due_of(entry: _Entry) -> float:

@@ -385,6 +385,10 @@ class ReadyFair:
                 elif item._place is self:
                     yield None, item
 
+    def drain(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, key by key: what it lies in is that of its key, and freed with that."""
+        return self.walk()
+
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back.
 

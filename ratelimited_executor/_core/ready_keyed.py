@@ -153,6 +153,11 @@ class ReadyKeyed:
         for lane in self._lanes.values():
             yield from lane.ready.walk()
 
+    def drain(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, key by key, and forget it on the way."""
+        for lane in self._lanes.values():
+            yield from lane.ready.drain()
+
     def clear(self) -> None:
         """Forget everything."""
         for lane in self._lanes.values():

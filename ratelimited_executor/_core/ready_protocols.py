@@ -122,6 +122,10 @@ class Ready(Protocol):
         """Walk what waits, the most important first where that is cheap: (source, position) or (None, record)."""
         ...
 
+    def drain(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, and forget it on the way where there may be much: nothing else is done with it any more."""
+        ...
+
     def clear(self) -> None:
         """Forget everything."""
         ...

@@ -116,7 +116,6 @@ class Engine:
         self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive, peers=count)
         self.is_gated = False  # whether keys have limits, so that the end of a task may let another start
         self.is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
-        self._deciding_at: float | None = None  # loop time of the decision that is being taken; None outside of one
         self.is_watching = self.is_adaptive  # whether somebody looks whenever all has started that may
         self.queue = TaskQueue(
             self.timeline,
@@ -275,7 +274,7 @@ class Engine:
             start_count = 1
         while True:
             self.burst.is_changed = False
-            is_done = self._pull(now)
+            is_done = self.overload.decide(queue.pull, now)
             expire_overdue(self, now)
             while (calendar := self._choose(now)) is not None:
                 run = queue.pop(calendar)
@@ -299,33 +298,13 @@ class Engine:
             if now >= stop or start_count >= _START_COUNT_MAX:
                 return now
 
-    def decided_at(self) -> float:
-        """Return the loop time at which a change of settings takes effect.
-
-        In the middle of a decision that is the time of the decision, whatever it takes: what is decided after the change, by
-        the same time, must not come before it.
-        """
-        return self.monotonic() if self._deciding_at is None else self._deciding_at
-
-    def _pull(self, now: float) -> bool:
-        """Make ready what is due, in a bounded step of work; False if there is more to do."""
-        self._deciding_at = now
-        try:
-            return self.queue.pull(now)
-        finally:
-            self._deciding_at = None
-
     def _choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first task starts now; None if none does, or no place is free."""
         while True:
             if self.max_concurrency is not None and not self.may_start():
                 self.is_full = True
                 return None
-            self._deciding_at = now
-            try:
-                calendar = self.queue.choose(now)
-            finally:
-                self._deciding_at = None
+            calendar = self.overload.decide(self.queue.choose, now)
             if calendar is not None or self.queue.beyond is None:
                 return calendar
             self.overload.drop_beyond()
@@ -334,15 +313,11 @@ class Engine:
         """Return when to be run again: all that may start has started."""
         queue = self.queue
         queue.rest()
-        self._deciding_at = now
-        try:
-            if self.is_watching:
-                self.overload.rest(now)
-            if self.member is not None:
-                self.member.look(now)
-            wake = queue.next_wake(now, may_start=not self.is_full)
-        finally:
-            self._deciding_at = None
+        if self.is_watching:
+            self.overload.decide(self.overload.rest, now)
+        if self.member is not None:
+            self.member.look(now)
+        wake = self.overload.decide(self._next_wake, now)
         # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
         runner = self.runner
         earliest = runner.earliest
@@ -353,6 +328,9 @@ class Engine:
         if wake == math.inf or queue.is_forgetting:
             self.progress()  # who waits for the end may see that nothing goes on
         return wake if wake > earliest else earliest  # noqa: FURB136  # as above
+
+    def _next_wake(self, now: float) -> float:
+        return self.queue.next_wake(now, may_start=not self.is_full)
 
     def may_start(self) -> bool:
         """Whether a place is free."""
@@ -633,7 +611,7 @@ class Engine:
             rate = _PAUSE
         elif self.member is not None and rate.is_zero:
             rate = _SHARED
-        self.queue.set_rate(rate, self.decided_at())
+        self.queue.set_rate(rate, self.overload.decided_at())
         self.wake()
         self.progress()
 

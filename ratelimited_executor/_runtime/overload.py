@@ -112,6 +112,7 @@ class Overload:
     ) -> None:
         self._engine = engine
         self._peers = peers
+        self._deciding_at: float | None = None  # loop time of the decision that is being taken; None outside of one
         self.plan = plan
         self.key_limits = key_limits
         self.retry = retry
@@ -125,6 +126,24 @@ class Overload:
         self._is_dropping = False
         self._shared: dict[Hashable, KeyOptions] = {}
         self._gated: set[Record] = set()  # tasks that run and have started under the limits of keys
+
+    # Decisions.
+
+    def decide(self, decide: Callable[[float], T], now: float) -> T:
+        """Take a decision by a time: what changes a setting in the middle of it counts from then on."""
+        self._deciding_at = now
+        try:
+            return decide(now)
+        finally:
+            self._deciding_at = None
+
+    def decided_at(self) -> float:
+        """Return the loop time at which a change of settings takes effect.
+
+        In the middle of a decision that is the time of the decision, whatever it takes: what is decided after the change, by
+        the same time, must not come before it.
+        """
+        return self._engine.monotonic() if self._deciding_at is None else self._deciding_at
 
     # Limits in time.
 
@@ -153,7 +172,7 @@ class Overload:
             engine.queue.set_permits(
                 plan.permits(
                     engine.queue.grid,
-                    now_ns=engine.timeline.to_ns(engine.decided_at()),
+                    now_ns=engine.timeline.to_ns(self.decided_at()),
                     time_ns=engine.time_ns,
                     wall_ns=engine.wall_ns,
                 )
@@ -185,7 +204,7 @@ class Overload:
         queue = self._engine.queue
         self._engine.burst.detach()
         if queue.gate is not None:
-            queue.gate.now_ns = self._engine.timeline.to_ns(self._engine.decided_at())
+            queue.gate.now_ns = self._engine.timeline.to_ns(self.decided_at())
             queue.gate.refresh()
         elif limits.is_gated:
             self._open_gate()
@@ -311,10 +330,9 @@ class Overload:
     def overloaded(self) -> None:
         """Note that the other side has had too much."""
         if self.adaptive is not None:
-            engine = self._engine
             ratio = self._rate_in_force()
             if ratio:
-                self._adapt(ratio, self.adaptive.overloaded(ratio, engine.decided_at()))
+                self._adapt(ratio, self.adaptive.overloaded(ratio, self.decided_at()))
 
     def rest(self, now: float) -> None:
         """Look at how it goes, whenever all has started that may."""

@@ -83,6 +83,7 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ready, "_SPARE_COUNT", 1)
         patch.setattr(ready, "_RUN_COUNT_MAX", 3)
+        patch.setattr(ready, "_MOVE_COUNT", 1)
         calendar = calendar_class()
         queue = (
             ReadyQueues(calendar)
@@ -240,6 +241,51 @@ def test_a_key_is_evaluated_once(record_class, calendar_class):
         queue.push_record(record_class(str(index), due=1.0))
     assert ["1", "2", "3"] == [str(pop(queue)[1]) for _ in range(3)]
     assert ["3", "1", "2"] == asked
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_one_cancel_of_many_compares_few_keys(record_class, calendar_class, is_reversed):
+    """However many wait: to order all of them anew would hold the loop for longer than anybody may."""
+    compared = [0]
+
+    class Key(int):
+        def __lt__(self, other):
+            compared[0] += 1
+            return int(self) < int(other)
+
+    queue = heap(calendar_class(), lambda task: Key(int(task.name) * 7919 % 10_007))
+    records = [record_class(str(number)) for number in range(10_000)]
+    queue.push_records(records[:], (0, TaskClass.OTHER))
+    most = total = 0
+    for number, record in enumerate(reversed(records) if is_reversed else records):
+        compared[0], record._place = 0, None
+        queue.cancel_record()
+        most, total = max(most, compared[0]), total + compared[0]
+        if number % 500 == 0:
+            walked = {item for _, item in queue.walk()}
+            assert walked == {each for each in records if each._place is queue}
+            assert min(walked, key=lambda each: int(each.name) * 7919 % 10_007) is queue.head().position
+    assert most < 300
+    assert total < 100_000
+    assert None is queue.head()
+
+
+@pytest.mark.parametrize("way", ["walk", "drain"])
+def test_walk_meets_all_that_wait_while_they_are_cancelled(record_class, calendar_class, way):
+    """As closing does, in steps: nothing moves meanwhile."""
+    queue = heap(calendar_class(), latest_due_first)
+    records = [record_class(str(number), due=number) for number in range(1000)]
+    queue.push_records(records[:], (0, TaskClass.OTHER))
+    for record in records[:600]:  # until it is in the middle of being freed of them
+        record._place = None
+        queue.cancel_record()
+    met = []
+    for _, record in getattr(queue, way)():
+        met.append(record)
+        record._place = None
+        queue.cancel_record()
+    assert set(records[600:]) == set(met)
+    assert [] == list(queue.walk())
 
 
 def test_a_million_ready_positions_are_one_run(calendar_class):

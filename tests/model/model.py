@@ -390,7 +390,9 @@ class Model:
         # "Else a planned instant." "The planned instants go by due time: importance decides only where more is due than
         # may start."
         if now >= self.planned_instant:
-            if self.program.key_concurrency is not None:  # "with limits of keys [...] it decides at planned instants as well"
+            if (
+                self.program.key_concurrency is not None
+            ):  # "with limits of keys [...] it decides at planned instants as well"
                 return min(ready, key=self.importance)
             return min(ready, key=lambda task: (task.due, task.call))
         return None
