@@ -44,7 +44,7 @@ class Permits:
         self.unit = lcm(*(self.pace(text).denominator for text in rates if parse_rate(text) is not None))
         self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
         self.memory = SECOND  # how long a start is remembered: as long as the last window was
-        self.is_paused = self.has_debt = False
+        self.is_paused = False
         # "Phase Phi(t) is the integral of the rate since the epoch (while the rate never changed: t x rate)":
         # lines that follow each other, each from a time on, with its phase there, its slope, and whether it has no limit.
         self.set(rate)
@@ -96,7 +96,6 @@ class Permits:
             self.first_free = self.last(now) + (not was_unlimited)
             if not was_unlimited and ahead:  # "what follows waits until it is paid for"
                 self.first_free = self.own(self.first_free) + ahead * self.peers
-                self.has_debt = True
         self.lines.append((now, phase, self.slope, self.is_unlimited))
 
     def phase(self, time: int) -> int:
@@ -295,8 +294,6 @@ class Model:
             latest = self.time(ops[0]) if ops else last
             now = self.next_instant(now, latest)
         self.count(last)
-        if self.permits.has_debt:
-            self.outcome.notes.add("debt")
         for task in self.tasks:
             # "Every accepted task ends in exactly one state"; what waits or runs is looked at before the closing.
             self.outcome.states[task.name] = task.state
@@ -517,8 +514,6 @@ class Model:
 
     def do_rate(self, now: int, _: str, *, rate: str) -> None:
         """Change the rate."""
-        if any(task.planned for task in self.waiting(now)):
-            self.outcome.notes.add("rate changed")
         self.permits.change(now, rate=rate)
 
     def do_pause(self, now: int, _: str) -> None:

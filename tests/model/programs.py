@@ -19,24 +19,15 @@ TICK_NS = 1_953_125  # exactly
 LENGTH_NS = 11_000  # what runs for a time does so for its ticks, and so much longer
 
 # What is not drawn, because the library is known to differ there. Each is switched on with what mends it.
-IS_PLANNED_BY_DUE = True  # planned instants go by importance: draw priorities and orders with ON_TIME only
-IS_BATCH_DEADLINE_KEPT = True  # spreading moves the items of a batch past their deadline
-IS_WALL_SPREAD = True  # at= under SPREAD: read a little after an interval has begun, or in long ones much later
-IS_LATER_COUNTED = True  # what must be on time in a later second of a longer interval is not counted as held
-IS_PACING_RENEWED = True  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
-IS_ARRIVAL_KEPT = False  # of equal due times in a later interval, single tasks start before those of batches
-IS_EARLY_IN_ORDER = True  # with early=True, tasks of the wall clock come after those that are due later
-IS_CANCEL_COUNTED = (
-    False  # in an interval of more than a second, what is cancelled before its second still counts as held
+IS_CALL_COUNTED = (
+    False  # in an interval of more than a second, calls of the asyncio face in a later second are not counted as held
 )
+IS_ARRIVAL_KEPT = False  # of equal due times in a later interval, single tasks start before those of batches
 IS_SLACK_KEPT = (
     False  # of planned instants that lie before the first due time, by slack at most, several are used at once
 )
 IS_EXPIRED_UNCOUNTED = False  # what has expired counts as held until it is swept, so that others start sooner
 IS_JOINING_COUNTED = False  # what joins, and is due later in the interval, is not counted as held until the next start
-IS_OVERFLOW_DEADLINE_KEPT = True  # what an interval takes over is spread past its deadline
-IS_LOWERED_RATE_SEEN = True  # a rate that changes within an interval: the next start waits for its old instant
-IS_DEBT_KEPT = False  # with peers, a change of the rate, or a pause, forgets what costs have taken ahead
 IS_OVERFLOW_SPREAD = False  # one task left over is taken for late, and not spread with those of the next interval
 
 Op = tuple[int, str, str, dict[str, Any]]
@@ -87,11 +78,9 @@ class Draw:
         self.pacing = rng.choice(["SPREAD", "ON_TIME"])
         has_keys = rng.random() < 0.15
         self.is_plain = rng.random() < 0.3  # nothing but delays
-        self.has_priorities = (IS_PLANNED_BY_DUE or self.pacing == "ON_TIME") and not has_keys and rng.random() < 0.6
+        self.has_priorities = not has_keys and rng.random() < 0.6
         self.has_costs = self.pacing == "ON_TIME" and rng.random() < 0.3
         self.has_expires = rng.random() < 0.4
-        if not IS_LATER_COUNTED and self.interval > SECOND and self.pacing == "SPREAD":
-            self.has_expires = False
         self.has_settings = rng.random() < 0.4
         self.has_pacings = rng.random() < 0.2
         self.has_orders = rng.random() < 0.2
@@ -101,7 +90,6 @@ class Draw:
         self.is_early = self.interval <= SECOND and not self.has_pacings and rng.random() < 0.1
         # Where settings are changed that arrival depends on, or keys have queues of their own, no two tasks are equal.
         self.is_distinct = self.has_pacings or self.has_orders or self.key_concurrency is not None
-        self.has_wall = (IS_WALL_SPREAD or self.pacing == "ON_TIME") and (IS_EARLY_IN_ORDER or not self.is_early)
         self.at = self.ticks(0, self.span)
         self.used: set[int] = set()  # instants of operations
         self.alone: set[int] = set()  # those at which there is one
@@ -170,20 +158,14 @@ class Draw:
         if self.has_settings and rng.random() < 0.15:
             return self.setting(self.free(at), name)
         what = rng.choice(["schedule"] * 4 + ["submit", "many", "many", "call_later", "call_at", "soon", "permit"])
-        if not IS_LATER_COUNTED and self.interval > SECOND and self.pacing == "SPREAD" and what.startswith("call"):
+        if not IS_CALL_COUNTED and self.interval > SECOND and self.pacing == "SPREAD" and what.startswith("call"):
             what = "schedule"
         if what == "soon":
             what = rng.choice(["execute", "call_soon"])
         # Who asks for a permit does so a turn of the loop later than the others of that instant.
         at = self.free(at, alone=what == "permit" or (self.is_distinct and not IS_ARRIVAL_KEPT))
         ops = [(at, what, name, getattr(self, what)(at))]
-        is_cancelled = IS_CANCEL_COUNTED or self.interval <= SECOND or self.pacing == "ON_TIME"
-        if (
-            is_cancelled
-            and what != "execute"
-            and (what, "length" in ops[0][3]) != ("permit", True)
-            and rng.random() < 0.15
-        ):
+        if what != "execute" and (what, "length" in ops[0][3]) != ("permit", True) and rng.random() < 0.15:
             cancelled_at = rng.choice([at, at + self.ticks(0, 2 * self.interval)])
             ops.append((self.free(cancelled_at + 1 - cancelled_at % 2), "cancel", f"c{name}", {"of": name}))
         return ops
@@ -197,15 +179,8 @@ class Draw:
             return [(at, "pause", name, {}), (later, "resume", f"r{name}", {})]
         if what == "rate":
             return [(at, "rate", name, {"rate": rng.choice([*RATES, "0/s"])})]
-        if what == "pacing" and self.has_pacings and (IS_PLANNED_BY_DUE or not self.has_priorities):
-            return [
-                (
-                    at,
-                    "pacing",
-                    name,
-                    {"pacing": rng.choice(["SPREAD", "ON_TIME"] if IS_PACING_RENEWED else ["ON_TIME"])},
-                )
-            ]
+        if what == "pacing" and self.has_pacings:
+            return [(at, "pacing", name, {"pacing": rng.choice(["SPREAD", "ON_TIME"])})]
         if what == "order" and self.has_orders and self.has_priorities:
             return [(at, "order", name, {"order": rng.choice(ORDERS)})]
         return []
@@ -230,7 +205,7 @@ class Draw:
     def schedule(self, at: int) -> dict[str, Any]:
         """A delay, or a time of the wall clock."""
         given = self.common()
-        if self.rng.random() < 0.3 and self.has_wall:
+        if self.rng.random() < 0.3:
             given.pop("expires" if not IS_ARRIVAL_KEPT else "", None)
             times = {"at": self.due(at, f"wall {len(self.families)}")}
         else:
@@ -251,10 +226,8 @@ class Draw:
             form == "now" or (form == "over" and (self.has_priorities or self.key_concurrency))
         ):
             form = "delay"
-        if form == "at" and not self.has_wall:
-            form = "delay"
         given = self.common()
-        if (not IS_BATCH_DEADLINE_KEPT and self.pacing == "SPREAD") or (form == "at" and not IS_ARRIVAL_KEPT):
+        if form == "at" and not IS_ARRIVAL_KEPT:
             given.pop("expires", None)
         family = f"batch {len(self.families)}"
         times: dict[str, Any] = {
