@@ -239,7 +239,7 @@ class TaskQueue(Calendars):
         if self.chores and self.wall.is_reading:  # what is handed over may be due before all else
             steps = max(1.0, self._do_chores(steps))  # what else is due now is looked at all the same
         if self.on_time.groups:
-            steps = self.on_time.pull(now, steps)
+            steps = self.on_time.pull(self.timeline.seen_until(now), steps)
         if self.spread.groups:
             steps = self.spread.pull(self.interval_end if self.early else now, steps)
         # The permits of a window or a bucket do not lapse: they can wait until all that is due has its place in the order.
@@ -286,7 +286,7 @@ class TaskQueue(Calendars):
             if now < self._next_permit_at or not self._look_for_permits(now):
                 return None
         self._pulled_at = now
-        return self.on_time.take_lone(now)
+        return self.on_time.take_lone(self.timeline.seen_until(now))
 
     def choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first ready task starts now; None if none does.

@@ -468,7 +468,7 @@ class ReadyHeap:
         """Return the entry of the first task that waits; None if none does."""
         if self._is_busy:
             return next(filter(self._waits, chain(self._heap, self._moved)), None)
-        while first := self._first_heap():
+        while first := self._first_heap() if self._moved else self._heap:
             if self._waits(first[0]):
                 self._first = first
                 return first[0]

@@ -16,12 +16,18 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["FAR_SECONDS", "NS", "Timeline"]
 
 NS: Final = 1_000_000_000
 FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
+_TICK_SECONDS: Final = (
+    0.000_99  # nearly the millisecond in which uvloop counts: what is due in a later one waits for it
+)
 _FAR_NS: Final = 2 * int(FAR_SECONDS) * NS  # what lies beyond need not be told apart either
 
 
@@ -32,16 +38,24 @@ class Timeline:
         monotonic: loop time at the start.
         wall: epoch seconds at the start.
         interval_ns: the width of an interval in nanoseconds, > 0; interval ``k`` begins ``k`` widths after the epoch.
+
+    Attributes:
+        loop_time: what the event loop itself says the time is, if that stands still during a turn; else None.
     """
 
-    __slots__ = ("epoch_offset", "interval_ns", "offset_ns")
+    __slots__ = ("epoch_offset", "interval_ns", "loop_time", "offset_ns")
 
     def __init__(self, *, monotonic: float, wall: float, interval_ns: int) -> None:
         assert interval_ns > 0, interval_ns
         self.interval_ns = interval_ns
+        self.loop_time: Callable[[], float] | None = None
         # Exactly: the float product of epoch seconds is good to 256 ns only.
         self.offset_ns = math.floor(Fraction(wall) * NS) - math.floor(Fraction(monotonic) * NS)
         self.epoch_offset = self.offset_ns / NS
+
+    def seen_until(self, now: float) -> float:
+        """Return up to which due time tasks start: no later than the tick that the event loop itself has come to."""
+        return now if self.loop_time is None else min(now, self.loop_time() + _TICK_SECONDS)
 
     @property
     def interval_seconds(self) -> float:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
 
     from ratelimited_executor.abc import Clock
 
-__all__ = ["SystemClock", "clock_for"]
+__all__ = ["SystemClock", "clock_for", "coarse_time_of", "next_tick"]
 
 # A loop whose time is further than this from the system's keeps a time of its own. uvloop's is up to one turn behind.
 _FOREIGN_SECONDS: Final = 60.0
+_TICKS: Final = 1000  # in a second of a loop whose time is coarse
+_TICKS_MAX: Final = 1e12
 
 
 class SystemClock:
@@ -49,3 +53,14 @@ def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
     if abs(loop.time() - time.monotonic()) > _FOREIGN_SECONDS:
         return _LoopClock(loop)
     return SystemClock()
+
+
+def coarse_time_of(loop: asyncio.AbstractEventLoop, clock: Clock) -> Callable[[], float] | None:
+    """Return ``loop.time`` if that stands still during a turn of the loop, in whole milliseconds, as uvloop's does."""
+    is_exact = isinstance(loop, asyncio.BaseEventLoop) or not isinstance(clock, SystemClock)
+    return None if is_exact else loop.time
+
+
+def next_tick(when: float) -> float:
+    """Return the first tick of a coarse loop at or after a time; the time itself where there are no ticks any more."""
+    return math.ceil(when * _TICKS) / _TICKS if -_TICKS_MAX < when < _TICKS_MAX else when

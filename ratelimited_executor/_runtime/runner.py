@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._runtime.clock import coarse_time_of
 from ratelimited_executor._runtime.log import RateLimitedWarnings
 from ratelimited_executor._runtime.wakers import LoopTimer, waker_for
 
@@ -58,6 +59,7 @@ class Runner:
         self.loop = loop
         self.clock = clock
         self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
+        self.timeline.loop_time = coarse_time_of(loop, clock)
         self.bucket_ns_max: int = getattr(loop, "bucket_ns_max", NS)
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables

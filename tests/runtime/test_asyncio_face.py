@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import random
 import threading
+import time
 
 import pytest
 
@@ -166,3 +167,30 @@ async def test_schedule_threadsafe_gives_a_future_of_the_thread(virtual_clock):
         await asyncio.sleep(0)
         assert (0, 1) == (executor.statistics().waiting, executor.statistics().cancelled)
     assert [] == log
+
+
+@pytest.mark.real_time("uvloop's own timers and clock, for a second; what is asked is exact, however slow the machine")
+@pytest.mark.parametrize("options", [{}, {"rate": 2000}], ids=["unlimited", "limited"])
+def test_nothing_is_early_by_the_clock_of_uvloop(options):
+    """Which stands still during a turn of the loop, and counts whole milliseconds."""
+    uvloop = pytest.importorskip("uvloop")
+    generator, ahead = random.Random(1), []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with RateLimitedExecutor("x", **options) as executor:
+            for _ in range(1000):
+                delay = generator.random()
+                when = loop.time() + delay
+                kept = executor.call_later(delay, lambda when=when: ahead.append(loop.time() - when))
+                assert kept.when() >= when
+                assert when == executor.call_at(when, lambda when=when: ahead.append(loop.time() - when)).when()
+                if generator.random() < 0.01:
+                    time.sleep(0.003)
+                    await asyncio.sleep(0)
+            await asyncio.sleep(1.1)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert 2000 == len(ahead)
+    assert min(ahead) >= 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVarTuple
 from ratelimited_executor._core.calendar import LARGE_COUNT
 from ratelimited_executor._core.timeline import FAR_SECONDS
 from ratelimited_executor._runtime.arguments import callable_of, number_of
+from ratelimited_executor._runtime.clock import next_tick
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.faces.tasks import check_context
 from ratelimited_executor._runtime.handles import CallHandle
@@ -51,6 +52,8 @@ class LoopFace(ExecutorBase):
         calendar = engine.on_time
         try:
             when = engine.monotonic() + delay
+            if engine.timeline.loop_time is not None:
+                when = next_tick(when)
             is_future = calendar.end <= when < FAR_SECONDS
         except (TypeError, OverflowError):  # number_of says which
             is_future = False
@@ -118,8 +121,9 @@ def _place(
     if not callable(callback):
         callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
     kept: Any = engine.capture() if context is None else (check_context(context),)
-    bucket, place = engine.on_time.add_call(when, callback, args, kept)
+    due = when if engine.timeline.loop_time is None else next_tick(when)
+    bucket, place = engine.on_time.add_call(due, callback, args, kept)
     engine.accepted_count += 1
-    if when < engine.armed:
-        engine.wake_for(when)
+    if due < engine.armed:
+        engine.wake_for(due)
     return CallHandle(bucket, place, when)
