@@ -21,6 +21,7 @@ __all__ = ["busiest_second", "whole_excess", "worst_report"]
 _T = TypeVar("_T")
 # Starts looked at together: about 40 MB for a moment.
 CHUNK_STARTS: Final = 400_000
+SLACK_SECONDS: Final = 0.02  # of a pace: what is looked at here is how even the starts are
 
 
 def busiest_second(starts: Sequence[float], *, chunk: int = CHUNK_STARTS) -> tuple[int, float]:
@@ -37,10 +38,10 @@ def worst_report(
         if costs
         else ((part, None) for part in _chunks(starts, chunk))
     )
-    return max((audit(part, rate, costs=cost) for part, cost in parts), key=lambda report: report.worst_excess)
+    return max((audit(part, rate, slack=SLACK_SECONDS, costs=cost) for part, cost in parts), key=lambda report: report.worst_excess)
 
 
-def whole_excess(starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), slack: float = 0.02) -> float:
+def whole_excess(starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), slack: float = SLACK_SECONDS) -> float:
     """Return by how many permits the run as a whole exceeds the law; <= 0 is within it."""
     total, last = (sum(costs), costs[-1]) if costs else (len(starts), 1)
     return total - float(rate) * (starts[-1] - starts[0] + slack) - last

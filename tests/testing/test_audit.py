@@ -69,7 +69,7 @@ def test_audit_equals_the_obvious_version(starts, history, slack, random) -> Non
 @given(st.lists(times, min_size=1, max_size=25), st.fractions(Fraction(1, 20), 50, max_denominator=30))
 def test_audit_reports_a_window_that_is_as_bad_as_it_says(starts, permits) -> None:  # type: ignore[no-untyped-def]  # drawn values
     """The window named holds the starts counted, and its excess follows from them."""
-    report = audit(starts, Rate(permits))
+    report = audit(starts, Rate(permits), slack=0.02)
 
     assert report.count == sum(report.start <= time <= report.end for time in starts)
     assert math.isclose(report.worst_excess, report.count - report.allowed, abs_tol=1e-9)
@@ -112,7 +112,7 @@ def test_one_start_too_many_is_found(origin: float) -> None:
 def test_worst_window_of_a_burst() -> None:
     """Five starts at once at one per second: the burst is the window, of which slack and tolerance allow 1.02."""
     assert AuditReport(worst_excess=3.979999996, start=3.0, end=3.0, count=5, allowed=1.020000004, total=5) == audit(
-        [3.0] * 5, 1
+        [3.0] * 5, 1, slack=0.02
     )
 
 
@@ -130,7 +130,7 @@ def test_worst_window_of_a_burst() -> None:
 )
 def test_rate_changes_count_for_as_long_as_they_were_in_force(history: RateHistory, excess: float) -> None:
     """Starts at 0, 2 and 4 s under rates that change between; the first holds before its time, the last of equals."""
-    assert math.isclose(excess, audit([0.0, 2.0, 4.0], history).worst_excess, abs_tol=1e-6)
+    assert math.isclose(excess, audit([0.0, 2.0, 4.0], history, slack=0.02).worst_excess, abs_tol=1e-6)
 
 
 def test_unlimited_time_allows_anything() -> None:
@@ -156,8 +156,8 @@ def test_unlimited_rate_is_lawful_whatever_happens() -> None:
 
 def test_paused_executor_may_start_nothing_but_one() -> None:
     """At rate 0 the law still has its constant of one: the second start is one too many."""
-    assert audit([5.0], 0).ok
-    assert 1.0 == audit([5.0, 50.0], 0).worst_excess
+    assert audit([5.0], 0, slack=0.02).ok
+    assert 1.0 == audit([5.0, 50.0], 0, slack=0.02).worst_excess
 
 
 def test_no_starts_keep_every_law() -> None:
@@ -172,8 +172,8 @@ def test_report_says_where_the_worst_window_lies() -> None:
     assert (
         "LAW BROKEN by 0.8: the worst window of 4 start(s) is [10.000000000, 10.200000000], "
         "0.200000000 s long, with 4 start(s) where 3.200000 are allowed"
-    ) == str(audit([10.0, 10.1, 10.2, 10.2], 10))
-    assert str(audit([10.0, 11.0], "1/s")).startswith("law kept: the worst window of 2 start(s) is [10.000000000, ")
+    ) == str(audit([10.0, 10.1, 10.2, 10.2], 10, slack=0.02))
+    assert str(audit([10.0, 11.0], "1/s", slack=0.02)).startswith("law kept: the worst window of 2 start(s) is [10.000000000, ")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,12 @@ def test_worst_window_equals_the_obvious_version(starts: list[float], width: flo
     """Two moving ends find what trying every start as the first finds."""
     origin = min(starts)
     stamps = sorted(round((time - origin) * NS) for time in starts)
-    expected = max(sum(first <= other <= first + round(width * NS) for other in stamps) for first in stamps)
+    edge = round(width * NS) - 1 - math.ceil(2 * NS * math.ulp(max(map(abs, starts))))  # less what floats may misread
+    expected = max(
+        sum(first <= other < max(first + edge, first + 1) for other in stamps[index:]) if edge > 0 else 1
+        for index, first in enumerate(stamps)
+    )
+    expected = max(expected, *(stamps.count(first) if edge > 0 else 1 for first in stamps))
 
     count, start = worst_window(starts, width)
 
@@ -225,13 +230,13 @@ def test_worst_window_equals_the_obvious_version(starts: list[float], width: flo
     assert start in starts
 
 
-def test_worst_window_includes_both_ends_and_prefers_the_earliest() -> None:
-    """Eleven starts a tenth of a second apart fit a closed second, however floats fall."""
+def test_worst_window_leaves_its_end_out_and_prefers_the_earliest() -> None:
+    """Ten starts a tenth of a second apart fit a second, however floats fall."""
     starts = [number * 0.1 for number in range(100)]
 
-    assert (11, 0.0) == worst_window(starts, 1.0)
+    assert (10, 0.0) == worst_window(starts, 1.0)
     assert (0, 0.0) == worst_window([], 1.0)
-    assert (3, 7.0) == worst_window([9.0, 7.0, 7.0, 7.0], 0)
+    assert (3, 7.0) == worst_window([9.0, 7.0, 7.0, 7.0], 0.001)
 
 
 @pytest.mark.parametrize("width", [-1.0, math.nan, math.inf])
