@@ -114,8 +114,9 @@ class ExactGrid(PermitGrid):
             return
         if self._void_to is not None:  # the newest permit, late: the pace goes on from here
             self._slip(self._first, self._looked_ns)
+        if self._first + count > self._last:  # a forecast has looked at another time meanwhile
+            self._usable_on_grid(self._looked_ns)
         self._next = self._first = self._first + count
-        assert self._next <= self._last, (self._next, self._last)
         self._ticket = self._log.take(count, now_ns or self._looked_ns)
 
     def take_effect(self, now_ns: int) -> None:

@@ -90,8 +90,8 @@ MUTANTS = (
     ),
     Mutant(
         "a drain that cannot progress waits",
-        "_runtime/engine.py",
-        "return self.queue.grid.is_stopped or self.is_paused or self.max_concurrency == 0 or is_asleep",
+        "_runtime/closing.py",
+        "return queue.grid.is_stopped or engine.is_paused or engine.max_concurrency == 0 or is_asleep",
         "return False",
         (_law("drain_that_cannot_progress_ends"),),
     ),

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, RateLimitedExecutor, TaskState
+from ratelimited_executor import ExecutorManager, Paced, RateLimitedExecutor, Strictness, TaskState
 from ratelimited_executor.testing import audit, run_virtual
 
 VARIABLE: contextvars.ContextVar[object] = contextvars.ContextVar("VARIABLE")
@@ -50,7 +50,7 @@ def test_late_start_voids_the_permits_that_it_overtakes() -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
         starts: list[float] = []
-        async with RateLimitedExecutor("one", rate=10) as executor:
+        async with RateLimitedExecutor("one", rate=10, policy=Paced(strictness=Strictness.NOMINAL)) as executor:
             await asyncio.sleep(0.09)
             for _ in range(3):
                 executor.submit(lambda: starts.append(loop.time()))

@@ -223,9 +223,9 @@ def test_nodes_of_a_fleet_keep_the_rate_together(nodes):
 
     live(setup, 200)
     times = made[0].times
-    assert 2000 <= len(times) <= 2000 + nodes
-    assert worst_window(times, 1.0 - 1e-6)[0] <= 10 + nodes - 1
-    assert worst_window(times, 60.0 - 1e-6)[0] <= 600 + nodes - 1
+    assert 1980 <= len(times) <= 2000  # each peer gives 1 % for what the others cannot see
+    assert worst_window(times, 1.0 - 1e-6)[0] <= 10
+    assert worst_window(times, 60.0 - 1e-6)[0] <= 600
 
 
 def test_a_fleet_deals_single_calls_out_in_turn():
