@@ -97,7 +97,9 @@ class ExpiryIndex:
             calendar: whose tasks are asked for.
         """
         records = self._intervals.get(number, ())
-        found: list[Record | BatchSource] = [each for each in records if each._place.calendar is calendar]
+        found: list[Record | BatchSource] = [
+            each for each in records if getattr(each._place, "calendar", None) is calendar
+        ]  # one that runs has none
         found += [source for when, _, source in self._batches if when < end and source.calendar is calendar]
         return found
 

@@ -675,7 +675,7 @@ class TaskQueue(Calendars):
         """Whether a record waits to be spread, or a task of a batch, and would expire in the running interval."""
         if isinstance(item, BatchSource):
             return item.live > 0 and item.next_deadline() < self.interval_end
-        is_spread = item._place is not None and item._place.calendar is self.spread
+        is_spread = getattr(item._place, "calendar", None) is self.spread
         return is_spread and item._options.deadline < self.interval_end
 
     def _next_instant(self, now: float) -> float:

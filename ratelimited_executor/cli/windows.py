@@ -38,10 +38,15 @@ def worst_report(
         if costs
         else ((part, None) for part in _chunks(starts, chunk))
     )
-    return max((audit(part, rate, slack=SLACK_SECONDS, costs=cost) for part, cost in parts), key=lambda report: report.worst_excess)
+    return max(
+        (audit(part, rate, slack=SLACK_SECONDS, costs=cost) for part, cost in parts),
+        key=lambda report: report.worst_excess,
+    )
 
 
-def whole_excess(starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), slack: float = SLACK_SECONDS) -> float:
+def whole_excess(
+    starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), slack: float = SLACK_SECONDS
+) -> float:
     """Return by how many permits the run as a whole exceeds the law; <= 0 is within it."""
     total, last = (sum(costs), costs[-1]) if costs else (len(starts), 1)
     return total - float(rate) * (starts[-1] - starts[0] + slack) - last

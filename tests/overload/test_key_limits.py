@@ -420,7 +420,9 @@ async def test_more_important_task_of_a_key_that_waits_starts_when_it_may(virtua
         assert await executor.submit(now, key="a", priority=5) == pytest.approx(2, abs=0.1)
 
 
-_ARRIVAL = pytest.mark.xfail(reason="tasks of several keys that are equal in order do not start in the order of their arrival")
+_ARRIVAL = pytest.mark.xfail(
+    reason="tasks of several keys that are equal in order do not start in the order of their arrival"
+)
 
 
 @pytest.mark.parametrize(

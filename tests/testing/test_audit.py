@@ -173,7 +173,9 @@ def test_report_says_where_the_worst_window_lies() -> None:
         "LAW BROKEN by 0.8: the worst window of 4 start(s) is [10.000000000, 10.200000000], "
         "0.200000000 s long, with 4 start(s) where 3.200000 are allowed"
     ) == str(audit([10.0, 10.1, 10.2, 10.2], 10, slack=0.02))
-    assert str(audit([10.0, 11.0], "1/s", slack=0.02)).startswith("law kept: the worst window of 2 start(s) is [10.000000000, ")
+    assert str(audit([10.0, 11.0], "1/s", slack=0.02)).startswith(
+        "law kept: the worst window of 2 start(s) is [10.000000000, "
+    )
 
 
 @pytest.mark.parametrize(
