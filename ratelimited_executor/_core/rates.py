@@ -55,10 +55,7 @@ class Rate:
     True
     """
 
-    __slots__ = ("_per", "_permits", "_ratio", "is_zero")
-
-    is_zero: bool
-    """Whether the rate admits nothing."""
+    __slots__ = ("_is_zero", "_per", "_permits", "_ratio")
 
     def __init__(self, permits: float | Fraction | Decimal, per: float | Fraction | Decimal = 1) -> None:
         self._permits = _exact("permits", permits)
@@ -67,7 +64,7 @@ class Rate:
             raise ValueError(f"per must be a finite number of seconds > 0, got {per!r}")
         self._per = window
         self._ratio = None if self._permits is None else self._permits / window
-        self.is_zero = self._permits == 0  # kept: the path of every wake-up asks, and a fraction compares slowly
+        self._is_zero = self._permits == 0  # kept: the path of every wake-up asks, and a fraction compares slowly
 
     @classmethod
     def parse(cls, text: str) -> Rate:
@@ -124,6 +121,11 @@ class Rate:
     def is_unlimited(self) -> bool:
         """Whether the rate is infinite."""
         return self._ratio is None
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the rate admits nothing."""
+        return self._is_zero
 
     def __float__(self) -> float:
         return math.inf if self._ratio is None else float(self._ratio)

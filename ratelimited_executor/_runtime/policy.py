@@ -51,7 +51,7 @@ __all__ = [
 RESERVE_SECONDS: Final = 0.005
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Paced:
     """Start tasks on a grid of permits: one permit every ``1 / rate`` seconds.
 
@@ -71,6 +71,10 @@ class Paced:
         object.__setattr__(self, "slack", delay_of("slack", self.slack))
         if not isinstance(self.strictness, Strictness):
             raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {self.strictness!r}")
+
+    def __repr__(self) -> str:
+        strictness = "" if self.strictness is Strictness.EXACT else f", strictness={self.strictness}"
+        return f"Paced(slack={self.slack!r}{strictness})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,7 +336,7 @@ class Accounting(RuleBasedStateMachine):
         assert not self.early
         states = [handle.state for handle in self.handles]
         assert states.count(TaskState.WAITING) <= waiting
-        report = audit(self.starts, self.rates)
+        report = audit(self.starts, self.rates, slack=0.02)  # the exact law of a rate that changes has tests of its own
         assert report.ok, str(report)
 
     def teardown(self):
