@@ -228,7 +228,7 @@ def test_attempts_are_made_of_what_fails():
     ("options", "end"),
     [
         (["--calls", "100", "--rate", "60/min", "--duration", "0.5"], "00:01:40"),
-        (["--calls", "100", "--rate", "2/s", "--duration", "0.5", "--nodes", "2"], "00:00:50"),
+        (["--calls", "100", "--rate", "2/s", "--duration", "0.5", "--nodes", "2"], "00:00:51"),
         (["--calls", "100", "--duration", "2", "--concurrency", "10"], "00:00:20"),
         (["--calls", "100", "--duration", "2", "--concurrency", "10", "--nodes", "5"], "00:00:04"),
         (["--calls", "100", "--duration", "7"], "00:00:07"),
