@@ -22,6 +22,7 @@ LENGTH_NS = 11_000  # what runs for a time does so for its ticks, and so much lo
 IS_CALL_COUNTED = (
     False  # in an interval of more than a second, calls of the asyncio face in a later second are not counted as held
 )
+IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
 IS_ARRIVAL_KEPT = False  # of equal due times in a later interval, single tasks start before those of batches
 IS_SLACK_KEPT = (
     False  # of planned instants that lie before the first due time, by slack at most, several are used at once
@@ -156,7 +157,8 @@ class Draw:
             self.free(at)
             return [(at, "schedule", name, {"delay": self.due(at, "timeline") - at})]
         if self.has_settings and rng.random() < 0.15:
-            return self.setting(self.free(at), name)
+            # What is asked for without a limit, and meets one in the same turn, keeps its class: later permits may overtake it.
+            return self.setting(self.free(at, alone=True), name)
         what = rng.choice(["schedule"] * 4 + ["submit", "many", "many", "call_later", "call_at", "soon", "permit"])
         if not IS_CALL_COUNTED and self.interval > SECOND and self.pacing == "SPREAD" and what.startswith("call"):
             what = "schedule"
@@ -180,7 +182,14 @@ class Draw:
         if what == "rate":
             return [(at, "rate", name, {"rate": rng.choice([*RATES, "0/s"])})]
         if what == "pacing" and self.has_pacings:
-            return [(at, "pacing", name, {"pacing": rng.choice(["SPREAD", "ON_TIME"])})]
+            return [
+                (
+                    at,
+                    "pacing",
+                    name,
+                    {"pacing": rng.choice(["SPREAD", "ON_TIME"] if IS_PACING_RENEWED else ["ON_TIME"])},
+                )
+            ]
         if what == "order" and self.has_orders and self.has_priorities:
             return [(at, "order", name, {"order": rng.choice(ORDERS)})]
         return []
