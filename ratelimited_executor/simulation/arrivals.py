@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from functools import partial
+from operator import add
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._runtime.arguments import number_of
@@ -184,9 +186,11 @@ class Recorded:
     def _parts(self, begin: float, end: float) -> list[tuple[float, range]]:
         """Return the recordings that are played, as (start, indexes)."""
         parts = []
-        number = 0 if self._every == math.inf else int(begin // self._every)
+        # From the one before: its last sums, rounded, may lie at or after a begin which it should end before.
+        number = 0 if self._every == math.inf else max(0, int(begin // self._every) - 1)
         while (start := number * self._every if number else 0.0) < end:
-            first, stop = bisect_left(self._times, begin - start), bisect_left(self._times, end - start)
+            # Sums are compared as they are handed out: a difference would be rounded elsewhere.
+            first, stop = (bisect_left(self._times, time, key=partial(add, start)) for time in (begin, end))
             parts.append((start, range(first, stop)))
             number += 1
             if self._every == math.inf:

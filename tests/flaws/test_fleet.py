@@ -173,10 +173,6 @@ async def test_peers_of_a_group_do_not_start_in_phase(peers, rate) -> None:
     await fleet.close()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="89.5 % of the rate is used after peers have come and gone, where 90 % is asked for: demand is cautious",
-)
 async def test_limit_is_neither_exceeded_nor_left_unused_while_peers_come_and_go() -> None:
     """F26: a newcomer took its share at once, others gave it up 5 s later; that of a dead one was unused for 20 s."""
     fleet = Simulation(6)

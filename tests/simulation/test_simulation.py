@@ -222,7 +222,7 @@ def test_nodes_of_a_fleet_keep_the_rate_together(nodes):
         sim.fleet("node", nodes, rate=10, pacing=Pacing.ON_TIME).schedule_many(made[0], range(3000))
 
     live(setup, 200)
-    times = made[0].times
+    times = [time for time in made[0].times if time < 200]
     assert 1980 <= len(times) <= 2000  # each peer gives 1 % for what the others cannot see
     assert worst_window(times, 1.0 - 1e-6)[0] <= 10
     assert worst_window(times, 60.0 - 1e-6)[0] <= 600

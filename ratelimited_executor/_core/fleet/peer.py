@@ -255,14 +255,17 @@ class Peer:
         if self.clock.is_known and 2 * self.clock.sampled_error_ns >= settings.late_us * 1000:
             counts = [0, 0, 0]  # the way is too long to use any permit in time: the others may have them
         limits = [self._limit(number + ahead) for ahead in range(3)]
-        urgent = min(counts[0], limits[1])
-        # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
-        allowance = self._allowance(now_ns)
-        soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, min(counts[1], limits[1]))
-        later = max(urgent, min(max(counts[1:]), limits[1] + limits[2]))
         now = 0
         if max(counts):
             now = min(max(0, demand(now_ns + _ASK_GAP_NS, now_ns, here(end), most) - held(end)), limits[0])
+        # What is granted at once is taken off the other wishes. So they are wishes beside it, unless our own rate is the
+        # lower one, of which the next interval must not get more.
+        first = limits[1] if self._is_capped else limits[1] + now
+        urgent = min(counts[0], first)
+        # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
+        allowance = self._allowance(now_ns)
+        soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, min(counts[1], first))
+        later = max(urgent, min(max(counts[1:]), first + limits[2]))
         self._sequence += 1
         if not is_regular:
             self._allowed_count, self._allowed_ns = allowance - 1, now_ns
