@@ -18,6 +18,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from zlib import crc32
 
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.demand import Demand, Worker
@@ -101,6 +102,7 @@ class FleetPeers:
         late: seconds after its time for which a permit may be used, 0.003 to 0.1; more forgives a busier event loop.
         clock_difference: seconds by which the clocks of two servers differ at most, one of which takes over from the other.
         timeout: seconds after which a call counts as lost.
+        group: names the group; its rates, and those of other groups, have their permits at different times.
         seed: of the phases and delays; random by default.
     """
 
@@ -115,6 +117,7 @@ class FleetPeers:
         late: float = 0.019,
         clock_difference: float = 1.0,
         timeout: float = 0.08,
+        group: str = "",
         seed: int | None = None,
     ) -> None:
         for name, value, least, most in (
@@ -134,6 +137,7 @@ class FleetPeers:
             raise TypeError(f"outage must be Outage.STOP, Outage.static(n) or Outage.LOCAL, got {outage!r}")
         self._transport = transport
         self._timeout = timeout
+        self._group = group
         self._late = late
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311  # phases and delays
@@ -394,7 +398,9 @@ class FleetMember:
         self.owner = owner
         # An id for each life of an executor: one that is made anew must not be given what the one before has used.
         settings = replace(peers._settings, id=f"{peers.id}:{next(peers._lives)}")
-        self.peer = Peer(settings, owner.rate, peers._clock, is_clock_whole=peers._is_clock_whole)
+        # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
+        phase = crc32(f"{peers._group}:{owner.name}".encode()) / 2**32
+        self.peer = Peer(settings, owner.rate, peers._clock, grid_phase=phase, is_clock_whole=peers._is_clock_whole)
         self.is_shared = not owner.rate.is_unlimited
         self._demand = Demand(owner)
         self._ask_at = math.inf

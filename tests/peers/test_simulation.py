@@ -6,6 +6,7 @@ The same production code as over a real Redis; figures are those of the model, w
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -51,6 +52,23 @@ async def test_steady_fleet_uses_its_rate_evenly(peers, rate, seconds):
     assert fleet.count(start, end) >= 0.98 * rate * (end - start) - 2
     assert fleet.variation(start, end) <= max(0.1, 3e-4 * rate)  # peers know the clock to a fraction of a millisecond
     assert fleet.server.call_count - calls <= 1.1 * peers * seconds * 4
+    await fleet.close()
+
+
+async def test_equal_rates_of_other_names_have_their_permits_at_other_times():
+    """A thousand slow rates of one process would otherwise all want to start something at the same instants."""
+    fleet = Simulation(4)
+    (node,) = await fleet.add()
+    starts = {}
+    for number in range(50):
+        starts[number] = []
+        executor = node.manager.executor(f"rate-{number}", rate=2, drain_timeout=0)
+        executor.schedule_many(lambda _, times=starts[number]: times.append(fleet.loop.time()), range(100))
+    await asyncio.sleep(20)
+    assert min(map(len, starts.values())) >= 30
+    gap = float(1 / node.manager.executors["rate-0"].statistics().fleet.rate)
+    phases = sorted(times[-1] / gap % 1 for times in starts.values())
+    assert max(after - before for before, after in itertools.pairwise([*phases, phases[0] + 1])) < 0.15
     await fleet.close()
 
 

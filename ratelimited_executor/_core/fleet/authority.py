@@ -99,7 +99,7 @@ class Authority:
         grid = self._grid
         if grid is None:
             number = now_us // request.interval_us
-            grid = self._grid = FleetGrid(request.interval_us, request.step, request.unit, 0, number)
+            grid = self._grid = FleetGrid(request.interval_us, request.step, request.unit, request.base, number)
         has_gone_back = now_us < self._last_us - _STEP_US
         if has_gone_back:
             grid = self._go_back(now_us // grid.interval_us)

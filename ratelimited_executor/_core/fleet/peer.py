@@ -94,6 +94,7 @@ class Peer:
         settings: those of the process.
         rate: the rate as this process has it.
         clock: the authority's clock.
+        grid_phase: where the first permit of the group's grid comes up, 0 to 1: as a part of the gap between two.
         is_clock_whole: tells whether our own clock has run on without a break.
     """
 
@@ -103,6 +104,7 @@ class Peer:
         rate: Rate,
         clock: ServerClock,
         *,
+        grid_phase: float = 0.0,
         is_clock_whole: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings = settings
@@ -120,6 +122,7 @@ class Peer:
         self.failed_count = 0  # calls without an answer since the last one with
         self._interval_us = settings.interval_us
         self._rate = rate
+        self._grid_phase = grid_phase
         self._is_new_rate = True
         self._has_jumped = False
         self._fetched = -1  # number of the last interval whose permits were fetched
@@ -283,6 +286,7 @@ class Peer:
             sequence=self._sequence,
             step=rate.step,
             unit=rate.unit,
+            base=int(self._grid_phase * rate.unit),
             is_fetching=is_regular,
             is_new_rate=self._is_new_rate,
             has_jumped=self._has_jumped,

@@ -29,6 +29,7 @@ class Request:
         sequence: number of this wish for permits at once; a call that is repeated repeats it, and gets the same ones.
         step: the peer's own rate, or the one in force if that is lower, in permits in ``unit`` grant intervals ...
         unit: ... which counts only where none is in force, or if it is new.
+        base: the phase of the first grid at its begin, in parts of ``unit``.
         is_fetching: whether permits of interval k + 1 are asked for.
         is_new_rate: whether that rate is to be put in force.
         has_jumped: whether the authority's clock has stepped, as far as this peer can tell.
@@ -46,6 +47,7 @@ class Request:
     sequence: int = 0
     step: int
     unit: int
+    base: int = 0
     is_fetching: bool = True
     is_new_rate: bool = False
     has_jumped: bool = False

@@ -84,8 +84,8 @@ class RedisPeers(FleetPeers):
             late=late,
             clock_difference=clock_difference,
             timeout=timeout,
+            group=group,
         )
-        self._group = group
 
     def __repr__(self) -> str:
         return f"<RedisPeers {self._group!r} {self.id}>"

@@ -36,7 +36,7 @@ local id, weight = ARGV[1], ARGV[2]
 local urgent, soon, later, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local sequence, want_step, want_unit = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local is_new_rate, has_jumped, is_leaving, is_fetching = ARGV[10] == '1', ARGV[11] == '1', ARGV[12] == '1', ARGV[13] == '1'
-local want_interval, quarantine = tonumber(ARGV[14]), tonumber(ARGV[15])
+local want_interval, quarantine, want_base = tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
 
 local STALE_INTERVALS, FORGET_US, STEP_US, JUMP_INTERVALS, LOOK_COUNT = 3, 300000000, 1000, 3, 256
 local QUARANTINE_MAX_US, ABANDONED_US, WHOLE_MAX, UNIT_MAX, AGE_MAX = 60000000, 60000000, 2 ^ 53, 2 ^ 50, 2 ^ 31
@@ -173,7 +173,8 @@ if is_known and (version ~= VERSION or not is_sound()) then
 end
 epoch, safe, last, calls = epoch or 0, safe or 0, last or 0, (calls or 0) + 1
 if not grid then
-  grid = {interval = want_interval, step = want_step, unit = want_unit, base = 0, since = math.floor(now / want_interval)}
+  grid = {interval = want_interval, step = want_step, unit = want_unit, base = want_base,
+    since = math.floor(now / want_interval)}
 end
 
 local function begin_era(first_safe)
@@ -504,7 +505,7 @@ def arguments_of(request: Request) -> list[str]:
             str(int(flag))
             for flag in (request.is_new_rate, request.has_jumped, request.is_leaving, request.is_fetching)
         ),
-        *map(str, (request.interval_us, request.quarantine)),
+        *map(str, (request.interval_us, request.quarantine, request.base)),
     ]
 
 
