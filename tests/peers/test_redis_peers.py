@@ -69,6 +69,7 @@ RATE = 100.0
 CLOSE_SECONDS = 2.0  # in which a manager has to close, whatever has become of its server; 0.2 s at most if all is well
 HELD = 3 * INTERVAL + 0.1  # seconds for which permits that were granted may go on being used
 BACK_SECONDS = 4.0  # from a server's coming up to the first start; a new group's quarantine takes 1.75 by default
+SIDE_BY_SIDE_COUNT = 5  # tests in one loop: more of them keep it so busy that permits lapse
 HANG_SECONDS = 20.0  # after which a test that runs beside others is given up
 LOSING_SEED = 3  # of a proxy's draws: losses come early, and one in ten
 NO_ANSWER = "fleet: no answer from the authority"
@@ -170,12 +171,13 @@ def side_by_side(scenario: Scenario) -> Callable[..., None]:
 def outcomes(request: pytest.FixtureRequest) -> dict[str, BaseException | None]:
     """Return how each scenario ended that was asked for; under "" whether they left anything behind."""
     names = SCENARIOS.keys() & {item.name for item in request.session.items}
+    places = asyncio.Semaphore(SIDE_BY_SIDE_COUNT)
 
     async def run(name: str, server: RedisServer) -> None:
         told = Told()
         Sorter.told.set(told)
         GROUP.set(name)
-        async with asyncio.timeout(HANG_SECONDS):
+        async with places, asyncio.timeout(HANG_SECONDS):
             await SCENARIOS[name](server, told)
 
     async def run_all(server: RedisServer) -> dict[str, BaseException | None]:
