@@ -107,6 +107,9 @@ class PermitGrid:
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put ``rate`` in force from ``now_ns`` on, and keep the phase; with peers go over to the grid that all of them see."""
+        if rate == self.rate:
+            self._last = self._first
+            return
         if self._lifted is not None and self._lifted[0] == now_ns and self.rate.is_unlimited:
             _, self._pieces, self._next, self.rate = self._lifted  # no limit for no time: nothing has happened
         if self.rate.is_unlimited or rate.is_unlimited:

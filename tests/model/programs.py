@@ -77,6 +77,7 @@ class Draw:
         self.begin = rng.choice([0, rng.randint(0, 800) * SECOND // 8])
         self.span = rng.choice([1, SECOND, 2 * SECOND, 2 * self.interval, 5 * self.interval])
         self.pacing = rng.choice(["SPREAD", "ON_TIME"])
+        self.rate = rng.choice(RATES)
         has_keys = rng.random() < 0.15
         self.is_plain = rng.random() < 0.3  # nothing but delays
         self.has_priorities = not has_keys and rng.random() < 0.6
@@ -105,7 +106,7 @@ class Draw:
             until=max([op[0] for op in ops], default=0) + 4 * self.interval + 5 * SECOND | 1,
             begin=self.begin,
             interval=self.interval,
-            rate=rng.choice(RATES),
+            rate=self.rate,
             pacing=self.pacing,
             order=rng.choice(ORDERS) if self.has_priorities and rng.random() < 0.3 else "default",
             early=self.is_early,
@@ -164,8 +165,10 @@ class Draw:
             what = "schedule"
         if what == "soon":
             what = rng.choice(["execute", "call_soon"])
-        # Who asks for a permit does so a turn of the loop later than the others of that instant.
-        at = self.free(at, alone=what == "permit" or (self.is_distinct and not IS_ARRIVAL_KEPT))
+        # Who asks for a permit does so a turn of the loop later than the others of that instant. The first cost is a limit, too.
+        is_alone = what == "permit" or (self.has_costs and (self.has_settings or self.rate == "inf/s"))
+        is_alone = is_alone or (self.is_distinct and not IS_ARRIVAL_KEPT)
+        at = self.free(at, alone=is_alone)
         ops = [(at, what, name, getattr(self, what)(at))]
         if what != "execute" and (what, "length" in ops[0][3]) != ("permit", True) and rng.random() < 0.15:
             cancelled_at = rng.choice([at, at + self.ticks(0, 2 * self.interval)])
