@@ -24,7 +24,7 @@ KNOWN = {
     "within slack": programs.IS_SLACK_KEPT,
     "dense by what joins later": programs.IS_JOINING_COUNTED,
     "early": False,  # "may start anywhere in the interval": where is not said
-    "coincides": False,  # an operation and a planned instant: either may come first
+    "coincides": False,  # what a nanosecond decides: whether an operation or an instant comes first, or how late is late
 }
 
 

@@ -410,6 +410,8 @@ class Model:
             if second <= now <= self.planned_instant + SLACK:
                 self.outcome.notes.add("within slack")
             last = max(self.planned_instant, self.start if self.program.early else task.due)
+            if abs(now - last - SLACK) <= 1000:
+                self.outcome.notes.add("coincides")  # in floats of seconds either may be the later
             last = now if now > last + SLACK else last
             self.planned_instant = last + max(0, self.end - last) // (unstarted + 1)
 
