@@ -341,6 +341,15 @@ def test_pause_of_one_peer_leaves_it_in_step_with_the_others(pause_ns):
     assert all(number % 2 == rank for rank in (0, 1) for number in (time // NS for time in after[rank]))
 
 
+@pytest.mark.parametrize("peers", [1, 3])
+def test_rate_that_is_in_force_already_changes_nothing(peers):
+    """Set twice it voids no permit, as a change does that a peer makes alone."""
+    grid = PermitGrid(Rate(math.inf), slack_ns=NS // 50, now_ns=START, peers=peers)
+    for _ in range(2):
+        grid.set_rate(Rate(1), START)
+        assert 1 == grid.usable(START)
+
+
 @pytest.mark.parametrize(("peers", "rank"), [(0, 0), (1, 1), (2, -1)])
 def test_share_out_of_range_is_refused(peers, rank):
     """A rank that no peer has is a bug of the caller."""
