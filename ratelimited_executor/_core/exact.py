@@ -69,7 +69,7 @@ class ExactGrid(PermitGrid):
         now_ns: the time on the timeline; permits before it are void, but for the newest.
     """
 
-    __slots__ = ("_log", "_looked_ns", "_ticket")
+    __slots__ = ("_log", "_looked_ns", "open_ticket")
 
     counts_effects: Final = True  # type: ignore[misc]  # a constant of the class
 
@@ -77,7 +77,9 @@ class ExactGrid(PermitGrid):
         super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns)
         self._log = WindowLimit(window_of(rate), reading_ns=0)
         self._looked_ns = now_ns  # when usable() counted
-        self._ticket: list[Any] | None = None  # of the starts that have been decided last and may not have taken effect
+        self.open_ticket: list[Any] | None = (
+            None  # of the starts that were decided last, until it is told when they take effect
+        )
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put ``rate`` in force: what has started in the last window of the new rate counts against it at once."""
@@ -90,10 +92,12 @@ class ExactGrid(PermitGrid):
         self._looked_ns = now_ns
         if not count or not self._pieces:
             return count
-        room = self._log.count(now_ns)
-        if room < count:
-            count = max(room, 0)
-            self._last = self._first + count
+        log = self._log
+        if log._permits - log._sum < count:  # else nobody cares what has left the window by now
+            room = log.count(now_ns)
+            if room < count:
+                count = max(room, 0)
+                self._last = self._first + count
         return count
 
     def next_fresh_time(self, now_ns: int) -> int | None:
@@ -117,24 +121,32 @@ class ExactGrid(PermitGrid):
         if self._first + count > self._last:  # a forecast has looked at another time meanwhile
             self._usable_on_grid(self._looked_ns)
         self._next = self._first = self._first + count
-        self._ticket = self._log.take(count, now_ns or self._looked_ns)
+        self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
 
     def take_effect(self, now_ns: int) -> None:
         """Note that the starts that were decided last have taken effect by ``now_ns``."""
-        if self._ticket is not None:
-            ticket, self._ticket = self._ticket, None
-            self._log.take_effect(ticket, min(now_ns, ticket[0][0] + CALL_NS))
+        ticket = self.open_ticket
+        if ticket is not None:
+            self.open_ticket = None
+            entry = ticket[0]
+            latest_ns = entry[0] + CALL_NS
+            now_ns = min(now_ns, latest_ns)
+            if entry[1] == ticket[1]:
+                entry[0] = now_ns
+            else:  # starts of one time share an entry
+                self._log.take_effect(ticket, now_ns)
 
-    def defer(self, effect: list[int]) -> None:
-        """Let the start that was decided last take effect when a time in nanoseconds has been put into ``effect``."""
-        if self._ticket is not None:
-            ticket, self._ticket = self._ticket, None
-            self._log.defer(ticket, effect)
+    def defer(self, effects: list[list[int]]) -> None:
+        """Let the start that was decided last take effect when ``note_effect()`` is called with ``effects``."""
+        ticket = self.open_ticket
+        if ticket is not None:
+            self.open_ticket = None
+            self._log.defer(ticket, effects)
 
     def charge(self, cost: int) -> list[Any]:
         """Let the start that took a permit last cost so many in all: they count in its window as well."""
         ticket: list[Any] = super().charge(cost)
-        entry = self._ticket
+        entry = self.open_ticket
         if entry is not None:
             self._log.settle(entry, cost, self._looked_ns)
         return [*ticket, entry]

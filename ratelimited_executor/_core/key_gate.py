@@ -256,11 +256,11 @@ class KeyGate:
             (limit, ticket), self._newest = self._newest, None
             limit.take_effect(ticket, now_ns)
 
-    def defer(self, effect: list[int]) -> None:
-        """Let the start that was noted last take effect when a time in nanoseconds has been put into ``effect``."""
+    def defer(self, effects: list[list[int]]) -> None:
+        """Let the start that was noted last take effect when ``note_effect()`` is called with ``effects``."""
         if self._newest is not None:
             (limit, ticket), self._newest = self._newest, None
-            limit.defer(ticket, effect)
+            limit.defer(ticket, effects)
 
     def end(self, key: Hashable) -> bool:
         """Note that a task of a key has ended; return whether that lets another start."""

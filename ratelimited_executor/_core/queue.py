@@ -279,6 +279,8 @@ class TaskQueue(Calendars):
             return None
         if self.spread.opened_count or self.spread.groups or self.is_halted or self._is_interim:
             return None
+        if self.on_time.ready.active:
+            return None
         if self._opening_at <= now and self._note_opening() <= now:
             return None
         if not self.is_unlimited:
@@ -406,17 +408,17 @@ class TaskQueue(Calendars):
 
     def take_effect(self, now: float) -> None:
         """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
-        if self.effects is not None:
+        if self.effects is not None and self.effects.open_ticket is not None:
             self.effects.take_effect(self.timeline.to_ns(now))
         if self.gate is not None:
             self.gate.take_effect(self.timeline.to_ns(now))
 
-    def defer(self, effect: list[int]) -> None:
-        """Let what was started last take effect when a time in nanoseconds has been put into ``effect``."""
+    def defer(self, effects: list[list[int]]) -> None:
+        """Let what was started last take effect when ``note_effect()`` is called with ``effects``."""
         if self.effects is not None:
-            self.effects.defer(effect)
+            self.effects.defer(effects)
         if self.gate is not None:
-            self.gate.defer(effect)
+            self.gate.defer(effects)
 
     def next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.

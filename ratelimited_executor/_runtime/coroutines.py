@@ -61,11 +61,11 @@ class Coroutines:
         if context is self._engine.scratch:
             self._engine.scratch = Context()
         number = self._number = self._number + 1
-        effect: list[int] | None = None
+        effects: list[list[int]] | None = None
         queue = self._engine.queue
         if queue.counts_effects:
-            queue.defer(effect := [])
-        watch: Any = self._watch(number, owner, coroutine, origin, effect)
+            queue.defer(effects := [])
+        watch: Any = self._watch(number, owner, coroutine, origin, effects)
         watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
         loop = self._engine.loop
@@ -104,7 +104,7 @@ class Coroutines:
         owner: Any,
         coroutine: Coroutine[Any, Any, Any],
         origin: Context | None,
-        effect: list[int] | None,
+        effects: list[list[int]] | None,
     ) -> None:
         """Await a coroutine, and tell when it began and how it ended."""
         engine = self._engine
@@ -113,10 +113,10 @@ class Coroutines:
             try:
                 await _BEGUN
             finally:
-                if effect is not None:
-                    effect.append(
-                        engine.time_ns()
-                    )  # now, or never: then the place in the window is given back with time
+                if effects is not None:  # now, or never: then the place in the window is given back with time
+                    now_ns = engine.timeline.to_ns(engine.monotonic())
+                    for entry in effects:  # note_effect() without a call
+                        entry[0] = now_ns
             is_begun = True
             if self.is_starting:
                 self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # it is in one

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.buckets import Bucket, name_of
+from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import Record
@@ -394,8 +395,8 @@ class Engine:
         record._context = now
         self.started_count += 1
         if call is HOLD:
-            granted, self.holding[record], effect = args
-            self.queue.defer(effect)
+            granted, self.holding[record], effects = args
+            self.queue.defer(effects)
             if not granted.done():
                 granted.set_result(self.overload.tickets(tickets))
             return True
@@ -520,9 +521,9 @@ class Engine:
 
     def _defer_to(self, call: ThreadCall) -> None:
         """Let what was started last take effect when a worker thread begins with it."""
-        effect: list[int] = []
-        self.queue.defer(effect)
-        call.on_begin = lambda: effect.append(self.time_ns())
+        effects: list[list[int]] = []
+        self.queue.defer(effects)
+        call.on_begin = lambda: note_effect(effects, self.time_ns())
 
     def release(self, record: TaskHandle[Any], state: TaskState, outcome: Any) -> None:
         """End a permit that somebody held."""

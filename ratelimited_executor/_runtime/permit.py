@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.engine import HOLD
@@ -61,7 +62,7 @@ class Permit:
         record: TaskHandle[Any] = TaskHandle(
             engine,
             HOLD,
-            (granted, asyncio.current_task(), effect := list[int]()),
+            (granted, asyncio.current_task(), effects := list[list[int]]()),
             due=now,
             rank=TaskClass.IMMEDIATE,
             context=None,
@@ -76,7 +77,7 @@ class Permit:
             try:
                 tickets = await granted
             finally:
-                effect.append(engine.time_ns())
+                note_effect(effects, engine.time_ns())
         except asyncio.CancelledError:
             if record.state is TaskState.RUNNING:
                 engine.release(record, TaskState.CANCELLED, None)

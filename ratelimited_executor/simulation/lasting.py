@@ -206,13 +206,13 @@ class LastingCoroutines(Coroutines):
         owner: Any,
         coroutine: Coroutine[Any, Any, Any],
         origin: Context | None,
-        effect: list[int] | None,
+        effects: list[list[int]] | None,
     ) -> None:
         """Await a coroutine as in production, and note for how long it has run."""
         clock = self._loop.clock
         self._begins[number] = clock._monotonic
         try:
-            await super()._watch(number, owner, coroutine, origin, effect)
+            await super()._watch(number, owner, coroutine, origin, effects)
         finally:
             self._loop.ended_at = clock._monotonic
             self._seconds += clock._monotonic - self._begins.pop(number)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.exact import ExactGrid, ExactShare, window_of
+from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
@@ -75,7 +76,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
     now = START
     grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now)
     effects: list[int] = []
-    deferred: list[list[int]] = []
+    deferred: list[list[list[int]]] = []
     for action, value in [*steps, *(("begin", 0) for _ in range(200))]:
         if action == "advance":
             now += value
@@ -84,11 +85,11 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
         elif action == "defer":
             for _ in range(min(value, grid.usable(now))):
                 grid.take(1, now)
-                effect: list[int] = []
-                grid.defer(effect)
-                deferred.append(effect)
+                pending: list[list[int]] = []
+                grid.defer(pending)
+                deferred.append(pending)
         elif deferred:
-            deferred.pop(value % len(deferred)).append(now)
+            note_effect(deferred.pop(value % len(deferred)), now)
             effects.append(now)
     effects.sort()
     window = window_of(rate)
@@ -201,7 +202,7 @@ def test_after_a_pause_the_pace_goes_on_from_the_late_start():
 def test_a_start_without_a_time_is_counted_until_it_has_one():
     """A coroutine that waits for its first step keeps its place in the window, however long the loop is blocked."""
     grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
-    effects: list[list[int]] = [[], []]
+    effects: list[list[list[int]]] = [[], []]
     now = START
     for effect in effects:
         assert grid.usable(now)
@@ -211,8 +212,8 @@ def test_a_start_without_a_time_is_counted_until_it_has_one():
     now += 10 * NS
     assert not grid.usable(now)
     assert grid.trial().next_fresh_time(now) >= now + NS  # a bound: it cannot be earlier
-    effects[0].append(now)
-    effects[1].append(now)
+    note_effect(effects[0], now)
+    note_effect(effects[1], now)
     assert not grid.usable(now + NS - 1)
     assert grid.usable(now + NS)
 

@@ -63,13 +63,13 @@ class CombinedPermits:
     """
 
     __slots__ = (
-        "_is_new",
         "_is_paused",
         "_main",
         "_resources",
         "_time_ns",
         "bounds",
         "grid",
+        "open_ticket",
         "penalty_ns",
         "rate",
         "tickets",
@@ -92,7 +92,7 @@ class CombinedPermits:
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
         self.tickets: list[tuple[str, Limit, Any]] = []
-        self._is_new = False  # whether the starts that were decided last may not have taken effect yet
+        self.open_ticket: Any = None  # of the starts that were decided last, until it is told when they take effect
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:
@@ -141,7 +141,7 @@ class CombinedPermits:
             self.grid.take(count, now_ns)
         now_ns = self._time_ns()
         self.tickets = [(PERMITS, limit, limit.take(count, now_ns)) for limit in self._main]
-        self._is_new = True
+        self.open_ticket = self.tickets
 
     @property
     def counts_effects(self) -> bool:
@@ -152,22 +152,22 @@ class CombinedPermits:
 
     def take_effect(self, now_ns: int) -> None:
         """Note that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
-        self._is_new = False
+        self.open_ticket = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
             grid.take_effect(now_ns)
 
-    def defer(self, effect: list[int]) -> None:
-        """Let the start that was decided last take effect when a time in nanoseconds has been put into ``effect``."""
-        if not self._is_new:
+    def defer(self, effects: list[list[int]]) -> None:
+        """Let the start that was decided last take effect when ``note_effect()`` is called with ``effects``."""
+        if self.open_ticket is None:
             return
-        self._is_new = False
+        self.open_ticket = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
-            grid.defer(effect)
+            grid.defer(effects)
         for _, limit, ticket in self.tickets:
             if isinstance(limit, WindowLimit):
-                limit.defer(ticket, effect)
+                limit.defer(ticket, effects)
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""

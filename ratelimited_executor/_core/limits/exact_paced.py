@@ -81,10 +81,10 @@ class ExactPacedLimit(PacedLimit):
             entry = ticket[1]
             self._window.take_effect(entry, min(now_ns, entry[0][0] + CALL_NS))
 
-    def defer(self, ticket: list[Any], effect: list[int]) -> None:
-        """Let a start take effect when a time in nanoseconds has been put into ``effect``."""
+    def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
+        """Let a start take effect when ``note_effect()`` is called with ``effects``."""
         if self._window is not None and ticket and isinstance(ticket[0], list):
-            self._window.defer(ticket[1], effect)
+            self._window.defer(ticket[1], effects)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Tell when the ``count``-th start of cost 1 from now is admitted."""

@@ -8,6 +8,10 @@ of two fixed windows, as most limiters have, admit up to 2 N in a window that li
 the loop. The earlier start may have been late by it while the later one is not. A start that is known to have been later
 than that counts from when it took effect.
 
+A start whose effect is waited for (:meth:`WindowLimit.defer`) has a time later than all others until then. What leaves the log
+does so in the order of the decisions, so a start may count for as long as one that was decided before it, and no shorter.
+One that has no time yet when its turn comes stands aside, so that it does not keep the others.
+
 The log has an entry for each time of a start, 4096 for N up to that. For a larger N, starts of one part in 4096 of the
 window share an entry, which carries the latest of their times: never more than N, and at most 1/4096 of it unused.
 """
@@ -23,7 +27,7 @@ from ratelimited_executor._core.permits import UNLIMITED
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["WindowLimit"]
+__all__ = ["WindowLimit", "note_effect"]
 
 _ENTRY_COUNT_MAX: Final = 4096
 # Kept beside the margin: a window with both its ends is a nanosecond longer than the distance between two starts that it
@@ -41,14 +45,14 @@ class WindowLimit:
         reading_ns: what is kept beside that for the reading of times.
     """
 
-    __slots__ = ("_deferred", "_grain_ns", "_log", "_margin_ns", "_permits", "_reading_ns", "_sum", "_width_ns", "rate")
+    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_pending", "_permits", "_reading_ns", "_sum", "_width_ns", "rate")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate
         self._margin_ns = margin_ns
         self._reading_ns = reading_ns
-        self._deferred: list[tuple[list[int], list[int]]] = []  # entries beside the log, and where their time will be
-        self._log: deque[list[int]] = deque()  # [time, amount], oldest first
+        self._log: deque[list[int]] = deque()  # [time, amount], in the order of the decisions
+        self._pending: list[list[int]] = []  # entries that had no time yet when their turn to leave the log came
         self._sum = 0
         self._permits = self._width_ns = self._grain_ns = 0
         self.set_rate(rate, 0)
@@ -58,7 +62,7 @@ class WindowLimit:
 
         A rate of 0 pauses, and an infinite one lifts the limit: neither has a window of its own, and the old one is kept.
         """
-        self._forget(now_ns)
+        self.count(now_ns)
         self.rate = rate
         self._permits = UNLIMITED if rate.is_unlimited else int(rate.permits)
         if self._width_ns and (rate.is_zero or rate.is_unlimited):
@@ -74,11 +78,21 @@ class WindowLimit:
 
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
-        permits = self._permits
-        if permits == UNLIMITED:
-            return UNLIMITED
-        self._forget(now_ns)
-        return permits - self._sum
+        if self._pending:
+            self._take_back()
+        log, edge = self._log, now_ns - self._width_ns
+        while log:
+            entry = log[0]
+            time = entry[0]
+            if time <= edge:
+                self._sum -= entry[1]
+                entry[0] = -1
+            elif time == _PENDING:
+                self._pending.append(entry)
+            else:
+                break
+            log.popleft()
+        return UNLIMITED if self._permits == UNLIMITED else self._permits - self._sum
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """Whether a start of a cost is admitted now."""
@@ -91,7 +105,7 @@ class WindowLimit:
         self._sum += cost
         last = self._log[-1] if self._log else None
         if last is not None and (
-            last[0] >= now_ns or (self._grain_ns and last[0] // self._grain_ns == now_ns // self._grain_ns)
+            _PENDING > last[0] >= now_ns or (self._grain_ns and last[0] // self._grain_ns == now_ns // self._grain_ns)
         ):
             last[0] = max(last[0], now_ns)
             last[1] += cost
@@ -113,26 +127,26 @@ class WindowLimit:
         entry, charged = ticket
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self._permits == UNLIMITED:
             return
-        if entry[1] == charged and self._log and self._log[-1] is entry:
+        if entry[1] == charged and entry[0] >= 0:
             entry[0] = now_ns
             return
         self.settle(ticket, 0, now_ns)
         ticket[:] = self.take(charged, now_ns)
 
-    def defer(self, ticket: list[Any], effect: list[int]) -> None:
-        """Let a start take effect when a time in nanoseconds has been put into ``effect``: until then it counts anyhow."""
+    def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
+        """Let a start take effect when :func:`note_effect` is called with ``effects``: until then it counts anyhow."""
         entry, charged = ticket
         if charged <= 0 or self._permits == UNLIMITED:
             return
-        if entry[1] == charged and self._log and self._log[-1] is entry:
-            self._log.pop()
-        else:
+        if entry[1] == charged and entry[0] >= 0:
+            entry[0] = _PENDING
+        else:  # it shares the entry, or has left the window already
             self.settle(ticket, 0, 0)
             entry = [_PENDING, charged]
+            self._log.append(entry)
             self._sum += charged
-        entry[0] = _PENDING
-        ticket[:] = entry, charged
-        self._deferred.append((entry, effect))
+            ticket[:] = entry, charged
+        effects.append(entry)
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted: O(entries of the log that must leave it)."""
@@ -148,7 +162,7 @@ class WindowLimit:
             if room >= cost:
                 break
             room += amount
-            when_ns = time + self._width_ns
+            when_ns = max(when_ns, (now_ns if time == _PENDING else time) + self._width_ns)
         return when_ns if room >= cost else now_ns + self._width_ns  # what has no time yet takes effect now or later
 
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -180,32 +194,24 @@ class WindowLimit:
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether the window is empty."""
-        self._forget(now_ns)
-        return not self._log and not self._deferred
+        self.count(now_ns)
+        return not self._log and not self._pending
 
     def trial(self) -> WindowLimit:
         """Return a copy, to be tried at times to come."""
         other = copy(self)
         other._log = deque([*entry] for entry in self._log)
-        other._deferred = [([*entry], [*effect]) for entry, effect in self._deferred]
+        other._pending = [[*entry] for entry in self._pending]
         return other
 
-    def _forget(self, now_ns: int) -> None:
-        if self._deferred:
-            self._note_effects()
-        log, edge = self._log, now_ns - self._width_ns
-        while log and log[0][0] <= edge:
-            entry = log.popleft()
-            self._sum -= entry[1]
-            entry[0] = -1
+    def _take_back(self) -> None:
+        """Put what has taken effect meanwhile into the log again."""
+        pending, self._pending = self._pending, []
+        for entry in pending:
+            (self._pending if entry[0] == _PENDING else self._log).append(entry)
 
-    def _note_effects(self) -> None:
-        """Put the deferred starts that have taken effect into the log."""
-        deferred, self._deferred = self._deferred, []
-        for entry, effect in deferred:
-            if not effect:
-                self._deferred.append((entry, effect))
-                continue
-            latest = self._log[-1][0] if self._log else 0
-            entry[0] = max(effect[0], latest)
-            self._log.append(entry)
+
+def note_effect(effects: list[list[int]], now_ns: int) -> None:
+    """Note that the start takes effect now that :meth:`WindowLimit.defer` was called for; from any thread."""
+    for entry in effects:
+        entry[0] = now_ns
