@@ -29,7 +29,8 @@ Rejected: the grid stretched by g alone, too (the newest permit would have to la
 for the next one); a log without a grid (``Window``: bursts); a minimum gap between starts (every late timer costs its
 lateness, and not only the worst of a window).
 
-Cost: one entry of the log for each time of a start, 4096 at most; a few integer operations a start more than the grid.
+Cost: an entry of the log for each start of a coroutine, and for each time of other starts, 4096 of these at most; a few
+integer operations a start more than the grid.
 Source: derived here; tests/core/test_exact.py checks the law on random histories.
 """
 
@@ -181,6 +182,7 @@ class ExactGrid(PermitGrid):
         """Return a copy, to be tried at times to come."""
         other = super().trial()
         other._log = self._log.trial()
+        other.open_ticket = None  # what it would tell is the original's
         return other
 
     def _slip(self, number: int, when_ns: int) -> None:

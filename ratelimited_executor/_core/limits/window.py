@@ -13,7 +13,8 @@ does so in the order of the decisions, so a start may count for as long as one t
 One that has no time yet when its turn comes stands aside, so that it does not keep the others.
 
 The log has an entry for each time of a start, 4096 for N up to that. For a larger N, starts of one part in 4096 of the
-window share an entry, which carries the latest of their times: never more than N, and at most 1/4096 of it unused.
+window share an entry, which carries the latest of their times: never more than N, and at most 1/4096 of it unused. Starts
+whose effect is waited for have an entry each.
 """
 
 from __future__ import annotations
