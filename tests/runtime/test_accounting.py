@@ -388,7 +388,8 @@ def test_overdue_tasks_start_in_the_order_of_a_sorted_list(tasks, rate):
     async def main():
         loop = asyncio.get_running_loop()
         log, model, cancels = [], [], []
-        async with RateLimitedExecutor("x", rate=rate) as executor:
+        # ON_TIME: what is spread, and fits its interval, goes by due time there, as tests/model knows.
+        async with RateLimitedExecutor("x", rate=rate, pacing=Pacing.ON_TIME) as executor:
             executor.pause()
             for arrival, (face, delay, priority, is_cancelled) in enumerate(tasks):
                 now = loop.time()
@@ -424,9 +425,9 @@ def test_overdue_tasks_start_in_the_order_of_a_sorted_list(tasks, rate):
 
 
 @pytest.mark.slow
-def test_a_million_tasks_over_a_hundred_executors_are_all_accounted_for():
+def test_hundreds_of_thousands_of_tasks_over_a_hundred_executors_are_all_accounted_for():
     """Started, cancelled, expired and failing at random: the counts of 100 executors close exactly."""
-    executor_count, task_count = 100, 10_000
+    executor_count, task_count = 100, 3000
     generator = random.Random(20)
     tally = {"started": 0, "failed": 0}
 
