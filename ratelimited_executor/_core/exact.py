@@ -119,8 +119,6 @@ class ExactGrid(PermitGrid):
             return
         if self._void_to is not None:  # the newest permit, late: the pace goes on from here
             self._slip(self._first, self._looked_ns)
-        if self._first + count > self._last:  # a forecast has looked at another time meanwhile
-            self._usable_on_grid(self._looked_ns)
         self._next = self._first = self._first + count
         self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
 
@@ -162,9 +160,8 @@ class ExactGrid(PermitGrid):
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
-        count = super().count_until(now_ns, end_ns)
-        if self._void_to is None:
-            return count
+        if not self._pieces or not self._is_late(now_ns):
+            return super().count_until(now_ns, end_ns)
         _, _, step, unit = self._pieces[-1]  # the grid goes on from here, once the newest is taken
         return 1 + max(0, end_ns - 1 - now_ns) * step // unit
 
@@ -173,7 +170,7 @@ class ExactGrid(PermitGrid):
         when = super().time_after(now_ns, count)
         if when is None or not self._pieces:
             return when
-        if self._void_to is not None:
+        if self._is_late(now_ns):
             _, _, step, unit = self._pieces[-1]
             when = now_ns - (-(count - 1) * unit // step)
         return max(when, self._log.when_count(count, now_ns) or 0)

@@ -252,23 +252,34 @@ class PermitGrid:
         piece = self._pieces[-1]
         if piece.step == 0:
             return 0
-        usable = self._usable_on_grid(now_ns)
-        first = self._own(max(self._next_once_taken(), piece.floor(now_ns) + 1))
+        usable, first = self._forecast(now_ns)
         return usable + max(0, (piece.ceil(end_ns) - 1 - first) // self.peers + 1)
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Tell when the ``count``-th permit from now (1 is the next) can be taken; None if never at this rate."""
-        usable = self._usable_on_grid(now_ns)
+        if not self._pieces:
+            return now_ns
+        usable, first = self._forecast(now_ns)
         if count <= usable:
             return now_ns
         if self._pieces[-1].step == 0:
             return None
-        first = self._own(max(self._next_once_taken(), self._pieces[-1].floor(now_ns) + 1))
         return self._time_of(first + (count - usable - 1) * self.peers)
 
-    def _next_once_taken(self) -> int:
-        """Return below which number all permits are taken or void, once the first that is usable is taken."""
-        return self._next if self._void_to is None else self._void_to
+    def _forecast(self, now_ns: int) -> tuple[int, int]:
+        """Count the permits that may be taken, and name the own one that comes up next once they are; take none."""
+        seen = self._first, self._last, self._void_to, self.usable_until_ns
+        usable = self._usable_on_grid(now_ns)
+        taken = self._next if self._void_to is None else self._void_to
+        self._first, self._last, self._void_to, self.usable_until_ns = seen
+        return usable, self._own(max(taken, self._pieces[-1].floor(now_ns) + 1))
+
+    def _is_late(self, now_ns: int) -> bool:
+        """Whether what may be taken is the newest permit alone, later than the slack."""
+        if self.peers > 1 or self._pieces[-1].step == 0:
+            return False
+        newest = self._pieces[-1].floor(now_ns)
+        return self._next <= newest < self._ceil_phase(now_ns - self.slack_ns)
 
     def _own(self, number: int) -> int:
         """Return the first own permit at or after ``number``."""
