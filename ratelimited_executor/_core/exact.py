@@ -130,7 +130,7 @@ class ExactGrid(PermitGrid):
             entry = ticket[0]
             latest_ns = entry[0] + CALL_NS
             now_ns = min(now_ns, latest_ns)
-            if entry[1] == ticket[1]:
+            if entry[1] == ticket[1] and entry[0] >= 0:
                 entry[0] = now_ns
             else:  # starts of one time share an entry
                 self._log.take_effect(ticket, now_ns)

@@ -199,6 +199,53 @@ def test_after_a_pause_the_pace_goes_on_from_the_late_start():
     assert grid.next_fresh_time(now) == now + NS // 10
 
 
+def test_the_first_note_of_an_effect_counts():
+    """A call in a thread says that it begins, and when it has ended says so again: it may never have begun."""
+    grid = ExactGrid(Rate(1), slack_ns=SLACK, now_ns=START)
+    effects: list[list[int]] = []
+    assert grid.usable(START)
+    grid.take(1, START)
+    grid.defer(effects)
+    note_effect(effects, START + 1)
+    note_effect(effects, START + NS // 2)
+    assert not grid.usable(START + NS)
+    assert grid.next_fresh_time(START + NS) == START + NS + 1
+
+
+def test_what_is_noted_or_settled_after_a_start_has_left_the_window_changes_nothing():
+    """A call in a thread may end, and its cost be settled, long after it has begun."""
+    grid = ExactGrid(Rate(10), slack_ns=SLACK, now_ns=START)
+    effects: list[list[int]] = []
+    assert grid.usable(START)
+    grid.take(1, START)
+    ticket = grid.charge(1)
+    grid.defer(effects)
+    note_effect(effects, START)
+    now = START + 3 * NS
+    assert grid.usable(now)
+    note_effect(effects, now)
+    grid.settle(ticket, 6, now)
+    for _ in range(10):
+        now = next_start(grid, now)
+        grid.take(1, now)
+        grid.take_effect(now)
+    assert now < START + 4 * NS
+
+
+def test_what_waits_for_its_time_does_not_hold_back_what_has_one():
+    """A call that waits for a thread for a minute keeps its own permit, and nobody else's."""
+    grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
+    assert grid.usable(START)
+    grid.take(1, START)
+    grid.defer([])
+    now = START
+    for _ in range(10):
+        now = next_start(grid, now)
+        grid.take(1, now)
+        grid.take_effect(now)
+    assert now <= START + 10 * NS
+
+
 def test_a_start_without_a_time_is_counted_until_it_has_one():
     """A coroutine that waits for its first step keeps its place in the window, however long the loop is blocked."""
     grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)

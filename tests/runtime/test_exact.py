@@ -5,7 +5,16 @@ import time
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Paced, Rate, RateLimitedExecutor, StaticPeers, Strictness, Window
+from ratelimited_executor import (
+    ExecutorManager,
+    Paced,
+    Pacing,
+    Rate,
+    RateLimitedExecutor,
+    StaticPeers,
+    Strictness,
+    Window,
+)
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 
@@ -192,6 +201,18 @@ async def test_calls_in_threads_count_from_when_a_thread_begins_with_them():
         handles = [executor.submit(call, 0.25 if index == 2 else 0.001, in_thread=True) for index in range(12)]
         await asyncio.gather(*handles)
     assert audit(starts, Rate(3, per=0.3)).ok
+
+
+@pytest.mark.real_time("threads take real time: 3.0 s, and 4.5 where calls count for as long as they last")
+async def test_calls_in_threads_do_not_count_for_as_long_as_they_last():
+    """Only their begin counts, else the rate would fall with the length of the calls."""
+    async with RateLimitedExecutor("x", rate=Rate(5, per=0.5), pacing=Pacing.ON_TIME) as executor:
+        for _ in range(31):
+            executor.submit(time.sleep, 0.25, in_thread=True)
+        begin = time.monotonic()
+        while executor.statistics().waiting:
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - begin < 4.2
 
 
 @pytest.mark.parametrize("value", ["exact", 1, None, True])

@@ -162,8 +162,9 @@ class WindowLimit:
         for time, amount in self._log:
             if room >= cost:
                 break
-            room += amount
-            when_ns = max(when_ns, (now_ns if time == _PENDING else time) + self._width_ns)
+            if time != _PENDING:  # such a one stands aside when its turn comes
+                room += amount
+                when_ns = max(when_ns, time + self._width_ns)
         return when_ns if room >= cost else now_ns + self._width_ns  # what has no time yet takes effect now or later
 
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -213,6 +214,7 @@ class WindowLimit:
 
 
 def note_effect(effects: list[list[int]], now_ns: int) -> None:
-    """Note that the start takes effect now that :meth:`WindowLimit.defer` was called for; from any thread."""
+    """Note that the start takes effect now that :meth:`WindowLimit.defer` was called for; from any thread, once or more."""
     for entry in effects:
-        entry[0] = now_ns
+        if entry[0] == _PENDING:  # else it has taken effect before
+            entry[0] = now_ns
