@@ -15,18 +15,20 @@ def broken_laws(
 ) -> list[str]:
     """Return the laws that the starts of a program break."""
     found = []
+    is_virtual = tolerance_ns == ROUNDING_NS
     for at, name in seen.starts:
         due = expected.dues[name]
         if program.early:  # "anywhere in the interval of its due time"
             begin, width = program.begin * TICK_NS, program.interval * TICK_NS
-            due = (begin + due) // width * width - begin
+            # In real time a program begins anywhere in an interval.
+            due = (begin + due) // width * width - begin if is_virtual else due - width
         if at < due - tolerance_ns:
             found.append(f"{name} started early: due at {due}, started at {at}")
     costs = {name: given["cost"] for _, _, name, given in program.ops if "cost" in given}
     taken = [costs.get(name.split(".")[0], 1) for _, name in seen.starts]
     if seen.starts:
         # Of StaticPeers: "the sum is exact as long as no peer's rate changes".
-        is_exact = program.strictness == "EXACT" and tolerance_ns == ROUNDING_NS
+        is_exact = program.strictness == "EXACT" and is_virtual
         is_exact = is_exact and (program.peers[0] == 1 or len(seen.rates) == 1)
         report = audit([at / 1e9 for at, _ in seen.starts], seen.rates, slack=None if is_exact else slack, costs=taken)
         # Of peers, "each may start one task more than the law says" when the rate changes.
