@@ -78,9 +78,7 @@ class ExactGrid(PermitGrid):
         super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns)
         self._log = WindowLimit(window_of(rate), reading_ns=0)
         self._looked_ns = now_ns  # when usable() counted
-        self.open_ticket: list[Any] | None = (
-            None  # of the starts that were decided last, until it is told when they take effect
-        )
+        self.open_ticket: list[Any] | None = None  # of the latest starts, until it is told when they take effect
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put ``rate`` in force: what has started in the last window of the new rate counts against it at once."""
@@ -128,8 +126,7 @@ class ExactGrid(PermitGrid):
         if ticket is not None:
             self.open_ticket = None
             entry = ticket[0]
-            latest_ns = entry[0] + CALL_NS
-            now_ns = min(now_ns, latest_ns)
+            now_ns = min(now_ns, entry[0] + CALL_NS)
             if entry[1] == ticket[1] and entry[0] >= 0:
                 entry[0] = now_ns
             else:  # starts of one time share an entry

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.exact import ExactGrid, ExactShare, window_of
-from ratelimited_executor._core.limits.window import note_effect
+from ratelimited_executor._core.limits.window import WindowLimit, note_effect
 from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
@@ -197,6 +197,17 @@ def test_after_a_pause_the_pace_goes_on_from_the_late_start():
     assert grid.usable(now) == 1
     grid.take(1, now)
     assert grid.next_fresh_time(now) == now + NS // 10
+
+
+def test_what_waits_for_its_time_does_not_end_an_estimate():
+    """Of three starts in a window of a second, two leave it within the next one, whatever becomes of the one between."""
+    log = WindowLimit(Rate(3), reading_ns=0)
+    log.take(1, START)
+    log.defer(log.take(1, START + NS // 10), [])
+    log.take(1, START + NS // 5)
+    now = START + NS // 2
+    assert log.when(2, now) == START + NS // 5 + NS
+    assert log.count_until(now, now + NS) == 2
 
 
 def test_the_first_note_of_an_effect_counts():

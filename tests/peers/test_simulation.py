@@ -425,6 +425,20 @@ async def test_rate_changes_for_all_at_one_moment():
     await fleet.close()
 
 
+@pytest.mark.parametrize("moment", [0.9, 1.2, 1.4, 1.5])
+async def test_peer_with_the_lower_rate_keeps_it_when_another_raises_that_of_the_group(moment):
+    """What it has wished for by the lower rate may be granted by the higher one: more of it than its own is left unused."""
+    fleet = Simulation(round(10 * moment), rate=10)
+    low, _ = await fleet.add(2, load=400)
+    await asyncio.sleep(moment)
+    fleet.rate = 300
+    await fleet.add(1, load=9000)
+    await asyncio.sleep(4)
+    fleet.starts = low.starts
+    assert fleet.worst_window() <= 10 + 1  # by grant interval, so that a second may hold one more
+    await fleet.close()
+
+
 async def test_pausing_one_peer_leaves_the_rate_to_the_others():
     """A pause is the peer's own affair."""
     fleet = Simulation(16)

@@ -189,6 +189,8 @@ class WindowLimit:
             return UNLIMITED
         windows = max(0, end_ns - 1 - now_ns) // self._width_ns
         for time, amount in self._log:
+            if time == _PENDING:  # as above
+                continue
             if time + self._width_ns * (windows + 1) >= end_ns:
                 break
             room += amount
