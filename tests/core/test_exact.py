@@ -24,6 +24,12 @@ STEPS = st.one_of(
     st.integers(1, 3 * NS),
     st.sampled_from([1_000_000, 15_000_000, 15_000_001, 100_000_000, NS - 1, NS, 60 * NS]),
 )
+ADVANCE_OR_TAKE = [st.tuples(st.just("advance"), STEPS), st.tuples(st.just("take"), st.integers(1, 4))]
+
+
+def width_of(window: Rate) -> int:
+    """Return how long a window is, in nanoseconds."""
+    return -int(-window.per * NS // 1)
 
 
 def excess(effects: list[tuple[int, int, Rate]]) -> int:
@@ -35,7 +41,7 @@ def excess(effects: list[tuple[int, int, Rate]]) -> int:
     worst = -UNLIMITED
     for number, (_, effect, rate) in enumerate(effects):
         window = window_of(rate)
-        width = -int(-window.per * NS // 1)
+        width = width_of(window)
         recent = sum(effect - width < other <= effect for _, other, _ in effects[: number + 1])
         worst = max(worst, recent - int(window.permits))
     return worst
@@ -62,8 +68,7 @@ def next_start(grid: ExactGrid, now: int) -> int:
     RATES,
     st.lists(
         st.one_of(
-            st.tuples(st.just("advance"), STEPS),
-            st.tuples(st.just("take"), st.integers(1, 4)),
+            *ADVANCE_OR_TAKE,
             st.tuples(st.just("defer"), st.integers(1, 2)),
             st.tuples(st.just("begin"), st.integers(0, 5)),
         ),
@@ -93,7 +98,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
             effects.append(now)
     effects.sort()
     window = window_of(rate)
-    permits, width = int(window.permits), -int(-window.per * NS // 1)
+    permits, width = int(window.permits), width_of(window)
     for first, last in zip(effects, effects[permits:], strict=False):
         assert last - first >= width
 
@@ -102,8 +107,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
     RATES,
     st.lists(
         st.one_of(
-            st.tuples(st.just("advance"), STEPS),
-            st.tuples(st.just("take"), st.integers(1, 4)),
+            *ADVANCE_OR_TAKE,
             st.tuples(st.just("rate"), st.sampled_from([Rate(0), Rate(1), Rate(7), Rate(40), Rate(100)])),
         ),
         max_size=60,
@@ -148,7 +152,7 @@ def test_peers_keep_the_window_together_without_knowing_of_each_other(peers, rat
             grid.take(1, now)
             starts.append(now)
     window = window_of(rate)
-    permits, width = int(window.permits), -int(-window.per * NS // 1)
+    permits, width = int(window.permits), width_of(window)
     for early, late in zip(starts, starts[permits:], strict=False):
         assert late - early >= width
 
