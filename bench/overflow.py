@@ -159,12 +159,8 @@ def _empty(queue: TaskQueue, now: float, started: list[_Record]) -> None:
         if now >= queue.end:
             queue.enter(now, 1_700_000_000.0 + now)
         is_done = queue.pull(now)
-        while (calendar := queue.choose(now)) is not None:
-            run = queue.pop(calendar)
-            record = run.take()
-            calendar.opened_count -= 1
-            queue.spend(calendar, record._due, now)
-            started.append(record)
+        while (taken := queue.take(now, 1)) is not None:
+            started.append(taken[1])
         if is_done:
             now = queue.next_wake(now, may_start=True)
             if now == float("inf"):

@@ -44,7 +44,7 @@ def check_accounting(executor) -> None:
     engine = executor._engine
     statistics = executor.statistics()
     waiting = sum(1 for _ in engine.walk())
-    running = len(engine.running) + len(engine.holding) + engine.burst.is_inside
+    running = len(engine.running) + len(engine.holding) + engine.accounts.is_inside
     ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
     assert waiting == statistics.waiting, (waiting, statistics)
     assert running == statistics.running, (running, statistics)

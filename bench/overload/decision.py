@@ -135,19 +135,14 @@ def _filled(order: Any, length: int, key_count: int, gate: KeyGate | None) -> tu
 
 def _empty(queue: TaskQueue, now: float, pause: float, started: list[tuple[float, Any]]) -> None:
     """Start everything as the engine does, when the queue asks to be asked, or a pause later; each task ends at once."""
-    gate, to_ns = queue.gate, queue.timeline.to_ns
+    gate = queue.gate
     while True:
         if now >= queue.end:
             queue.enter(now, 1_700_000_000.0 + now)
         is_done = queue.pull(now)
-        while (calendar := queue.choose(now)) is not None:
-            run = queue.pop(calendar)
-            record = run.take()
-            calendar.opened_count -= 1
-            queue.spend(calendar, record._due, now)
-            key = record.key
+        while (taken := queue.take(now, 1)) is not None:
+            key = taken[1].key
             if gate is not None:
-                gate.start(key, 1, to_ns(now))
                 gate.end(key)
             started.append((now, key))
         if is_done:

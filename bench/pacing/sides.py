@@ -161,7 +161,7 @@ class _Grid:
         queue = executor._engine.queue  # type: ignore[union-attr]  # it has started
         step = executor.rate.per_second
         assert step is not None
-        return cls(int(step), queue.timeline.offset_ns, queue.grid.slack_ns, queue.grid._next)
+        return cls(int(step), queue.timeline.offset_ns, queue.permits.slack_ns, queue.permits._next)
 
     def lateness(self, at_ns: Sequence[int], begin: int) -> tuple[list[int], int]:
         """Return how late starts were against their permits, those of before ``begin`` left out, and the lapsed ones."""

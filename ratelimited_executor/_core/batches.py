@@ -40,7 +40,7 @@ class BatchSource:
 
     __slots__ = (
         "_gap", "_started", "_swept_count", "calendar", "count", "deadline_after", "dues", "first", "indexes", "is_plain",
-        "key", "name", "needs", "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
+        "is_watched", "key", "name", "needs", "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
     )  # fmt: skip
 
     has_records: Final = False
@@ -72,6 +72,7 @@ class BatchSource:
         self.key = key
         self.needs = needs
         self.is_plain: Final = key is None and needs is None and deadline_after == math.inf
+        self.is_watched = False  # whether somebody is told of each of its tasks, which then start one by one
         self.calendar: Any = None  # set when it is placed
         self.parcel: int | None = None  # the number of the interval that takes up the next of its tasks
         self.opened_count = 0  # tasks whose interval has begun, started ones included

@@ -56,6 +56,8 @@ class Bucket:
 
     key: Final = None  # what has a key has a record, and so has what costs more than a permit
     needs: Final = None
+    is_plain: Final = True
+    is_watched: Final = False
 
     def __init__(self, calendar: Any) -> None:
         self.dues = array("d")
@@ -119,6 +121,12 @@ class Bucket:
         """Empty a place, because its task starts, moves on or is cancelled."""
         self._empty(position)
         self.gone += 1
+
+    def take_call(self, position: int) -> tuple[Any, Any, Any]:
+        """Remove and return callable, arguments and context of the task at ``position``, because it starts."""
+        found = self.calls[position], self.args[position], None if self.contexts is None else self.contexts[position]
+        self.clear(position)
+        return found
 
     def take_record(self, position: int) -> Record:
         """Remove and return a record that waits at ``position``, because it is due."""

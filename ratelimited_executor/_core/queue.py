@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.calendar import Calendar
@@ -29,7 +30,10 @@ from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.ordering import TaskClass, default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
 from ratelimited_executor._core.ready import is_empty
+from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.spread import SpreadPlan
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._core.stretch import Stretch
 from ratelimited_executor._core.timeline import NS, Timeline
 
 if TYPE_CHECKING:
@@ -45,7 +49,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Pacing", "TaskQueue"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_EXPIRE_COUNT_MAX: Final = 1000  # tasks taken out at a stretch: about two milliseconds
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
+
+
+def decision(
+    decide: Callable[Concatenate[TaskQueue, float, P], T],
+) -> Callable[Concatenate[TaskQueue, float, P], T]:
+    """Let a method of a queue take its decision by the time that it is told, whatever code of the user it asks.
+
+    What such code sets counts from then on: what is decided after the change, by the same time, must not come before it.
+    """
+
+    @wraps(decide)
+    def decide_at(self: TaskQueue, now: float, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self.asks_user:
+            return decide(self, now, *args, **kwargs)
+        self.deciding_at = now
+        try:
+            return decide(self, now, *args, **kwargs)
+        finally:
+            self.deciding_at = None
+
+    return decide_at  # type: ignore[return-value]  # wraps() says that its arguments have names
 
 
 class Pacing(Enum):
@@ -95,13 +124,13 @@ class TaskQueue(Calendars):
         bucket_ns_max: int = NS,
     ) -> None:
         super().__init__(timeline, now, report_order_error=report_order_error, gate=gate, bucket_ns_max=bucket_ns_max)
-        self.grid: Permits = permits or PermitGrid(
+        self.permits: Permits = permits or PermitGrid(
             rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
         )
         self.effects: Any = None  # the same, if its starts count from when they take effect
         self.counts_effects = False  # whether take_effect() or defer() wants to be told of each start
         self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
-        self.beyond: Calendar | None = None  # whose first task costs more than is ever admitted
+        self._beyond: Calendar | None = None  # whose first task costs more than is ever admitted
         self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
         self._is_bursty = False  # whether many permits may come up at once
         self._is_sorting = False  # whether nothing starts, because not all that is due is ready
@@ -121,6 +150,14 @@ class TaskQueue(Calendars):
         self.on_start: Callable[[float], None] | None = (
             None  # told by how many seconds each start is later than it was due
         )
+        self.stretch = Stretch(self)
+        self.on_gone: Callable[[Any, Any, TaskState], None] = (
+            _nothing  # told of what is taken out without a start: how it ends
+        )
+        self.gated: set[Record] = set()  # records that have started under the limits of keys, and not ended
+        self._tickets: list[tuple[str, Any, Any]] = []  # of costs and key of the record that was taken last
+        self.deciding_at: float | None = None  # loop time of a decision that asks code of the user; None outside of one
+        self.asks_user = False  # whether one may
         self.is_halted = False  # whether nothing becomes ready any more: what waits is to be cut
         self._later_count = 0  # tasks to be spread in later buckets of the running interval
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
@@ -177,27 +214,54 @@ class TaskQueue(Calendars):
         if source.deadline_after < math.inf:
             self.expiry.add_batch(source)
 
-    def cancel(self, record: Record) -> None:
-        """Remove a waiting record from wherever it waits."""
+    def cancel(self, record: Record, now: float) -> bool:
+        """Remove a waiting record from wherever it waits, at loop time ``now``; return whether that may let another start."""
         place = record._place
         if not place.opened and place.calendar is not self.wall and record._due < self.interval_end:
             self._note_later(place.calendar, -1)
         record._place = None
         place.cancel_record()
         place.calendar.note_gone(place)
+        options = record._options
+        if options is None:
+            return False
         self.expiry.discard(record)
         if self.drops is not None:
             self.drops.discard(record)
+        return self._note_left(options.key, is_costly=options.charge is not None, now=now)
 
-    def revoke(self, source: BatchSource) -> int:
-        """Cancel what still waits of a batch, and return how many tasks that were."""
+    def revoke(self, source: BatchSource, now: float) -> tuple[int, bool]:
+        """Cancel what still waits of a batch; return how many tasks that were, and whether that may let another start."""
         calendar = source.calendar
         if calendar is None:
-            return 0
+            return 0, False
         if calendar is not self.wall:
             self._note_later(calendar, -self._later_count_of(source))
         count: int = calendar.revoke(source)
-        return count
+        return count, self._note_left(source.key, is_costly=source.needs is not None, now=now)
+
+    def _note_left(self, key: Hashable, *, is_costly: bool, now: float) -> bool:
+        """Look again at what had to wait for a task that has gone without a start; return whether there is any such thing.
+
+        Args:
+            key: of the task.
+            is_costly: whether it needed something else than a permit.
+            now: loop time.
+        """
+        if self.is_halted:
+            return False
+        is_freed = key is not None and self.gate is not None and self.gate.is_parked(key)
+        if is_freed:
+            self.look_again(key, now)
+        if is_costly:
+            self.note_permits()
+        return is_freed or is_costly
+
+    def look_again(self, key: Hashable, now: float) -> None:
+        """Let a key that had to wait be asked anew: something of it has changed by loop time ``now``."""
+        if self.gate is not None:
+            self.gate.now_ns = self.timeline.to_ns(now)
+            self.gate.look_again(key)
 
     # Going on.
 
@@ -224,6 +288,7 @@ class TaskQueue(Calendars):
         if is_begin and self.wall.is_pending:
             self._read_wall(now, wall, since)
 
+    @decision
     def pull(self, now: float) -> bool:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
         if self.is_halted:
@@ -267,10 +332,44 @@ class TaskQueue(Calendars):
                 self.chores.popleft()
         return steps
 
+    # Taking. Whatever starts passes here, and is counted, paid for and forgotten here.
+
+    @decision
+    def take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
+        """Take what starts now: it waits no longer, and its permits are spent.
+
+        What turns out to have expired, or to cost more than is ever admitted, goes to :attr:`on_gone` instead.
+
+        Args:
+            now: loop time, up to which :meth:`pull` has just made ready what is due.
+            limit: how many tasks may be taken.
+
+        Returns:
+            (source, position) or (None, record) of one task; or a stretch of several, to be started one after the other; None
+            if nothing starts.
+        """
+        while True:
+            calendar = self._choose(now)
+            if calendar is None:
+                if self._beyond is None:
+                    return None
+                self._drop_beyond()
+                continue
+            ready: Any = calendar.ready
+            run = ready.pop_earliest() if self._is_planned else ready.pop()
+            source = run.source
+            count = 1 if limit == 1 or self._is_single or self.on_start is not None else self._stretch_count(calendar)
+            if count > 1 and (source is None or (source.is_plain and not source.is_watched)):
+                is_paid = not self.is_unlimited or calendar is not self.on_time
+                return self.stretch.begin(calendar, run, min(count, limit), is_paid=is_paid)
+            item = run.take()
+            if self._admit(calendar, source, item, now):
+                return source, item
+
     def take_lone(self, now: float) -> tuple[Any, Any] | None:
         """Take what starts now, if nothing else is due or ready, and there is nothing else to do: nearly always, where little is.
 
-        It comes to the same as :meth:`pull` and :meth:`choose`, for a fraction of what these cost.
+        It comes to the same as :meth:`pull` and :meth:`take`, for a fraction of what these cost.
 
         Returns:
             (source, position) or (None, record) of a task of :attr:`on_time`; None if more than that is to be looked at.
@@ -288,13 +387,30 @@ class TaskQueue(Calendars):
             if now < self._next_permit_at or not self._look_for_permits(now):
                 return None
         self._pulled_at = now
-        return self.on_time.take_lone(self.timeline.seen_until(now))
+        taken = self.on_time.take_lone(self.timeline.seen_until(now))
+        return taken if taken is None or self._admit(self.on_time, *taken, now) else None
 
-    def choose(self, now: float) -> Calendar | None:
-        """Return the calendar whose first ready task starts now; None if none does.
+    def expire(self, now: float) -> None:
+        """Take out what has waited past its deadline while nothing could start, in a bounded number."""
+        if not self.expiry.is_used:
+            return
+        number = self._sweep_number(now)
+        if number is None:
+            return
+        for count, record in enumerate(self.expiry.sweep(number), start=1):
+            self.cancel(record, now)
+            self.on_gone(None, record, TaskState.EXPIRED)
+            if count == _EXPIRE_COUNT_MAX:
+                return
+        for count, (source, position) in enumerate(self.expiry.sweep_batches(now), start=1):
+            self._leave_batch(source.calendar, source, position)
+            self._note_left(source.key, is_costly=source.needs is not None, now=now)
+            self.on_gone(source, position, TaskState.EXPIRED)
+            if count == _EXPIRE_COUNT_MAX:
+                return
 
-        It looks at the permits as well, and takes none: :meth:`spend` does.
-        """
+    def _choose(self, now: float) -> Calendar | None:
+        """Return the calendar whose first ready task starts now; None if none does. It looks at the permits, and takes none."""
         if self._is_sorting or (not self._permit_count and now < self._next_permit_at):
             return None
         gate = self.gate
@@ -326,15 +442,6 @@ class TaskQueue(Calendars):
             return None
         return calendar if self.costs is None else self._choose_metered(calendar, now)
 
-    def pop(self, calendar: Calendar) -> Any:
-        """Return a run from which to take the task that starts now.
-
-        Args:
-            calendar: what :meth:`choose` has just returned.
-        """
-        ready: Any = calendar.ready
-        return ready.pop_earliest() if self._is_planned else ready.pop()
-
     def _choose_metered(self, calendar: Calendar, now: float) -> Calendar | None:
         """Choose where starts may cost more than a permit: what is first waits for what it needs, and all others for it."""
         ready: Any = calendar.ready
@@ -348,31 +455,131 @@ class TaskQueue(Calendars):
                 self._permit_count = 0
                 self._next_permit_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
                 if when_ns is None and self.costs.is_beyond(needs):
-                    self.beyond = calendar
+                    self._beyond = calendar
                 return None
         return calendar
 
-    def burst_count(self, calendar: Calendar) -> int:
-        """Return how many tasks of the run that was chosen from ``calendar`` start now, one after the other.
-
-        Args:
-            calendar: what :meth:`choose` has just returned.
-        """
-        if self._is_single or self.on_start is not None:
-            return 1
+    def _stretch_count(self, calendar: Calendar) -> int:
+        """Return how many tasks of the run that was chosen from ``calendar`` may start, one after the other."""
         count = UNLIMITED
         if not self.is_unlimited:
             other = self.spread if calendar is self.on_time else self.on_time
             count = self._permit_count if other.ready.head() is None else 1
-        if self._is_planned and not self.spread.ready.is_in_due_order:  # type: ignore[attr-defined]  # choose() has asked it
+        if self._is_planned and not self.spread.ready.is_in_due_order:  # type: ignore[attr-defined]  # _choose() has asked it
             return 1
         if calendar is self.spread and self.pacing is Pacing.SPREAD and not self._dense:
             count = min(count, self.plan.count_until(self._pulled_at, left=calendar.opened_count + self._later_count))
         return count
 
-    def last_share(self) -> Any:
-        """Return what :meth:`settle_share` asks for of the task that has started last; None if the order is not fair."""
-        return None if self._fair_clock is None else self._fair_clock.last
+    def _admit(self, calendar: Calendar, source: Any, item: Any, now: float) -> bool:
+        """Count a task that was taken from its run as started, and pay for it; False if it has expired."""
+        if source is None:
+            return self.admit_record(calendar, item, now, is_paid=True)
+        calendar.opened_count -= 1
+        due: float = source.due_of(item)
+        if type(source) is BatchSource:
+            source.start(item)
+            if not source.live:
+                calendar.finish(source)
+            if now > due + source.deadline_after:
+                self.on_gone(source, item, TaskState.EXPIRED)
+                return False
+        self.spend(calendar, due, now)
+        if not source.is_plain and (source.key is not None or source.needs is not None):
+            self._charge(source.key, source.needs, source.cost_of(item))
+        return True
+
+    def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
+        """Do the same with a record."""
+        calendar.opened_count -= 1
+        options = record._options
+        if options is None:
+            if is_paid:
+                self.spend(calendar, record._due, now)
+            return True
+        if self.drops is not None:
+            self.drops.discard(record)
+        if options.deadline is not None:
+            self.expiry.discard(record)
+            if now > options.deadline:
+                self.on_gone(None, record, TaskState.EXPIRED)
+                return False
+        self.spend(calendar, record._due, now)
+        charge = options.charge
+        if charge is not None or options.key is not None:
+            needs = None if charge is None else charge.needs
+            tickets = self._charge(options.key, needs, 1 if charge is None else record.cost)
+            if charge is not None and self.costs is not None:
+                charge.tickets = tickets
+                charge.share = None if self._fair_clock is None else self._fair_clock.last
+            if options.key is not None and self.gate is not None:
+                self.gated.add(record)
+        elif self._tickets:
+            self._tickets = []
+        return True
+
+    def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
+        """Take the permits of starts from ``calendar``; the tasks are counted as started already. For :meth:`take` and its stretch."""
+        if self.on_start is not None:
+            self.on_start(now - due)
+        if self._fair_clock is not None:
+            calendar.ready.served()
+        if self._permit_count:
+            self._permit_count -= count
+            if self.effects is None:
+                self.permits.take(count)
+            else:
+                self.permits.take(count, 0 if now == self._counted_at else self.timeline.to_ns(now))
+            if not self._permit_count:
+                self._next_permit_at = self.timeline.to_loop(self.permits.next_number_time())
+        if calendar is self.spread and count:
+            self.plan.started(
+                due=-math.inf if self.early else due,
+                now=now,
+                left=calendar.opened_count + self._later_count,
+                count=count,
+            )
+
+    def _charge(self, key: Hashable, needs: Mapping[str, int] | None, cost: int) -> list[tuple[str, Any, Any]]:
+        """Take what a start costs beyond its permit, of the limits and of its key; return the tickets of that."""
+        tickets: list[tuple[str, Any, Any]] = []
+        if needs is not None and self.costs is not None:
+            tickets = self.costs.charge(needs)
+            self.note_permits()  # what was counted before may be used up by now
+        if key is not None and self.gate is not None:
+            ticket = self.gate.start(key, cost, self.gate.now_ns)
+            if ticket is not None:
+                tickets.append((PERMITS, *ticket))
+        self._tickets = tickets
+        return tickets
+
+    def tickets(self) -> list[tuple[str, Any, Any]]:
+        """Return the tickets of the record that was taken last, as (resource, limit, ticket); some may be there twice."""
+        permits = self.permits
+        return [*permits.tickets, *self._tickets] if isinstance(permits, CombinedPermits) else [*self._tickets]
+
+    def _leave_batch(self, calendar: Calendar, source: BatchSource, position: int) -> None:
+        """Note that a task of a batch goes without a start."""
+        source.start(position)
+        calendar.opened_count -= 1
+        if not source.live:
+            calendar.finish(source)
+
+    def _drop_beyond(self) -> None:
+        """Take out the first task, which costs more than is ever admitted since a rate has been lowered: all wait behind it."""
+        calendar: Any = self._beyond
+        self._beyond = None
+        run = calendar.ready.pop_earliest() if self._is_planned else calendar.ready.pop()
+        source, item = run.source, run.take()
+        self.note_permits()
+        if source is not None:
+            self._leave_batch(calendar, source, item)
+        else:
+            calendar.opened_count -= 1
+            self.expiry.discard(item)
+            if self.drops is not None:
+                self.drops.discard(item)
+        self.on_gone(source, item, TaskState.DROPPED)
 
     def settle_share(self, share: Any, change: int) -> None:
         """Charge the key of a task for so many permits more than were reserved, or fewer."""
@@ -381,30 +588,8 @@ class TaskQueue(Calendars):
 
     @property
     def usable_until(self) -> float:
-        """Loop time until which the permits that :meth:`choose` has seen stay usable."""
+        """Loop time until which the permits stay usable that :meth:`take` has seen."""
         return math.inf if self.is_unlimited else self._usable_until
-
-    def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
-        """Take the permits of starts from ``calendar``; the tasks are counted as started already."""
-        if self.on_start is not None:
-            self.on_start(now - due)
-        if self._fair_clock is not None:
-            calendar.ready.served()
-        if self._permit_count:
-            self._permit_count -= count
-            if self.effects is None:
-                self.grid.take(count)
-            else:
-                self.grid.take(count, 0 if now == self._counted_at else self.timeline.to_ns(now))
-            if not self._permit_count:
-                self._next_permit_at = self.timeline.to_loop(self.grid.next_number_time())
-        if calendar is self.spread and count:
-            self.plan.started(
-                due=-math.inf if self.early else due,
-                now=now,
-                left=calendar.opened_count + self._later_count,
-                count=count,
-            )
 
     def take_effect(self, now: float) -> None:
         """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
@@ -420,6 +605,7 @@ class TaskQueue(Calendars):
         if self.gate is not None:
             self.gate.defer(effects)
 
+    @decision
     def next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.
 
@@ -439,7 +625,7 @@ class TaskQueue(Calendars):
                 wake = self.timeline.start_of(sweep)
         if self.wall.is_pending:
             wake = min(wake, self.interval_end)
-        if not may_start or self.grid.rate.is_zero:
+        if not may_start or self.permits.rate.is_zero:
             return wake
         wake = min(wake, self._note_opening(), self._next_instant(now))
         if self.gate is None:
@@ -462,7 +648,7 @@ class TaskQueue(Calendars):
             return due
         return math.inf
 
-    def sweep_number(self, now: float) -> int | None:
+    def _sweep_number(self, now: float) -> int | None:
         """Return the interval before which deadlines have passed, if the index of deadlines must be read."""
         sweep = self.expiry.next_sweep()
         number = self.timeline.number_at(now)
@@ -479,14 +665,14 @@ class TaskQueue(Calendars):
 
     def set_rate(self, rate: Rate, now: float) -> None:
         """Put a rate in force."""
-        self.grid.set_rate(rate, self.timeline.to_ns(now))
+        self.permits.set_rate(rate, self.timeline.to_ns(now))
         self._note_unlimited()
         self.note_order()
         self.note_permits()
 
     def set_permits(self, permits: Permits) -> None:
         """Let something else admit starts."""
-        self.grid = permits
+        self.permits = permits
         self._note_unlimited()
         if self.costs is not None:
             self.costs = permits  # type: ignore[assignment]  # it is a combination once there are costs
@@ -508,21 +694,27 @@ class TaskQueue(Calendars):
 
         Else it would keep what is due waiting for ever if each call makes another, which an event loop does not do.
         """
-        self.is_unlimited = self.grid.is_unlimited
+        self.is_unlimited = self.permits.is_unlimited
         is_for_all = self.is_unlimited and not self._is_crowded
         self.on_time.soon_class = TaskClass.OTHER if is_for_all else TaskClass.IMMEDIATE
 
     def note_order(self) -> None:
         """Note whether each start is a decision of its own, because another may change what comes next, or what it costs."""
-        is_grid = not isinstance(self.grid, CombinedPermits)
-        self.effects = self.grid if self.grid.counts_effects and not self.is_unlimited else None
+        is_grid = not isinstance(self.permits, CombinedPermits)
+        self.effects = self.permits if self.permits.counts_effects and not self.is_unlimited else None
         self.counts_effects = self.effects is not None or self.gate is not None
-        self._is_bursty = self.grid.is_bursty
-        self._is_by_wall_clock = self.grid.is_by_wall_clock
+        self._is_bursty = self.permits.is_bursty
+        self._is_by_wall_clock = self.permits.is_by_wall_clock
         self._is_by_importance = self._fair_clock is not None or self.gate is not None
         self._is_single = not is_grid or self._is_by_importance
+        self.asks_user |= self.order is not default_order or self.gate is not None  # also while such an order is left
 
     # Looking.
+
+    @property
+    def cancelled_count(self) -> int:
+        """How many tasks without a record were cancelled by their handles."""
+        return self.on_time.cancelled_count + self.spread.cancelled_count
 
     def is_spread(self, record: Record) -> bool:
         """Whether a record that is due waits for a planned instant."""
@@ -643,16 +835,16 @@ class TaskQueue(Calendars):
         """Count the permits that may be taken now."""
         now_ns = self.timeline.to_ns(now)
         self._counted_at = now
-        self._permit_count = self.grid.usable(now_ns)
+        self._permit_count = self.permits.usable(now_ns)
         if self._permit_count:
-            self._usable_until = now + (self.grid.usable_until_ns - now_ns) / NS
+            self._usable_until = now + (self.permits.usable_until_ns - now_ns) / NS
         return self._permit_count
 
     def _count_permits(self, now: float) -> int:
         """Count the permits that may be taken now by what waits; if there is none, note when the next comes up."""
         if not self._look_for_permits(now):
             now_ns = self.timeline.to_ns(now)
-            permit_ns = self.grid.next_fresh_time(now_ns)
+            permit_ns = self.permits.next_fresh_time(now_ns)
             self._next_permit_at = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
             if self._is_by_wall_clock:
                 self._next_permit_at = min(self._next_permit_at, self.interval_end)
@@ -664,7 +856,7 @@ class TaskQueue(Calendars):
         if waiting <= 1:
             return False
         now_ns = self.timeline.to_ns(now)
-        return waiting > self.grid.count_until(now_ns, self.timeline.to_ns(self.interval_end))
+        return waiting > self.permits.count_until(now_ns, self.timeline.to_ns(self.interval_end))
 
     def _is_passing(self) -> bool:
         """Whether a task that is to be spread would expire in the running interval."""
@@ -698,7 +890,7 @@ class TaskQueue(Calendars):
         elif on_time_ready or spread_ready:
             permit = now if self._permit_count else self._next_permit_at
             if permit <= now:
-                permit_ns = self.grid.next_time(self.timeline.to_ns(now))
+                permit_ns = self.permits.next_time(self.timeline.to_ns(now))
                 permit = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
                 if self._is_by_wall_clock:
                     permit = min(permit, self.interval_end)
@@ -707,3 +899,7 @@ class TaskQueue(Calendars):
         if on_time_ready or (spread_ready and self._dense and not self.is_unlimited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
+
+
+def _nothing(source: Any, item: Any, state: TaskState) -> None:
+    """Note nothing."""

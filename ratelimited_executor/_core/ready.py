@@ -123,28 +123,32 @@ class RecordRun:
         calendar: whose they are.
         records: the first of them; the list is not the caller's any more.
         number: of the first of these, in the order in which tasks became due; that of the next is one more.
+
+    Attributes:
+        records: all of them; None where one was taken.
+        cursor: below it none waits.
     """
 
-    __slots__ = ("_cursor", "_numbers", "_records", "_stale_count", "calendar")
+    __slots__ = ("_numbers", "_stale_count", "calendar", "cursor", "records")
 
     opened: Final = True
     source: Final = None
 
     def __init__(self, calendar: Any, records: list[Record] | None = None, number: int = 0) -> None:
         self.calendar = calendar
-        self._records: list[Record] = [] if records is None else records
-        self._numbers: Sequence[int] = range(number, number + len(self._records))
-        self._cursor = 0
+        self.records: list[Record] = [] if records is None else records
+        self._numbers: Sequence[int] = range(number, number + len(self.records))
+        self.cursor = 0
         self._stale_count = 0
-        for record in self._records:
+        for record in self.records:
             record._place = self
 
     def push(self, record: Record, number: int = 0) -> bool:
         """Append a record; False if the run is full."""
-        if len(self._records) >= _RUN_COUNT_MAX:
+        if len(self.records) >= _RUN_COUNT_MAX:
             return False
         record._place = self
-        self._records.append(record)
+        self.records.append(record)
         if type(self._numbers) is not array:
             self._numbers = array("Q", self._numbers)
         self._numbers.append(number)
@@ -152,44 +156,42 @@ class RecordRun:
 
     def head_due(self) -> float | None:
         """Return the due time of the first record that still waits; None if none does."""
-        while self._cursor < len(self._records):
-            record = self._records[self._cursor]
+        while self.cursor < len(self.records):
+            record = self.records[self.cursor]
             if record._place is self:
                 return record._due
-            self._cursor += 1
+            self.cursor += 1
         return None
 
     @property
     def head_number(self) -> int:
         """The number of the record that :meth:`head_due` found."""
-        return self._numbers[self._cursor]
+        return self._numbers[self.cursor]
 
     def take(self) -> Record:
         """Return the record that :meth:`head_due` found, and go on to the next."""
-        record = self._records[self._cursor]
-        self._records[self._cursor] = None  # type: ignore[call-overload]  # it is never read again, and must be freed
-        self._cursor += 1
+        record = self.records[self.cursor]
+        self.records[self.cursor] = None  # type: ignore[call-overload]  # it is never read again, and must be freed
+        self.cursor += 1
         record._place = None
         return record
 
     def peek(self) -> tuple[None, Record]:
         """Return the record that :meth:`head_due` found, behind None for its source."""
-        return None, self._records[self._cursor]
+        return None, self.records[self.cursor]
 
     def cancel_record(self) -> None:
         """Note that a record here does not wait any more; places are freed when half of them are stale."""
         self._stale_count += 1
-        if self._stale_count * 2 > len(self._records) - self._cursor + _SPARE_COUNT:
-            waiting = [
-                index for index in range(self._cursor, len(self._records)) if self._records[index]._place is self
-            ]
+        if self._stale_count * 2 > len(self.records) - self.cursor + _SPARE_COUNT:
+            waiting = [index for index in range(self.cursor, len(self.records)) if self.records[index]._place is self]
             self._numbers = array("Q", [self._numbers[index] for index in waiting])
-            self._records = [self._records[index] for index in waiting]
-            self._cursor = self._stale_count = 0
+            self.records = [self.records[index] for index in waiting]
+            self.cursor = self._stale_count = 0
 
     def walk(self) -> Iterator[tuple[None, Any]]:
         """Walk the records that wait."""
-        for record in self._records[self._cursor :]:
+        for record in self.records[self.cursor :]:
             if record._place is self:
                 yield None, record
 

@@ -7,13 +7,12 @@ of an iterator are drawn as they are needed, a bounded number ahead, and count a
 from __future__ import annotations
 
 import asyncio
-import math
 from array import array
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ratelimited_executor._core.states import FINAL_STATES, TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     )
 
     from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["BatchHandle", "BatchSummary", "Outcome", "call_with_item"]
+__all__ = ["INERT_TYPES", "BatchHandle", "BatchItem", "BatchSummary", "Outcome", "call_with_item", "feed"]
 
 T = TypeVar("T")
 Items: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by their index in the batch
@@ -90,6 +88,24 @@ class Outcome(Generic[T]):
         return self.value  # type: ignore[return-value]  # a call that returned nothing has T = None
 
 
+class BatchHost(Protocol):
+    """What a batch asks of its executor."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def settle(self) -> None:
+        """Bring all counts up to date."""
+        ...
+
+    def detach(self) -> None:
+        """Do so, and start what is left of a stretch one by one."""
+        ...
+
+    def revoke(self, source: BatchSource) -> int:
+        """Cancel what waits of a source, and return how many tasks that were."""
+        ...
+
+
 class BatchHandle(Generic[T]):
     """Many tasks of one function: await it for their counts, iterate it for their outcomes, cancel what waits.
 
@@ -101,7 +117,7 @@ class BatchHandle(Generic[T]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: BatchHost,
         call: Callable[[Any], Any],
         *,
         name: str,
@@ -123,7 +139,7 @@ class BatchHandle(Generic[T]):
         self._counts = dict.fromkeys(FINAL_STATES, 0)
         self._outcomes: dict[int, Outcome[T]] | None = {} if keep_results else None
         self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
-        self.on_end: Callable[[int, TaskState, Any], None] | None = None  # told of each task that ends, as it does
+        self._on_end: Callable[[int, TaskState, Any], None] | None = None  # told of each task that ends, as it does
         self._changed: set[asyncio.Future[None]] = set()
         self._error: BaseException | None = None  # that the iteration of the items raised
         self.feeder: asyncio.Task[None] | None = None
@@ -138,13 +154,13 @@ class BatchHandle(Generic[T]):
     @property
     def open_count(self) -> int:
         """How many accepted tasks have not ended."""
-        self._engine.burst.settle()
+        self._engine.settle()
         return self._drawn_count - sum(self._counts.values())
 
     @property
     def summary(self) -> BatchSummary:
         """The counts so far."""
-        self._engine.burst.settle()
+        self._engine.settle()
         counts = self._counts
         return BatchSummary(
             total=self._drawn_count,
@@ -181,8 +197,8 @@ class BatchHandle(Generic[T]):
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Outcome[T]]]:
         queue: deque[tuple[int, Outcome[T]]] = deque(() if self._outcomes is None else self._outcomes.items())
-        self._engine.burst.detach()  # from now on each outcome counts
         self._listeners.append(queue)
+        self._note_watched()
         try:
             while True:
                 while queue:
@@ -209,7 +225,7 @@ class BatchHandle(Generic[T]):
         """Cancel every task that waits, and tell whoever asks after it: ``step_count`` tasks at a time, for each their number."""
         if self.feeder is not None:
             cancel_guarded(self._engine.loop, self.feeder)
-        self._engine.burst.detach()
+        self._engine.detach()
         for source in list(self._parts):
             is_watched = self._is_watched()
             count = self._engine.revoke(source)
@@ -226,13 +242,26 @@ class BatchHandle(Generic[T]):
                 yield count
         self._wake()
 
+    def watch(self, on_end: Callable[[int, TaskState, Any], None]) -> None:
+        """Have somebody told of each task that ends, as it does: of its index, state, and result or error."""
+        self._on_end = on_end
+        self._note_watched()
+
+    def _note_watched(self) -> None:
+        """Note that from now on each outcome counts."""
+        self._engine.detach()
+        for source in self._parts:
+            source.is_watched = True
+
     def _add_part(self, source: BatchSource, items: Items) -> None:
         """Take in tasks that have been accepted; ``items`` holds theirs by their index in the whole batch."""
+        source.is_watched = self._is_watched() or self.feeder is not None
         self._parts[source] = items
         self._drawn_count += source.count
 
     def _take_back(self, source: BatchSource, items: Items) -> None:
         """Take in a task that has failed and is to be tried again."""
+        source.is_watched = self._is_watched() or self.feeder is not None
         self._parts[source] = items
 
     def _complete(self, error: BaseException | None = None) -> None:
@@ -262,11 +291,6 @@ class BatchHandle(Generic[T]):
             return self.call, items
         return partial(call_with_item, self.call, items), range(self._drawn_count)
 
-    def _is_plain(self, source: BatchSource) -> bool:
-        """Whether nobody asks after single tasks of a source, and none has a deadline."""
-        is_inert = not self._is_watched() and self.feeder is None
-        return is_inert and source.key is None and source.needs is None and source.deadline_after == math.inf
-
     def _note_done(self, count: int) -> None:
         """Note that tasks have ended well, whom nobody asks after."""
         self._counts[TaskState.DONE] += count
@@ -274,14 +298,20 @@ class BatchHandle(Generic[T]):
     def _forget(self, source: BatchSource) -> None:
         """Free the items of a source that has no waiting task left."""
         if not source.live:
-            del self._parts[source]
+            self._parts.pop(source, None)
+
+    def _settled(self, source: BatchSource) -> None:
+        """Note that a stretch of a source has been started."""
+        if not source.revoked:
+            self._forget(source)
+        self._wake()
 
     def _item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
         """Note the end of one task."""
         if self.attempts:
             self.attempts.pop(index, None)
         self._counts[state] += 1
-        if self.on_end is not None or self._listeners or self._outcomes is not None:
+        if self._on_end is not None or self._listeners or self._outcomes is not None:
             self._note(index, state, outcome)
         elif state is TaskState.FAILED and self._counts[state] == 1:
             message = f"exception in {self.name}[{index}], the first of its batch to fail"
@@ -290,8 +320,8 @@ class BatchHandle(Generic[T]):
             self._wake()
 
     def _note(self, index: int, state: TaskState, outcome: Any) -> None:
-        if self.on_end is not None:
-            self.on_end(index, state, outcome)
+        if self._on_end is not None:
+            self._on_end(index, state, outcome)
             return
         is_value = state is TaskState.DONE
         error = outcome if state in _ERROR_STATES else None
@@ -302,7 +332,7 @@ class BatchHandle(Generic[T]):
             queue.append((index, record))
 
     def _is_watched(self) -> bool:
-        return self.on_end is not None or bool(self._listeners) or self._outcomes is not None
+        return self._on_end is not None or bool(self._listeners) or self._outcomes is not None
 
     def _wait_for_change(self) -> asyncio.Future[None]:
         """Return a future that is done at the next change that a waiter must see."""
@@ -316,6 +346,34 @@ class BatchHandle(Generic[T]):
             for future in self._changed:
                 if not future.done():
                     future.set_result(None)
+
+
+class BatchItem:
+    """One task of a batch that has started, or gone without a start: whom its end concerns.
+
+    Args:
+        source: whence it was taken.
+        index: what the batch calls it.
+        items: of its source, should it be tried again.
+        key: under whose limits it has started; None if under none.
+    """
+
+    __slots__ = ("batch", "index", "items", "key", "source")
+
+    def __init__(self, source: BatchSource, index: int, items: Any = None, key: Any = None) -> None:
+        self.batch: BatchHandle[Any] = source.owner
+        self.source = source
+        self.index = index
+        self.items = items
+        self.key = key
+
+    def _end_done(self, result: Any) -> None:
+        """Note that it has returned."""
+        self.batch._item_ended(self.index, TaskState.DONE, result)
+
+    def _end(self, state: TaskState, outcome: Any) -> None:
+        """Note that it has ended in another way."""
+        self.batch._item_ended(self.index, state, outcome)
 
 
 def call_with_item(call: Callable[[Any], Any], items: Items, index: int) -> Any:

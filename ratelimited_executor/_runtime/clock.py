@@ -7,12 +7,15 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.timeline import NS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ratelimited_executor._core.timeline import Timeline
     from ratelimited_executor.abc import Clock
 
-__all__ = ["SystemClock", "clock_for", "coarse_time_of", "next_tick"]
+__all__ = ["Moments", "SystemClock", "clock_for", "coarse_time_of", "next_tick"]
 
 # A loop whose time is further than this from the system's keeps a time of its own. uvloop's is up to one turn behind.
 _FOREIGN_SECONDS: Final = 60.0
@@ -43,6 +46,30 @@ class _LoopClock:
     def wall(self) -> float:
         """Return seconds since the epoch, had the clock been right when the loop was first asked."""
         return self.monotonic() + self._offset
+
+
+class Moments:
+    """The time of one manager, as the parts of its executors read it.
+
+    Args:
+        clock: where the time is read.
+        timeline: turns loop time into nanoseconds on the timeline.
+    """
+
+    __slots__ = ("monotonic", "timeline", "wall")
+
+    def __init__(self, clock: Clock, timeline: Timeline) -> None:
+        self.monotonic = clock.monotonic
+        self.wall = clock.wall
+        self.timeline = timeline
+
+    def ns(self) -> int:
+        """Return the time on the timeline in nanoseconds."""
+        return self.timeline.to_ns(self.monotonic())
+
+    def wall_ns(self) -> int:
+        """Return the time by the wall clock in nanoseconds."""
+        return round(self.wall() * NS)
 
 
 def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.exceptions import WrongLoopError
@@ -87,7 +86,7 @@ class Closing:
             self._close()  # nothing has begun, or nothing will ever go on
             return
         self._on_begin()
-        engine.on_progress = self._progress.set
+        engine.accounts.on_end = self._progress.set
         engine.queue.on_time.on_cancelled = engine.queue.spread.on_cancelled = self._progress.set
         self._task = engine.loop.create_task(self._run(engine, timeout), name=f"close {self.name}")
 
@@ -119,7 +118,7 @@ class Closing:
         engine = self.engine
         if engine is None:
             return
-        if engine.burst.is_inside or engine.coroutines.is_starting:
+        if engine.accounts.is_inside or engine.coroutines.is_starting:
             await asyncio.sleep(0)  # a task that was started eagerly is known as running once it has suspended
         current = asyncio.current_task()
         if current in engine.running.values() or current in engine.holding.values():
@@ -156,7 +155,7 @@ class Closing:
                 "%s: closing waits for %d task(s), the last of which is due in %.0f s; "
                 "drain_timeout= or shutdown(timeout=) limits that",
                 self.name,
-                engine.waiting_count(),
+                engine.accounts.waiting_count(),
                 wait,
             )
 
@@ -194,7 +193,7 @@ class Closing:
         for limit in self._limits:
             limit.cancel()
         if self.engine is not None:
-            self.engine.on_progress = None
+            self.engine.accounts.on_end = None
             self.engine.runner.disarm(self.engine)
         self._on_closed()
 
@@ -248,20 +247,19 @@ def _cut(engine: Engine) -> Iterator[int]:
     for plain_count, records in engine.queue.cut(_CUT_COUNT):
         for record in records:
             engine.cancel_waiting(record, None)
-        engine.ended_counts[TaskState.CANCELLED] += plain_count
-        engine.progress()
+        engine.accounts.note_cancelled(plain_count)
         yield plain_count + len(records)
 
 
 def _is_stuck(engine: Engine) -> bool:
     """Whether nothing runs, and nothing will ever start as things are."""
-    if engine.running_count():
+    if engine.accounts.running_count():
         return False
     queue = engine.queue
     is_forgetting = queue.is_forgetting and engine.armed >= queue.interval_end
     is_asleep = (engine.armed == math.inf or is_forgetting) and engine.member is None and not engine.feeders
-    return queue.grid.is_stopped or engine.is_paused or engine.max_concurrency == 0 or is_asleep
+    return queue.permits.is_stopped or engine.is_paused or engine.max_concurrency == 0 or is_asleep
 
 
 def _is_idle(engine: Engine) -> bool:
-    return not engine.feeders and engine.waiting_count() == 0 and engine.running_count() == 0
+    return not engine.feeders and engine.accounts.waiting_count() == 0 and engine.accounts.running_count() == 0

@@ -9,12 +9,17 @@ __all__ = ["SharedContexts"]
 
 
 class SharedContexts:
-    """Captures the caller's variables, and shares them with the call before where they are the same."""
+    """Captures the caller's variables, and shares them with the call before where they are the same.
 
-    __slots__ = ("_last",)
+    Attributes:
+        scratch: what calls run in that were scheduled without any variable; a fresh one is made once one has been set there.
+    """
+
+    __slots__ = ("_last", "scratch")
 
     def __init__(self) -> None:
         self._last: weakref.ref[contextvars.Context] | None = None
+        self.scratch = contextvars.Context()
 
     def capture(self) -> contextvars.Context | None:
         """Return the context variables of the caller; None if none is set."""
@@ -36,3 +41,13 @@ class SharedContexts:
                 return last
         self._last = weakref.ref(context)
         return context
+
+    def clean(self) -> None:
+        """Make a fresh scratch if a call has set a variable in it: the next must not see that."""
+        if self.scratch:
+            self.scratch = contextvars.Context()
+
+    def give_away(self, context: contextvars.Context) -> None:
+        """Make a fresh scratch if a coroutine is to go on in it."""
+        if context is self.scratch:
+            self.scratch = contextvars.Context()

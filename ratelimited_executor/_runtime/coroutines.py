@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextvars import Context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
+    from contextvars import Context
 
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.clock import Moments
+    from ratelimited_executor._runtime.contexts import SharedContexts
 
 __all__ = ["Coroutines", "cancel_guarded"]
 
@@ -29,7 +32,12 @@ class Coroutines:
     """The coroutines of one executor that run.
 
     Args:
-        engine: what is told of their ends.
+        loop: what they run on.
+        accounts: what is told of their ends.
+        queue: which wants to know when starts take effect.
+        contexts: whose scratch a coroutine may go on in.
+        moments: the time.
+        on_free: called when one has ended, and its place is free.
 
     Attributes:
         running: the task of each, by a number of its own.
@@ -39,13 +47,29 @@ class Coroutines:
 
     kinds: frozenset[type] = frozenset({CoroutineType})
 
-    __slots__ = ("_engine", "_number", "is_starting", "running")
+    __slots__ = (
+        "_accounts", "_contexts", "_loop", "_moments", "_number", "_on_free", "_queue", "is_starting", "running",
+    )  # fmt: skip
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        accounts: Accounts,
+        queue: TaskQueue,
+        contexts: SharedContexts,
+        moments: Moments,
+        on_free: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._accounts = accounts
+        self._queue = queue
+        self._contexts = contexts
+        self._moments = moments
+        self._on_free = on_free
         self._number = 0
         self.is_starting = False
-        self.running: dict[int, asyncio.Task[Any]] = {}
+        self.running: dict[int, asyncio.Task[Any]] = accounts.running
 
     def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
@@ -53,22 +77,21 @@ class Coroutines:
         """Run a coroutine as a task, to its first suspension at once where the interpreter can.
 
         Args:
-            owner: its record, (batch, index), or None.
+            owner: whom its end concerns.
             coroutine: what to run.
-            context: what to run it in, itself and not a copy; the engine gets another scratch if it is that.
+            context: what to run it in, itself and not a copy.
             origin: the variables that the task was scheduled with, should it be tried again.
         """
-        if context is self._engine.scratch:
-            self._engine.scratch = Context()
+        self._contexts.give_away(context)
         number = self._number = self._number + 1
         effects: list[list[int]] | None = None
-        queue = self._engine.queue
+        queue = self._queue
         if queue.counts_effects:
             queue.defer(effects := [])
         watch: Any = self._watch(number, owner, coroutine, origin, effects)
         watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
-        loop = self._engine.loop
+        loop = self._loop
         factory = loop.get_task_factory()
         if not _IS_EAGER and factory is None:
             task = asyncio.Task(watch, loop=loop, context=context, name=name)
@@ -88,7 +111,7 @@ class Coroutines:
                 watch.close()  # a task factory refuses
                 coroutine.close()
                 del self.running[number]
-                self._engine.end_raised(owner, error, origin)
+                self._accounts.raised(owner, error, origin)
                 return
             finally:
                 self.is_starting = False
@@ -107,14 +130,13 @@ class Coroutines:
         effects: list[list[int]] | None,
     ) -> None:
         """Await a coroutine, and tell when it began and how it ended."""
-        engine = self._engine
         is_begun = False
         try:
             try:
                 await _BEGUN
             finally:
                 if effects is not None:  # now, or never: then the place in the window is given back with time
-                    now_ns = engine.timeline.to_ns(engine.monotonic())
+                    now_ns = self._moments.ns()
                     for entry in effects:  # note_effect() without a call
                         entry[0] = now_ns
             is_begun = True
@@ -124,26 +146,25 @@ class Coroutines:
                     owner._place = starting
             result = await coroutine
         except BaseException as error:
-            if isinstance(error, GeneratorExit) and (engine.loop.is_closed() or not is_begun):
+            if isinstance(error, GeneratorExit) and (self._loop.is_closed() or not is_begun):
                 raise  # nobody is left to tell, or start() does
             del self.running[number]
             self.is_starting = False
             if not is_begun:
                 coroutine.close()  # else Python warns that nobody awaited it
-            engine.end_raised(owner, error, origin)
+            self._accounts.raised(owner, error, origin)
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
             task = self.running.pop(number)
             self.is_starting = False
             if getattr(task, "_must_cancel", False):  # asked for in its last step: asyncio ends it as cancelled
-                engine.end_raised(owner, task._make_cancelled_error(), origin)  # type: ignore[attr-defined]  # asyncio's own
+                self._accounts.raised(owner, task._make_cancelled_error(), origin)  # type: ignore[attr-defined]  # asyncio's own
             else:
-                engine.end_done(owner, result)
+                self._accounts.done(owner, result)
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
-            if engine.is_full:
-                engine.wake()
+            self._on_free()
 
 
 class _Unborn:

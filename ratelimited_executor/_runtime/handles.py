@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 from collections.abc import Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import PERMITS, Record
@@ -26,12 +26,31 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.ordering import TaskClass
-    from ratelimited_executor._core.records import Options
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._core.records import Charge, Options
+    from ratelimited_executor._core.timeline import Timeline
 
 __all__ = ["CallHandle", "TaskHandle"]
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+class TaskHost(Protocol):
+    """What a task asks of its executor."""
+
+    loop: asyncio.AbstractEventLoop
+    timeline: Timeline
+
+    def holder_of(self, record: TaskHandle[Any]) -> asyncio.Task[Any] | None:
+        """Return the asyncio task that holds a permit; None if none does."""
+        ...
+
+    def cancel_waiting(self, record: TaskHandle[Any], message: object) -> None:
+        """End a record that waits as cancelled."""
+        ...
+
+    def settle_cost(self, record: TaskHandle[Any], charge: Charge, actual: Mapping[str, int]) -> None:
+        """Correct what the start of a record has cost, or will."""
+        ...
 
 
 class TaskHandle(Record, Generic[T_co]):
@@ -49,7 +68,7 @@ class TaskHandle(Record, Generic[T_co]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: TaskHost,
         call: Callable[..., Any],
         args: tuple[Any, ...],
         due: float,
@@ -230,7 +249,7 @@ class TaskHandle(Record, Generic[T_co]):
     def _is_own_task(self) -> bool:
         """True in the asyncio task that runs the call, or that holds the permit."""
         task = asyncio.current_task(self._engine.loop)
-        return task is not None and (task is self._place or task is self._engine.holding.get(self))
+        return task is not None and (task is self._place or task is self._engine.holder_of(self))
 
     # Cancelling.
 
@@ -280,9 +299,27 @@ class TaskHandle(Record, Generic[T_co]):
                 )
         assert charge is not None or not amounts
         if charge is not None:
-            self._engine.overload.settle(self, charge, {**charge.needs, **amounts})
+            self._engine.settle_cost(self, charge, {**charge.needs, **amounts})
 
     # For the engine.
+
+    def _start(self, now: float) -> tuple[Any, Any]:
+        """Enter the state of a task that runs, at loop time ``now``; return the arguments and the context of its call."""
+        if TaskState.RUNNING not in TRANSITIONS[self._state]:  # _move_to() without a call, here and in _end_done()
+            self._move_to(TaskState.RUNNING)
+        self._state = TaskState.RUNNING
+        context, self._context = self._context, now
+        return self._outcome, context
+
+    def _wait_again(self, due: float, context: contextvars.Context | None) -> None:
+        """Go back among those that wait, to be due at another loop time."""
+        self._move_to(TaskState.WAITING)
+        self._due = due
+        self._context = context
+        self._place = None
+        options = self._options
+        if options is not None and options.expires is not None:
+            options.deadline = due + options.expires
 
     def _move_to(self, state: TaskState) -> None:
         """Go to another state, if the table allows it."""
@@ -305,8 +342,10 @@ class TaskHandle(Record, Generic[T_co]):
 
     def _end_done(self, result: Any) -> None:
         """Enter the state of a call that has returned: what :meth:`_end` does, for nearly every task."""
-        call = self._call
+        if TaskState.DONE not in TRANSITIONS[self._state]:
+            self._move_to(TaskState.DONE)
         self._state = TaskState.DONE
+        call = self._call
         self._call = call.__qualname__ if type(call) is FunctionType else name_of(call)
         self._outcome = result
         self._place = None

@@ -170,29 +170,29 @@ class Explanation:
 
 def statistics(engine: Engine) -> Statistics:
     """Count the tasks of an executor."""
-    engine.burst.settle()
-    overload, now_ns = engine.overload, engine.time_ns()
-    combined = engine.queue.grid if isinstance(engine.queue.grid, CombinedPermits) else None
+    engine.settle()
+    now_ns = engine.moments.ns()
+    combined = engine.queue.permits if isinstance(engine.queue.permits, CombinedPermits) else None
     return Statistics(
         name=engine.name,
         rate=engine.rate,
         is_paused=engine.is_paused,
-        accepted=engine.accepted_count,
-        waiting=engine.waiting_count(),
+        accepted=engine.accounts.accepted_count,
+        waiting=engine.accounts.waiting_count(),
         overdue=engine.queue.ready_count(),
-        running=engine.running_count(),
-        started=engine.started_count,
-        done=engine.count(TaskState.DONE),
-        failed=engine.count(TaskState.FAILED),
-        cancelled=engine.count(TaskState.CANCELLED),
-        expired=engine.count(TaskState.EXPIRED),
-        dropped=engine.count(TaskState.DROPPED),
-        retried=overload.retried_count,
-        waiters=0 if overload.room is None else overload.room.waiter_count,
+        running=engine.accounts.running_count(),
+        started=engine.accounts.started_count,
+        done=engine.accounts.count(TaskState.DONE),
+        failed=engine.accounts.count(TaskState.FAILED),
+        cancelled=engine.accounts.count(TaskState.CANCELLED),
+        expired=engine.accounts.count(TaskState.EXPIRED),
+        dropped=engine.accounts.count(TaskState.DROPPED),
+        retried=engine.retries.count,
+        waiters=0 if engine.backlog.room is None else engine.backlog.room.waiter_count,
         penalty=0.0 if combined is None else max(0, combined.penalty_ns - now_ns) / NS,
         keys=0 if engine.queue.gate is None else engine.queue.gate.key_count,
         limits=() if combined is None else tuple(_limit_statistics(combined, now_ns)),
-        peers=engine.queue.grid.peers,
+        peers=engine.queue.permits.peers,
         fleet=None if engine.member is None else engine.member.statistics(engine.monotonic()),
     )
 
@@ -210,16 +210,16 @@ def backlog_seconds(engine: Engine, key: Hashable = None) -> float:
     0 while they fit the permits as they come; infinity if there are some and the rate is 0. O(1), but O(tasks that are due)
     for one key, or where keys have limits or starts have costs.
     """
-    engine.burst.detach()
+    engine.detach()
     now = engine.now()
     if key is not None:
         return _backlog(engine, key, now)
     count = engine.queue.ready_count()
-    if count == 0 or (engine.queue.grid.is_unlimited and engine.queue.gate is None):
+    if count == 0 or (engine.queue.permits.is_unlimited and engine.queue.gate is None):
         return 0.0
     if engine.queue.costs is not None or engine.queue.gate is not None:
         return _backlog(engine, None, now)
-    when = engine.queue.grid.time_after(engine.timeline.to_ns(now), count)
+    when = engine.queue.permits.time_after(engine.timeline.to_ns(now), count)
     return math.inf if when is None else max(0.0, engine.timeline.to_loop(when) - now)
 
 
@@ -232,7 +232,7 @@ def _backlog(engine: Engine, key: Hashable, now: float) -> float:
     mine = tasks if key is None else [task for task in tasks if task[1] == key]
     if not mine:
         return 0.0
-    if queue.grid.is_stopped or not engine.may_start():
+    if queue.permits.is_stopped or not engine.has_place():
         return math.inf
     last = max(mine, key=itemgetter(0))
     ahead = [task for task in tasks if task is not last] if key is None else _ahead_of(engine, last, tasks, now)
@@ -281,12 +281,12 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     state = handle.state
     if state is not TaskState.WAITING:
         return Explanation(state=state, hold=Hold.NOTHING, position=None, expected_start=handle.started_at)
-    engine.burst.detach()  # it goes by permits that were counted before, which pull() counts anew
+    engine.detach()  # it goes by permits that were counted before, which pull() counts anew
     now = engine.now()
     queue = engine.queue
     while not queue.pull(now):
         pass
-    is_halted = queue.grid.is_stopped or engine.max_concurrency == 0
+    is_halted = queue.permits.is_stopped or engine.max_concurrency == 0
     due = _due(engine, handle, now)
     if due > now:
         expected = None if is_halted else engine.timeline.to_epoch(due)
@@ -298,7 +298,7 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     position = len(ahead)
     if hold in _KEY_HOLDS.values() and expected is not None:  # those behind it start as well, while it has to wait
         others = [task for task in tasks if task[1] != handle._key]
-        passing = queue.grid.count_until(engine.timeline.to_ns(now), engine.timeline.to_ns(expected))
+        passing = queue.permits.count_until(engine.timeline.to_ns(now), engine.timeline.to_ns(expected))
         own_count = sum(task[1] == handle._key for task in ahead)
         position = max(position, min(passing - own_count, len(others)) + own_count)
     return Explanation(
@@ -314,14 +314,14 @@ def _hold(
     engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any]
 ) -> tuple[Hold, str | None, float | None]:
     """Tell what holds a task that is due, which one of its kind, and the loop time at which it will start."""
-    if engine.queue.grid.is_stopped:
+    if engine.queue.permits.is_stopped:
         return Hold.PAUSE, _rate_of_others(engine), None
     expected = _when_permitted(engine, handle.needs, now, ahead)
     fleet = None if engine.member is None else engine.member.hold(now)
     if fleet is not None:
         kind, detail, end = fleet
         return Hold(kind), detail, None if end is None or expected is None else end + expected - now
-    if not engine.may_start():
+    if not engine.has_place():
         return Hold.CONCURRENCY, None, None
     by_key = _hold_by_key(engine, handle, ahead, expected)
     if by_key is not None:
@@ -362,7 +362,7 @@ def _hold_by_limit(
     engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str | None]:
     """Tell which limit of the executor holds a task, and its name if there may be several."""
-    combined = engine.queue.grid if isinstance(engine.queue.grid, CombinedPermits) else None
+    combined = engine.queue.permits if isinstance(engine.queue.permits, CombinedPermits) else None
     now_ns = engine.timeline.to_ns(now)
     if combined is not None and now_ns < combined.penalty_ns:
         return Hold.PENALTY, None
@@ -380,7 +380,7 @@ def _hold_by_limit(
 
 def _when_permitted(engine: Engine, needs: Mapping[str, int] | None, now: float, ahead: list[Any]) -> float | None:
     """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never."""
-    grid, now_ns = engine.queue.grid, engine.timeline.to_ns(now)
+    grid, now_ns = engine.queue.permits, engine.timeline.to_ns(now)
     if isinstance(grid, CombinedPermits) and engine.queue.costs is not None:
         when = grid.when_in_turn([other or _ONE_PERMIT for _, _, other, _ in ahead], needs or _ONE_PERMIT, now_ns)
     else:

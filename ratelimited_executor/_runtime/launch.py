@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
 
-__all__ = ["ThreadCall", "await_it", "context_of_thread", "run_timeout_error", "with_timeout"]
+__all__ = ["ThreadCall", "await_it", "context_of_thread", "is_awaitable", "run_timeout_error", "with_timeout"]
 
 
 class ThreadCall:
@@ -84,6 +84,14 @@ def context_of_thread(context: Context | None, *, is_own: bool) -> Context:
     if context is None:
         return Context()
     return context if is_own else context.copy()
+
+
+def is_awaitable(result: Any) -> bool:
+    """Whether a call has returned something to wait for; never fails, whatever the metaclass."""
+    try:
+        return hasattr(type(result), "__await__")
+    except Exception:  # noqa: BLE001  # a type that cannot be asked is none
+        return False
 
 
 async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name: str) -> Any:

@@ -9,10 +9,12 @@ from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.ordering import default_order
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.ordering import Order
-    from ratelimited_executor._runtime.engine import Engine
+    import asyncio
+    from collections.abc import Callable
 
-__all__ = ["isolated", "report_order_error"]
+    from ratelimited_executor._core.ordering import Order
+
+__all__ = ["isolated", "order_reporter"]
 
 
 def isolated(order: Order | Fair) -> Order | Fair:
@@ -22,15 +24,26 @@ def isolated(order: Order | Fair) -> Order | Fair:
     return order if order is default_order else lambda task: Context().run(order, task)
 
 
-def report_order_error(engine: Engine, error: BaseException) -> None:
-    """Warn of code of the user that raised while the next task was being chosen."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        engine.loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
-        return
-    message = "%s: the order raised %r; the task goes last"
-    if isinstance(engine.queue.order, Fair):
-        message = "%s: by or weights of Fair raised %r; the task goes by no key, or by a weight of 1"
-    engine.runner.warnings.warn("order", message, engine.name, error)
+def order_reporter(
+    queue_order: Callable[[], Order | Fair], loop: asyncio.AbstractEventLoop, warn: Callable[..., None]
+) -> Callable[[BaseException], None]:
+    """Return what warns of code of the user that raised while the next task was being chosen.
+
+    Args:
+        queue_order: tells the order in force.
+        loop: to which errors are handed that end the program.
+        warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
+    """
+
+    def report(error: BaseException) -> None:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
+        elif isinstance(queue_order(), Fair):
+            warn("order", "by or weights of Fair raised %r; the task goes by no key, or by a weight of 1", error)
+        else:
+            warn("order", "the order raised %r; the task goes last", error)
+
+    return report
 
 
 def _leave(error: BaseException) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.engine import HOLD
 from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor._runtime.starting import HOLD
 from ratelimited_executor.exceptions import TaskExpiredError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Permit:
         deadline = None if expires is None else self._engine.now() + expires
         try:
             async with asyncio.timeout_at(deadline):
-                engine = await self._engine.overload.in_turn(key, self._admit)
+                engine = await self._engine.backlog.in_turn(key, self._admit)
         except TimeoutError:
             assert options is not None
             assert expires is not None
@@ -72,12 +72,12 @@ class Permit:
         record.add_done_callback(lambda handle: _fail(granted, handle))
         engine.add_immediate(record)
         if options is not None and options.entry is not None:
-            engine.overload.drop_excess(options.key)
+            engine.backlog.drop_excess(options.key)
         try:
             try:
                 tickets = await granted
             finally:
-                note_effect(effects, engine.time_ns())
+                note_effect(effects, engine.moments.ns())
         except asyncio.CancelledError:
             if record.state is TaskState.RUNNING:
                 engine.release(record, TaskState.CANCELLED, None)
@@ -85,7 +85,7 @@ class Permit:
                 record.cancel()
             raise
         if tickets:
-            engine.overload.take_effect(tickets)
+            engine.limits.take_effect(tickets)
         return record
 
     async def __aexit__(

@@ -10,16 +10,22 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.retries import Retry
-from ratelimited_executor._runtime.orders import report_order_error
+from ratelimited_executor._core.records import Options, Record
+from ratelimited_executor._core.retries import Attempts, Retry
+from ratelimited_executor._runtime.batches import BatchItem
 from ratelimited_executor.exceptions import RetryLater
 
 if TYPE_CHECKING:
-    from ratelimited_executor._runtime.engine import Engine
+    import contextvars
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._runtime.clock import Moments
 
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
-__all__ = ["check_retry", "parse_retry_after", "pause_before_retry", "random_for"]
+__all__ = ["Retries", "check_retry", "parse_retry_after", "random_for"]
 
 
 def random_for(loop: asyncio.AbstractEventLoop) -> random.Random:
@@ -42,43 +48,152 @@ def check_retry(name: str, policy: Any) -> Any:
     return policy
 
 
-def pause_before_retry(
-    policy: Any, count: int, error: BaseException, engine: Engine, started: float | None
-) -> float | None:
-    """Return the seconds to wait before the next attempt; None if there is none.
+class Retries:
+    """The retries of one executor.
 
     Args:
-        policy: what :func:`check_retry` has let through.
-        count: attempts so far, this one included.
-        error: what the last one raised.
-        engine: of the task.
-        started: loop time at which the first one started.
+        policy: of tasks that bring none of their own; None if they are not tried again.
+        queue: which tells whether anything starts any more.
+        moments: the time.
+        random: what jitter is drawn from.
+        penalty_max: seconds that the other side may ask for at most.
+        overloaded: told that it had too much.
+        on_key_end: told of each attempt that has ended and is followed by another, as of the end of a task.
+        add: takes back a record that waits again.
+        add_item: takes back a source of one item of a batch, and its items.
+        report: told what a policy raises.
+
+    Attributes:
+        count: attempts that have failed and were, or will be, followed by another.
     """
-    after = 0.0
-    is_told = isinstance(error, RetryLater)
-    if isinstance(error, RetryLater) and error.after is not None:
-        after = min(error.after, engine.overload.penalty_max)
-    try:
-        if isinstance(policy, Retry):
-            if count >= policy.attempts or not (is_told or (isinstance(error, Exception) and policy.wants(error))):
-                return None
-            return after + policy.pause(count, engine.overload.random.random())
-        return _by_tenacity(policy, count, error, after, engine, started)
-    except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
-        report_order_error(engine, raised)
-        return None
+
+    __slots__ = (
+        "_add", "_add_item", "_moments", "_on_key_end", "_overloaded", "_queue", "_random", "_report", "count", "penalty_max",
+        "policy",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        policy: Any,
+        *,
+        queue: TaskQueue,
+        moments: Moments,
+        random: random.Random,
+        penalty_max: float,
+        overloaded: Callable[[], None],
+        on_key_end: Callable[[Any], None],
+        add: Callable[[Any], None],
+        add_item: Callable[[BatchSource, Any], None],
+        report: Callable[[BaseException], None],
+    ) -> None:
+        self.policy = policy
+        self.penalty_max = penalty_max
+        self.count = 0
+        self._queue = queue
+        self._moments = moments
+        self._random = random
+        self._overloaded = overloaded
+        self._on_key_end = on_key_end
+        self._add = add
+        self._add_item = add_item
+        self._report = report
+
+    def again(self, owner: Any, error: BaseException, origin: contextvars.Context | None) -> bool:
+        """Put a task that has failed back among those that wait, if it is to be tried again.
+
+        Args:
+            owner: whom its end would concern.
+            error: what it raised.
+            origin: the variables that it was scheduled with.
+        """
+        if type(owner) is BatchItem:
+            return self._item_again(owner, error)
+        return isinstance(owner, Record) and self._record_again(owner, error, origin)
+
+    def _record_again(self, record: Any, error: BaseException, origin: contextvars.Context | None) -> bool:
+        options = record._options
+        if isinstance(error, RetryLater):
+            self._overloaded()
+        attempts = None if options is None else options.attempts
+        policy = self.policy if attempts is None else attempts.policy
+        if policy is None or self._queue.is_halted:
+            return False
+        count = 1 if attempts is None else attempts.count + 1
+        first = record._context if attempts is None or attempts.first is None else attempts.first
+        pause = self._pause(policy, count, error, first)
+        if pause is None:
+            return False
+        self._on_key_end(record)
+        if type(options) is not Options:
+            options = record._options = Options(key=record._key)
+        if options.attempts is None:
+            options.attempts = Attempts(policy)
+        options.attempts.count = count
+        options.attempts.first = first
+        options.wall = None
+        if options.charge is not None:
+            options.charge.tickets = None
+            options.charge.needs = options.charge.reserved
+        record._wait_again(self._moments.monotonic() + pause, origin)
+        self.count += 1
+        self._add(record)
+        return True
+
+    def _item_again(self, owner: BatchItem, error: BaseException) -> bool:
+        """Do the same for a task of a batch."""
+        if isinstance(error, RetryLater):
+            self._overloaded()
+        handle, index = owner.batch, owner.index
+        if handle.retry is None or self._queue.is_halted:
+            return False
+        attempts = handle.attempts.pop(index, None) or Attempts(handle.retry)
+        now = self._moments.monotonic()
+        if attempts.first is None:
+            attempts.first = now
+        attempts.count += 1
+        pause = self._pause(handle.retry, attempts.count, error, attempts.first)
+        if pause is None:
+            return False
+        self._on_key_end(owner)
+        handle.attempts[index] = attempts
+        self.count += 1
+        self._add_item(owner.source.again(index, now + pause), owner.items)
+        return True
+
+    def _pause(self, policy: Any, count: int, error: BaseException, first: float | None) -> float | None:
+        """Return the seconds to wait before the next attempt; None if there is none.
+
+        Args:
+            policy: what :func:`check_retry` has let through.
+            count: attempts so far, this one included.
+            error: what the last one raised.
+            first: loop time at which the first one started.
+        """
+        after = 0.0
+        is_told = isinstance(error, RetryLater)
+        if isinstance(error, RetryLater) and error.after is not None:
+            after = min(error.after, self.penalty_max)
+        try:
+            if isinstance(policy, Retry):
+                if count >= policy.attempts or not (is_told or (isinstance(error, Exception) and policy.wants(error))):
+                    return None
+                return after + policy.pause(count, self._random.random())
+            return _pause_by_tenacity(policy, count, error, after, first=first, now=self._moments.monotonic())
+        except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
+            self._report(raised)
+            return None
 
 
-def _by_tenacity(
-    policy: Any, count: int, error: BaseException, after: float, engine: Engine, started: float | None
+def _pause_by_tenacity(
+    policy: Any, count: int, error: BaseException, after: float, *, first: float | None, now: float
 ) -> float | None:
     from tenacity import RetryCallState  # noqa: PLC0415  # only those have it who hand in such an object
 
     state = RetryCallState(retry_object=policy, fn=None, args=(), kwargs={})
-    state.start_time = engine.monotonic() if started is None else started
+    state.start_time = now if first is None else first
     state.attempt_number = count
     state.set_exception((type(error), error, error.__traceback__))
-    state.outcome_timestamp = engine.monotonic()
+    state.outcome_timestamp = now
     if not isinstance(error, RetryLater):
         answer = policy.retry(state)
         if asyncio.iscoroutine(answer):

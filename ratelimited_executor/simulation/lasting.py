@@ -8,13 +8,13 @@ from collections.abc import Coroutine
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.records import Record
 from ratelimited_executor._runtime.coroutines import Coroutines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from contextvars import Context
 
-    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor.simulation.loop import SimulationLoop
 
 __all__ = ["Lasting", "LastingCoroutines"]
@@ -128,20 +128,19 @@ class Lasting(Coroutine[Any, Any, None]):
         coroutines: Any = self._coroutines
         if coroutines.running.pop(self._number, None) is None:
             return False
-        engine, loop = coroutines._engine, coroutines._loop
+        accounts, loop = coroutines._accounts, coroutines._loop
         loop.ended_at = loop.clock._monotonic
         if error is None:
             error = self.error
         if error is None:
-            engine.end_done(self._owner, None)
+            accounts.done(self._owner, None)
         else:
-            engine.end_raised(self._owner, error, self._origin)
+            accounts.raised(self._owner, error, self._origin)
         try:
             if self.on_end is not None:
                 self.on_end(error)
         finally:
-            if engine.is_full:
-                engine.wake()
+            coroutines._on_free()
         return True
 
 
@@ -149,17 +148,18 @@ class LastingCoroutines(Coroutines):
     """The coroutines of one executor that run in a simulation.
 
     Args:
-        engine: what is told of their ends.
         loop: what time passes on.
+        parts: as for :class:`Coroutines`.
     """
 
     kinds = Coroutines.kinds | {Lasting}
 
-    __slots__ = ("_begins", "_loop", "_seconds")
+    __slots__ = ("_begins", "_seconds")
 
-    def __init__(self, engine: Engine, loop: SimulationLoop) -> None:
-        super().__init__(engine)
-        self._loop = loop
+    _loop: SimulationLoop
+
+    def __init__(self, loop: SimulationLoop, **parts: Any) -> None:
+        super().__init__(loop, **parts)
         self._seconds = 0.0  # that all have run, or will have when those that last have ended
         self._begins: dict[int, float] = {}  # of tasks, by number
         self.running: dict[int, Any]
@@ -172,7 +172,7 @@ class LastingCoroutines(Coroutines):
             super().start(owner, coroutine, context, origin)
             return
         if coroutine._coroutines is not None:  # the same once more: as asyncio says of a coroutine
-            self._engine.end_raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
+            self._accounts.raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
             return
         number = self._number = self._number + 1
         self.running[number] = coroutine
@@ -180,7 +180,7 @@ class LastingCoroutines(Coroutines):
         coroutine._number = number
         coroutine._owner = owner
         coroutine._origin = origin
-        if type(owner) is not tuple and owner is not None:
+        if isinstance(owner, Record):
             owner._place = coroutine
         loop = self._loop
         coroutine._until = when = loop.clock._monotonic + coroutine.seconds

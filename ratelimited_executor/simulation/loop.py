@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
     from contextvars import Context
 
-    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.runner import Runner
 
 __all__ = ["SimulationLoop"]
@@ -366,9 +365,10 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._wakers.append(waker)
         return waker
 
-    def make_coroutines(self, engine: Engine) -> LastingCoroutines:
+    def make_coroutines(self, loop: asyncio.AbstractEventLoop, **parts: Any) -> LastingCoroutines:
         """Return what runs the coroutines of an executor, those that only last included."""
-        return LastingCoroutines(engine, self)
+        assert loop is self
+        return LastingCoroutines(self, **parts)
 
 
 class _Waker:

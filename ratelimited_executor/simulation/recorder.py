@@ -46,9 +46,9 @@ class _Tally(NamedTuple):
     @classmethod
     def of(cls, engine: Engine) -> Self:
         """Read what an executor has done so far."""
-        engine.burst.settle()
-        ends = (engine.count(state) for state in _ENDS)
-        return cls(engine.accepted_count, engine.started_count, engine.overload.retried_count, *ends)
+        engine.settle()
+        ends = (engine.accounts.count(state) for state in _ENDS)
+        return cls(engine.accounts.accepted_count, engine.accounts.started_count, engine.retries.count, *ends)
 
 
 class _Account:
@@ -153,16 +153,19 @@ class Recorder:
     def is_idle(self) -> bool:
         """Whether nothing runs, nothing that is due waits, and nothing falls due unnoticed."""
         return not any(
-            engine.running_count()
+            engine.accounts.running_count()
             or engine.queue.ready_count()
-            or (_is_halted(engine) and engine.waiting_count())  # it is not woken for what falls due
+            or (_is_halted(engine) and engine.accounts.waiting_count())  # it is not woken for what falls due
             for engine in self._engines()
         )
 
     @property
     def is_done(self) -> bool:
         """Whether nothing runs and nothing waits, due or not."""
-        return not any(engine.running_count() or engine.waiting_count() or engine.feeders for engine in self._engines())
+        return not any(
+            engine.accounts.running_count() or engine.accounts.waiting_count() or engine.feeders
+            for engine in self._engines()
+        )
 
     def jobs(self) -> int:
         """Count the jobs that had ended by the end of the last step."""
@@ -281,10 +284,10 @@ class Recorder:
         for source, account in self._accounts.items():
             engine = source.subject._started()
             changes = _Tally(*map(int.__sub__, _Tally.of(engine), account.tally))
-            executing, pending = engine.running_count(), engine.waiting_count()
+            executing, pending = engine.accounts.running_count(), engine.accounts.waiting_count()
             depth = _depth(engine, time)
             if is_written and (any(changes) or executing or depth):
-                rate = float(source.subject.rate) / getattr(engine.queue.grid, "peers", 1)
+                rate = float(source.subject.rate) / getattr(engine.queue.permits, "peers", 1)
                 backlog = depth / rate if 0 < rate < math.inf else None
                 self._database.add("step", (time, source.number, *changes, executing, depth, pending, backlog))
             account.add(changes, executing=executing, depth=depth, pending=pending)
@@ -352,7 +355,7 @@ class Recorder:
 
 def _is_halted(engine: Engine) -> bool:
     """Whether nothing starts, whatever falls due."""
-    return engine.is_paused or engine.queue.grid.is_stopped or engine.max_concurrency == 0
+    return engine.is_paused or engine.queue.permits.is_stopped or engine.max_concurrency == 0
 
 
 def _depth(engine: Engine, now: float) -> int:

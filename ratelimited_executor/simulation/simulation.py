@@ -272,7 +272,7 @@ class Simulation:
             begin = self.now
             check_most(
                 f"what waits for {nodes[0].name} after {format_duration(begin)}",
-                sum(each._started().waiting_count() for each in nodes),
+                sum(each._started().accounts.waiting_count() for each in nodes),
                 JOBS_MAX,
                 "jobs (give it a larger rate, or max_pending)",
             )

@@ -58,12 +58,11 @@ class World:
             lone = queue.take_lone(self.now) if self.takes_lone else None
             if lone is not None:
                 self.lone_count += 1
-                self._start(queue.on_time, *lone)
+                self._start(*lone)
             while not queue.pull(self.now):
                 pass
-            while (calendar := queue.choose(self.now)) is not None:
-                run = queue.pop(calendar)
-                self._start(calendar, run.source, run.take())
+            while (taken := queue.take(self.now, 1)) is not None:
+                self._start(*taken)
             wake = queue.next_wake(self.now, may_start=True)
             assert wake > self.now, "it asks to be asked again at once, and starts nothing"
             if wake > until:
@@ -72,15 +71,10 @@ class World:
             self.now = wake
         raise AssertionError("the queue does not come to rest")
 
-    def _start(self, calendar, source, item):
-        calendar.opened_count -= 1
-        if source is None:
-            self.queue.expiry.discard(item)
+    def _start(self, source, item):
         due = item._due if source is None else source.due_of(item)
-        self.queue.spend(calendar, due, self.now)
         if isinstance(source, Bucket):
-            name = source.calls[item]
-            source.clear(item)
+            name, _, _ = source.take_call(item)
         else:
             name = repr(item)
         assert due <= self.now or self.queue.early
@@ -233,7 +227,7 @@ def test_interval_that_is_dense_no_more_goes_by_due_time(record_class):
     assert "t2-1.000 t5-1.100 t8-1.200" == world.text()
     for record in records[6:]:
         if record._place is not None:
-            world.queue.cancel(record)
+            world.queue.cancel(record, world.now)
     world.run(3.0)
     assert ["t0-", "t1-", "t3-", "t4-"] == [entry[:3] for entry in world.log[3:]]
     assert "t4-" == world.log[-1][:3]
@@ -262,7 +256,7 @@ def test_cancelled_task_of_a_later_bucket_is_counted_no_more(record_class, calen
     others = [world.add(f"x{index}-", 17.0) for index in range(30)]
     world.run(11.4)
     for record in others:
-        world.queue.cancel(record)
+        world.queue.cancel(record, world.now)
     world.run(30.0)
     assert ["t0-11.000", "t1-11.333"] == world.log[:2]
     assert 15 < float(world.log[-1].removeprefix("t3-"))
@@ -274,8 +268,8 @@ def test_cancelled_tasks_close_the_gap(record_class):
     world = World(record_class)
     records = [world.add(name, 1.0) for name in "abcd"]
     world.run(1.1)
-    world.queue.cancel(records[1])
-    world.queue.cancel(records[2])
+    world.queue.cancel(records[1], world.now)
+    world.queue.cancel(records[2], world.now)
     world.run(3.0)
     assert "a1.000 d1.250" == world.text()
     assert 0 == world.queue.live_count()
@@ -358,7 +352,7 @@ def test_cut_empties_every_place_in_steps(record_class, order, step_count):
     for plain_count, some in queue.cut(step_count):
         assert plain_count + len(some) <= step_count
         for record in some:
-            queue.cancel(record)
+            queue.cancel(record, 0.0)
         count += plain_count
         records += some
         assert before - count - len(records) == queue.live_count()

@@ -306,4 +306,4 @@ def test_a_started_record_is_freed_by_its_run(record_class, calendar_class):
     assert 0.0 == run.head_due()
     assert record is run.take()
     assert None is record._place
-    assert [None] == run._records
+    assert [None] == run.records

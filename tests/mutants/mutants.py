@@ -51,13 +51,13 @@ MUTANTS = (
         "F8: what is cut short is forgotten, and not ended",
         "_runtime/closing.py",
         "engine.cancel_waiting(record, None)",
-        "engine.queue.cancel(record)",
+        "engine.queue.cancel(record, 0.0)",
         (_flaw("stopping", "cutting_short_does_not_leave_a_future_pending"),),
     ),
     Mutant(
         "F8: cancelled items of a batch are not counted",
-        "_runtime/engine.py",
-        "        self.ended_counts[TaskState.CANCELLED] += count\n",
+        "_runtime/accounts.py",
+        "        self.counts[TaskState.CANCELLED] += count\n",
         "",
         (
             _flaw("stopping", "cutting_short_does_not_miscount_what_was_cancelled"),
@@ -67,8 +67,8 @@ MUTANTS = (
     Mutant(
         "F18: terminated while tasks run",
         "_runtime/closing.py",
-        "engine.waiting_count() == 0 and engine.running_count() == 0",
-        "engine.waiting_count() == 0",
+        "engine.accounts.waiting_count() == 0 and engine.accounts.running_count() == 0",
+        "engine.accounts.waiting_count() == 0",
         (_flaw("stopping", "termination_is_not_reported_while_a_task_waits_or_runs"),),
     ),
     Mutant(
@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "a drain that cannot progress waits",
         "_runtime/closing.py",
-        "return queue.grid.is_stopped or engine.is_paused or engine.max_concurrency == 0 or is_asleep",
+        "return queue.permits.is_stopped or engine.is_paused or engine.max_concurrency == 0 or is_asleep",
         "return False",
         (_law("drain_that_cannot_progress_ends"),),
     ),
@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "F33: what is cancelled stays until its interval comes",
         "_runtime/engine.py",
-        "self.queue.chores.on_added = self.wake",
-        "self.queue.chores.on_added = None",
+        "queue.chores.on_added = self.wake",
+        "queue.chores.on_added = None",
         (_flaw("cancelling", "cancelled_tasks_do_not_stay_in_memory"),),
     ),
     # The wall clock.
@@ -228,16 +228,16 @@ MUTANTS = (
     # Expiry.
     Mutant(
         "F23: the deadline is held against the end of the interval",
-        "_runtime/expiring.py",
-        "if now <= options.deadline:",
-        "if engine.queue.interval_end <= options.deadline:",
+        "_core/queue.py",
+        "if now > options.deadline:",
+        "if self.interval_end > options.deadline:",
         (_flaw("expiry", "task_that_is_not_late_does_not_expire"),),
     ),
     Mutant(
         "F23: a task starts after its deadline",
-        "_runtime/expiring.py",
-        "if now <= options.deadline:",
-        "if True:",
+        "_core/queue.py",
+        "if now > options.deadline:",
+        "if False:",
         (_flaw("expiry", "task_does_not_start_after_its_deadline"),),
     ),
     Mutant(
@@ -330,7 +330,7 @@ MUTANTS = (
     ),
     Mutant(
         "F34: max_pending is forgotten",
-        "_runtime/faces/base.py",
+        "_runtime/backlog.py",
         "if self._max_pending is not None and (waiting + count > self._max_pending or is_kept):",
         "if False:",
         (_flaw("load", "pending_tasks_are_not_unbounded"),),
@@ -352,8 +352,8 @@ MUTANTS = (
     Mutant(
         "F36: one start for each turn of the loop",
         "_runtime/engine.py",
-        "count_max = queue.burst_count(calendar) if self.max_concurrency is None else 1",
-        "count_max, stop = 1, -math.inf",
+        "                now = self._start(taken, now, stop)\n",
+        "                now = self._start(taken, now, stop := -math.inf)\n",
         (_flaw("load", "start_does_not_take_a_timer_each"),),
     ),
     # Contract and contexts.
@@ -387,16 +387,16 @@ MUTANTS = (
     ),
     Mutant(
         "tasks run in the context they share",
-        "_runtime/burst.py",
+        "_runtime/starting.py",
         "context[0] if type(context) is tuple else context.copy()",
         "context[0] if type(context) is tuple else context",
         (_law("tasks_do_not_see_each_other_s_changes"),),
     ),
     Mutant(
         "an unseen failure waits for the garbage collector",
-        "_runtime/burst.py",
-        "        del record  # as in run_records",
-        "        # as in run_records",
+        "_runtime/starting.py",
+        "        del owner  # else a traceback keeps this frame",
+        "        # else a traceback keeps this frame",
         (_law("failure_that_nobody_sees_is_reported_once"),),
     ),
 )

@@ -264,7 +264,7 @@ async def test_memory_of_cancelled_tasks_is_freed_under_fair(virtual_clock):
                 handle.cancel()
         await asyncio.sleep(200)
         assert 0 == executor.statistics().waiting
-        assert executor._engine.on_time.ready.count <= 200
+        assert executor._engine.queue.on_time.ready.count <= 200
         check_forgotten(executor)
 
 

@@ -220,10 +220,9 @@ async def test_policy_that_raises_ends_the_task(virtual_clock, caplog):
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
 async def test_what_is_no_failure_is_not_tried_again(virtual_clock, error):
     """A task that was cancelled stays so, and what ends the program goes on its way."""
-    from ratelimited_executor._runtime.retrying import pause_before_retry
-
     async with RateLimitedExecutor("x", retry=Retry(3, on=BaseException)) as executor:
-        assert pause_before_retry(Retry(3, on=BaseException), 1, error(), executor._engine, None) is None
+        retries = executor._engine.retries
+        assert retries._pause(retries.policy, 1, error(), None) is None
         if error is asyncio.CancelledError:
             flaky = Flaky(9, error)
             handle = executor.submit(flaky)

@@ -108,11 +108,16 @@ def test_short_way_changes_nothing(steps, rate, pacing, max_concurrency):
 
 async def test_tasks_of_a_batch_that_are_alone_take_the_short_way(monkeypatch, virtual_clock):
     """Otherwise the test above would compare the long way with itself."""
-    from ratelimited_executor._runtime import engine
-
     taken = []
-    original = engine.start_lone
-    monkeypatch.setattr(engine, "start_lone", lambda *args: taken.append(args[2]) or original(*args))
+    original = TaskQueue.take_lone
+
+    def take_lone(self, now):
+        found = original(self, now)
+        if found is not None:
+            taken.append(found)
+        return found
+
+    monkeypatch.setattr(TaskQueue, "take_lone", take_lone)
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         batch = executor.schedule_many(int, range(20), delays=[0.37 * index for index in range(20)])
         assert 20 == (await batch).done

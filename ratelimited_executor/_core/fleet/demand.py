@@ -111,7 +111,7 @@ class Demand:
         worker, queue = self._worker, self._worker.queue
         to_ns = queue.timeline.to_ns
         span = _Span(to_ns(max(now, begin)), to_ns(end), self._turns(max(0.0, end - now)))
-        grid = queue.grid
+        grid = queue.permits
         count: float = UNLIMITED
         if isinstance(grid, CombinedPermits):
             count = grid.startable_until(span.begin_ns, span.end_ns)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import anyio
 
 from ratelimited_executor._core.adaptive import Adaptive
-from ratelimited_executor._core.dropping import DropIndex
 from ratelimited_executor._core.fair import Fair
-from ratelimited_executor._core.keys import KeyTable, given_key
+from ratelimited_executor._core.keys import KeyTable
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
@@ -22,8 +21,8 @@ from ratelimited_executor._runtime.arguments import callable_of, count_of, delay
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.engine import Engine
+from ratelimited_executor._runtime.keys import KeyLimits
 from ratelimited_executor._runtime.manager import ExecutorManager
-from ratelimited_executor._runtime.overload import KeyLimits
 from ratelimited_executor._runtime.policy import (
     Burst,
     Paced,
@@ -38,7 +37,6 @@ from ratelimited_executor._runtime.policy import (
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import (
-    BacklogFullError,
     ExecutorNotStartedError,
     ExecutorStoppedError,
     WrongLoopError,
@@ -277,7 +275,7 @@ class ExecutorBase:
     @property
     def rates(self) -> tuple[Rate | Quota, ...]:
         """All rates and quotas, in the order in which they were given."""
-        return self._plan.rates if self._engine is None else self._engine.overload.plan.rates
+        return self._plan.rates if self._engine is None else self._engine.limits.plan.rates
 
     @property
     def resources(self) -> dict[str, tuple[Rate | Quota, ...]]:
@@ -307,8 +305,7 @@ class ExecutorBase:
         self._check_place()
         self._pacing = member_of("pacing", pacing, Pacing)
         if self._engine is not None:
-            self._engine.queue.pacing = self._pacing
-            self._engine.wake()
+            self._engine.set_pacing(self._pacing)
 
     @property
     def order(self) -> Order | Fair:
@@ -361,7 +358,7 @@ class ExecutorBase:
 
     def _set_key_limits(self) -> None:
         if self._engine is not None:
-            self._engine.overload.set_key_limits(self._key_limits)
+            self._engine.set_key_limits(self._key_limits)
 
     @property
     def is_paused(self) -> bool:
@@ -388,7 +385,7 @@ class ExecutorBase:
         held = key_of("key", key, self._keys)
         engine = self._started()
         self._check_place()
-        engine.overload.penalize(seconds, held)
+        engine.penalize(seconds, held)
 
     def _set_paused(self, *, is_paused: bool) -> None:
         self._check_place()
@@ -429,8 +426,8 @@ class ExecutorBase:
         state = "closed" if self.is_terminated else "closing" if self.is_shutdown else "open"
         engine = self._engine
         return (
-            f"<{kind} {self._name!r} {state} rate={engine.overload.plan} "
-            f"waiting={engine.waiting_count()} running={engine.running_count()}>"
+            f"<{kind} {self._name!r} {state} rate={engine.limits.plan} "
+            f"waiting={engine.accounts.waiting_count()} running={engine.accounts.running_count()}>"
         )
 
     # For the faces.
@@ -455,32 +452,8 @@ class ExecutorBase:
         if asyncio._get_running_loop() is not engine.loop:
             raise WrongLoopError(self._name)
         if count and (self._max_pending is not None or self._key_limits.pending is not None):
-            self._find_room(engine, count, key, priority)
+            engine.backlog.admit(count, key, priority)
         return engine
-
-    def _find_room(self, engine: Engine, count: int, key: Hashable, priority: float) -> None:
-        """Drop tasks, if that is what was asked for, until so many more fit.
-
-        Raises:
-            BacklogFullError: if they do not.
-        """
-        overload = engine.overload
-        if self._is_dropping:
-            overload.make_room(count, key, priority)
-            return
-        if overload.room is not None and overload.room.is_passing:
-            return
-        waiting = engine.waiting_count()
-        is_kept = overload.room is not None and count and not overload.room.is_free(key)
-        if self._max_pending is not None and (waiting + count > self._max_pending or is_kept):
-            raise BacklogFullError(self._name, waiting=waiting, asked=count, max_pending=self._max_pending)
-        pending = self._key_limits.pending
-        if pending is not None and key is not None:
-            waiting = overload.key_count(key)
-            if waiting + count > pending:
-                raise BacklogFullError(
-                    self._name, waiting=waiting, asked=count, max_pending=pending, key=given_key(key)
-                )
 
     @property
     def _is_dropping(self) -> bool:
@@ -510,29 +483,17 @@ class ExecutorBase:
             max_concurrency=self._max_concurrency,
             thread_limiter=anyio.CapacityLimiter(self._max_threads),
             key_limits=self._key_limits,
+            max_pending=self._max_pending,
+            when_full=self._when_full,
             retry=self._retry,
+            penalty_max=self._penalty_max,
             adaptive=self._adaptive,
         )
-        self._bound()
         if self._is_paused:
             self._engine.set_paused(is_paused=True)
         self._closing.engine = self._engine
         if self._max_pending is None and self._key_limits.pending is None:
             self._home = runner.loop if isinstance(runner.loop, asyncio.BaseEventLoop) else _Home(runner.loop)
-
-    def _bound(self) -> None:
-        """Keep to the numbers of tasks that may wait."""
-        assert self._engine is not None
-        self._engine.overload.penalty_max = self._penalty_max
-        if self._max_pending is None and self._key_limits.pending is None:
-            return
-        index = None
-        if self._is_dropping or self._key_limits.pending is not None:
-            index = DropIndex(
-                is_lowest_first=self._when_full is WhenFull.DROP_LOWEST,
-                is_by_key=self._key_limits.pending is not None,
-            )
-        self._engine.overload.bound(self._max_pending, index=index, when_full=self._when_full)
 
     def _make_plan(self, rates: Sequence[Rate | Quota]) -> PolicyPlan:
         """Put policy, rates and resources together.
@@ -559,8 +520,8 @@ class ExecutorBase:
         self._home = _NOWHERE
         if self._engine is None:
             return
-        if self._engine.overload.room is not None:
-            self._engine.overload.room.close(ExecutorStoppedError(repr(self)))
+        if self._engine.backlog.room is not None:
+            self._engine.backlog.room.close(ExecutorStoppedError(repr(self)))
         for repeating in list(self._repeating):
             cancel_guarded(self._engine.loop, repeating)
 

@@ -224,7 +224,7 @@ class BulkFace(TaskFace):
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
                 if not is_async:
                     for item in islice(source, room):
-                        handles.append(await self._started().overload.in_turn(None, partial(submit, item)))
+                        handles.append(await self._started().backlog.in_turn(None, partial(submit, item)))
                 elif drawing is None and not is_drawn and room > 0:
                     drawing = asyncio.ensure_future(anext(source))
                 awaited: list[Any] = [
@@ -237,7 +237,7 @@ class BulkFace(TaskFace):
                 if drawing is not None and drawing.done():
                     drawn, drawing = drawing, None
                     try:
-                        handles.append(await self._started().overload.in_turn(None, partial(submit, drawn.result())))
+                        handles.append(await self._started().backlog.in_turn(None, partial(submit, drawn.result())))
                     except StopAsyncIteration:
                         is_drawn = True
                 handle = next((one for one in islice(handles, 1 if ordered else None) if one.done()), None)
@@ -358,7 +358,7 @@ class BulkFace(TaskFace):
             fn,
             name=name or name_of(fn),
             keep_results=results,
-            context=engine.capture() if context is None else context,
+            context=engine.contexts.capture() if context is None else context,
             own_context=context is not None,
             retry=retry,
         )
@@ -392,10 +392,10 @@ class BulkFace(TaskFace):
             return sys.maxsize
         engine = self._started()
         promised = 0
-        if engine.overload.room is not None:
-            engine.overload.room.wake()  # who waits goes first
-            promised = engine.overload.room.waiter_count
-        return self._max_pending - engine.waiting_count() - promised
+        if engine.backlog.room is not None:
+            engine.backlog.room.wake()  # who waits goes first
+            promised = engine.backlog.room.waiter_count
+        return self._max_pending - engine.accounts.waiting_count() - promised
 
     def _has_room_for(self, plan: _Plan, item: Any) -> bool:
         """Whether an item of an iterator may wait."""
@@ -403,7 +403,7 @@ class BulkFace(TaskFace):
             return False
         pending = self._key_limits.pending
         key = None if pending is None else plan.key_of(item)
-        return pending is None or key is None or self._started().overload.key_count(key) < pending
+        return pending is None or key is None or self._started().backlog.key_count(key) < pending
 
 
 class _Group(NamedTuple):
@@ -574,7 +574,7 @@ class _Plan:
                     self._place(engine, batch, part, items)
 
     def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
-        engine.accepted_count += source.count
+        engine.accounts.accepted_count += source.count
         batch._add_part(source, items)
         is_joined = source.first < engine.queue.interval_end
         if self._wall_due is not None and not is_joined:
@@ -582,7 +582,7 @@ class _Plan:
             engine.wake_for(engine.queue.interval_end)
         else:
             engine.queue.add_batch(source, joined=is_joined)
-            engine.burst.is_changed = True
+            engine.starter.is_changed = True
             engine.wake_for(source.first)
 
     def _source(self, batch: BatchHandle[Any], count: int, **details: Any) -> BatchSource:

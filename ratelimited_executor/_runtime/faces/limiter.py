@@ -51,7 +51,7 @@ class LimiterFace(TaskFace):
         """
         key = key_of("key", key, self._keys)
         engine = self._admit(0)
-        room = engine.overload.room
+        room = engine.backlog.room
         if room is None:
             self._admit(0 if self._is_dropping else 1, key=key)
         rare = (

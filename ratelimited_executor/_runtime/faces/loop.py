@@ -49,7 +49,7 @@ class LoopFace(ExecutorBase):
         engine: Any = self._engine
         if self._home._thread_id != _thread_id():
             engine = self._admit()
-        calendar = engine.on_time
+        calendar = engine.queue.on_time
         try:
             when = engine.monotonic() + delay
             if engine.timeline.loop_time is not None:
@@ -63,12 +63,12 @@ class LoopFace(ExecutorBase):
             bucket = calendar.future.get(int((when + calendar.epoch_offset) * calendar.per_second))
             if bucket is not None and (bucket.contexts is not None if kept else bucket.contexts is None):
                 if kept:
-                    bucket.contexts.append(engine.share(kept))
+                    bucket.contexts.append(engine.contexts.share(kept))
                 calls = bucket.calls
                 bucket.dues.append(when)
                 bucket.args.append(args)
                 calls.append(callback)
-                engine.accepted_count += 1
+                engine.accounts.accepted_count += 1
                 count = len(calls)
                 if when < engine.armed:  # what is there is due later
                     engine.wake_for(when)
@@ -92,7 +92,7 @@ class LoopFace(ExecutorBase):
             engine = self._admit()
         if not callable(callback):
             callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
-        kept = engine.capture() if context is None else (check_context(context),)
+        kept = engine.contexts.capture() if context is None else (check_context(context),)
         now = engine.now()
         bucket, place = engine.add_call_ready(now, callback, args, kept)
         return CallHandle(bucket, place, now)
@@ -120,10 +120,10 @@ def _place(
 ) -> CallHandle:
     if not callable(callback):
         callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
-    kept: Any = engine.capture() if context is None else (check_context(context),)
+    kept: Any = engine.contexts.capture() if context is None else (check_context(context),)
     due = when if engine.timeline.loop_time is None else next_tick(when)
-    bucket, place = engine.on_time.add_call(due, callback, args, kept)
-    engine.accepted_count += 1
+    bucket, place = engine.queue.on_time.add_call(due, callback, args, kept)
+    engine.accounts.accepted_count += 1
     if due < engine.armed:
         engine.wake_for(due)
     return CallHandle(bucket, place, when)

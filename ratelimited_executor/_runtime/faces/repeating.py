@@ -203,7 +203,7 @@ class RepeatingFace(ExecutorBase):
             args,
             next_due=next_due,
             make_options=options_of_a_run,
-            context=engine.capture(),
+            context=engine.contexts.capture(),
             name=options["name"],
             on_error=on_error,
             max_runs=max_runs,

@@ -137,14 +137,14 @@ class TaskFace(ExecutorBase):
             options.deadline = due + options.expires
         rank = TaskClass.OTHER if after else TaskClass.IMMEDIATE
         handle: TaskHandle[Any] = TaskHandle(
-            engine, fn, args, due, rank, engine.capture() if context is None else context, options
+            engine, fn, args, due, rank, engine.contexts.capture() if context is None else context, options
         )
         if after:
             engine.add(handle)
         else:
             engine.add_immediate(handle)
         if options is not None and options.entry is not None:
-            engine.overload.drop_excess(options.key)
+            engine.backlog.drop_excess(options.key)
         return handle
 
     def _schedule_at(
@@ -162,14 +162,14 @@ class TaskFace(ExecutorBase):
         if options.expires is not None:
             options.deadline = due + options.expires
         handle: TaskHandle[Any] = TaskHandle(
-            engine, fn, args, due, TaskClass.OTHER, engine.capture() if context is None else context, options
+            engine, fn, args, due, TaskClass.OTHER, engine.contexts.capture() if context is None else context, options
         )
         if due >= engine.queue.interval_end:
             engine.add_wall(handle, wall_due)
         else:
             engine.add(handle)
         if options.entry is not None:
-            engine.overload.drop_excess(options.key)
+            engine.backlog.drop_excess(options.key)
         return handle
 
     @overload
@@ -211,11 +211,17 @@ class TaskFace(ExecutorBase):
         if options is not None and options.expires is not None:
             options.deadline = now + options.expires
         handle: TaskHandle[Any] = TaskHandle(
-            engine, fn, args, now, TaskClass.IMMEDIATE, engine.capture() if context is None else context, options
+            engine,
+            fn,
+            args,
+            now,
+            TaskClass.IMMEDIATE,
+            engine.contexts.capture() if context is None else context,
+            options,
         )
         engine.add_immediate(handle)
         if options is not None and options.entry is not None:
-            engine.overload.drop_excess(options.key)
+            engine.backlog.drop_excess(options.key)
         return handle
 
     @overload
@@ -238,7 +244,7 @@ class TaskFace(ExecutorBase):
         """
         callable_of("fn", fn)
         key = key_of("key", options.get("key"), self._keys)
-        return await self._admit(0).overload.in_turn(key, functools.partial(self.schedule, fn, *args, **options))
+        return await self._admit(0).backlog.in_turn(key, functools.partial(self.schedule, fn, *args, **options))
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
@@ -248,7 +254,7 @@ class TaskFace(ExecutorBase):
         if not callable(fn):
             callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
         kept = contextvars.copy_context()
-        engine.add_call_ready(engine.now(), fn, args, engine.share(kept) if kept else None)
+        engine.add_call_ready(engine.now(), fn, args, engine.contexts.share(kept) if kept else None)
 
     @overload
     def schedule_threadsafe(
@@ -306,7 +312,7 @@ class TaskFace(ExecutorBase):
         needs = self._needs_of(cost)
         if key is not None and self._key_limits.is_gated:
             self._check_key(key, 1 if needs is None else needs[PERMITS])
-        shared = None if key is None else self._started().overload.key_options(key)
+        shared = None if key is None else self._started().keys.options_of(key)
         return Rare(key, needs, retry if retry is INHERITED else check_retry("retry", retry), shared)
 
     def _check_key(self, key: Any, cost: int) -> None:
@@ -337,7 +343,7 @@ class TaskFace(ExecutorBase):
         """
         if type(cost) is int and cost == 1:
             return None
-        plan = self._started().overload.plan
+        plan = self._started().limits.plan
         costs = dict(cost) if isinstance(cost, Mapping) else {PERMITS: cost}
         for resource, amount in costs.items():
             name = f"cost[{resource!r}]" if isinstance(cost, Mapping) else "cost"
@@ -348,7 +354,7 @@ class TaskFace(ExecutorBase):
             cost_max = plan.cost_max(resource)
             if cost_max is not None and amount > cost_max:
                 raise ValueError(f"{name} must be <= {cost_max}, or it is never admitted, got {amount!r}")
-        self._started().overload.meter()
+        self._started().limits.meter()
         return {PERMITS: 1, **costs}
 
     def as_futures_executor(self, max_workers: int | None = None) -> FuturesFace:

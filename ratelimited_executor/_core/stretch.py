@@ -1,0 +1,113 @@
+"""Several tasks of one run that start one after the other, with nothing to decide between them.
+
+That is where the rate is unlimited, or several permits are there and nobody else waits for them.
+
+Theory. Of a trivial call's cost most is bookkeeping: an attribute that is counted up costs as much as the call itself. So
+nothing is counted while a stretch is being started. How far it has come is known to the iterator over its positions alone
+(``__length_hint__`` of a list's or range's iterator), and :meth:`Stretch.settle` brings the counts up to date whenever
+somebody looks: at the end, or when a call that was started asks for anything that depends on them.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.batches import BatchSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ratelimited_executor._core.calendar import Calendar
+    from ratelimited_executor._core.queue import TaskQueue
+
+__all__ = ["STRETCH_COUNT_MAX", "Stretch"]
+
+STRETCH_COUNT_MAX: Final = 1024  # tasks of one stretch: also where time stands still, the event loop has its turn
+
+
+class Stretch:
+    """The stretch of a queue that is being started, if one is.
+
+    Args:
+        queue: whose tasks they are.
+
+    Attributes:
+        source: where they lie; None if they are records.
+        skipped_count: positions read since the last :meth:`settle` whose tasks had gone before; the reader counts them.
+    """
+
+    __slots__ = ("_calendar", "_count", "_is_paid", "_positions", "_queue", "_run", "skipped_count", "source")
+
+    def __init__(self, queue: TaskQueue) -> None:
+        self._queue = queue
+        self._calendar: Any = None
+        self._run: Any = None
+        self._positions: Any = None  # an iterator; None if nothing is being started, or the positions were let go of
+        self._count = 0  # tasks that may start, or records that still may
+        self._is_paid = False  # whether each start takes a permit, or is planned
+        self.source: Any = None
+        self.skipped_count = 0
+
+    def begin(self, calendar: Calendar, run: Any, count: int, *, is_paid: bool) -> Stretch:
+        """Begin with a run that was chosen, of which ``count`` tasks may start."""
+        self._calendar = calendar
+        self._run = run
+        self._count = min(count, STRETCH_COUNT_MAX)
+        self._is_paid = is_paid
+        self.source = run.source
+        return self
+
+    def positions(self) -> Iterator[int]:
+        """Walk the positions that are to start; those whose tasks have gone are to be counted as skipped."""
+        self._positions = self._run.positions()
+        return islice(self._positions, self._count)
+
+    @property
+    def first(self) -> int:
+        """The first position."""
+        first: int = self._run.first
+        return first
+
+    def take_record(self, now: float) -> Any:
+        """Take the next record, which starts now; None if none does."""
+        run = self._run
+        records = run.records
+        while self._count > 0 and run.cursor < len(records):
+            record = records[run.cursor]
+            records[run.cursor] = None
+            run.cursor += 1
+            if record._place is not run:
+                continue  # it was cancelled
+            record._place = None
+            self._count -= 1
+            if record._options is None and not self._is_paid:
+                self._calendar.opened_count -= 1
+                return record
+            if self._queue.admit_record(self._calendar, record, now, is_paid=self._is_paid):
+                return record
+        return None
+
+    def settle(self, now: float) -> int:
+        """Count what has been started so far, at loop time ``now``; return how many tasks more that are."""
+        if self._positions is None:
+            return 0
+        started: int = self._run.advance(self._positions) - self.skipped_count
+        self.skipped_count = 0
+        if started:
+            self._calendar.opened_count -= started
+            self.source.note_started(started)
+            if self._is_paid:
+                self._queue.spend(self._calendar, self._run.last_due(), now, started)
+        return started
+
+    def detach(self) -> None:
+        """Let go of the positions after the last of :meth:`settle`: others may take them from now on."""
+        self._positions = None
+
+    def end(self) -> None:
+        """End, settled; a batch all of whose tasks have started is forgotten."""
+        source, calendar = self.source, self._calendar
+        self._positions = self._run = self._calendar = self.source = None
+        if type(source) is BatchSource and not source.live and not source.revoked:
+            calendar.finish(source)

@@ -1,0 +1,186 @@
+"""The accounts of an executor: what it accepted, what started, and how each task ended. Nothing ends but here.
+
+Every accepted task ends in exactly one state, and the counts close at every instant::
+
+    accepted = waiting + running + done + failed + cancelled + expired + dropped
+
+A task returns (:meth:`Accounts.done`), raises (:meth:`Accounts.raised`, which may try it again), or never starts
+(:meth:`Accounts.end`). Whom that concerns is its *owner*: its handle, its place in a batch (``batches.BatchItem``), or
+:class:`_Calls` for what has neither. A failure stays its task's own: it goes to the owner, and from there to whoever asks, or
+to the loop's exception handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ratelimited_executor._core.states import TaskState
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.queue import TaskQueue
+
+__all__ = ["Accounts", "TaskOwner"]
+
+
+class TaskOwner(Protocol):
+    """Whom the end of a task concerns."""
+
+    def _end_done(self, result: Any) -> None:
+        """Note that it has returned."""
+        ...
+
+    def _end(self, state: TaskState, outcome: Any) -> None:
+        """Note that it has ended in another way: with what it raised, or with the message of its cancellation."""
+        ...
+
+
+class Accounts:
+    """The accounts of one executor.
+
+    Args:
+        name: of the executor, for reports of failures.
+        loop: whose exception handler gets them.
+        queue: where its tasks wait.
+
+    Attributes:
+        running: the asyncio tasks of coroutines that run, by a number of their own.
+        holding: handles of permits that somebody holds, and which asyncio task that is.
+        accepted_count: tasks taken in so far.
+        started_count: tasks that have started.
+        counts: tasks that have ended, by state.
+        is_inside: whether a plain function, or the first step of a coroutine, runs at this moment.
+        calls: the owner of calls that have neither a handle nor a batch.
+        settle: brings the counts up to date, which may be behind while many tasks start at a stretch.
+        try_again: is asked whether what has failed waits again, by owner, error and original context.
+        on_key_end: told of each owner whose task has ended, where keys have limits.
+        on_end: told whenever a task has ended, while somebody waits for the end of all.
+        on_room: told of the same, while somebody waits for room.
+    """
+
+    __slots__ = (
+        "_loop", "_name", "_queue", "accepted_count", "calls", "counts", "holding", "is_inside", "on_end", "on_key_end",
+        "on_room", "running", "settle", "started_count", "try_again",
+    )  # fmt: skip
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, queue: TaskQueue) -> None:
+        self._name = name
+        self._loop = loop
+        self._queue = queue
+        self.running: dict[int, asyncio.Task[Any]] = {}
+        self.holding: dict[Any, asyncio.Task[Any] | None] = {}
+        self.accepted_count = 0
+        self.started_count = 0
+        self.counts = dict.fromkeys(
+            (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED), 0
+        )
+        self.is_inside = False
+        self.calls = _Calls(name, loop)
+        self.settle: Callable[[], None] = _nothing
+        self.try_again: Callable[[Any, BaseException, contextvars.Context | None], bool] = _never
+        self.on_key_end: Callable[[Any], None] | None = None
+        self.on_end: Callable[[], None] | None = None
+        self.on_room: Callable[[], None] | None = None
+
+    # Ends.
+
+    def done(self, owner: TaskOwner, result: Any) -> None:
+        """End a task that has returned: :meth:`end` for nearly every task."""
+        if self.on_key_end is not None:
+            self.on_key_end(owner)
+        self.counts[TaskState.DONE] += 1
+        owner._end_done(result)
+        if self.on_end is not None:
+            self.on_end()
+
+    def raised(self, owner: TaskOwner, error: BaseException, origin: contextvars.Context | None) -> None:
+        """End a task that has raised, unless it is to be tried again; what ends the program is recorded, and goes on its way.
+
+        Args:
+            owner: whom it concerns.
+            error: what it raised.
+            origin: the variables that the task was scheduled with, should it be tried again.
+        """
+        if isinstance(error, asyncio.CancelledError):
+            self.end(owner, TaskState.CANCELLED, error)
+            return
+        if self.try_again(owner, error, origin):
+            return
+        self.end(owner, TaskState.FAILED, error)
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+
+    def end(self, owner: TaskOwner, state: TaskState, outcome: Any) -> None:
+        """End a task in another state than done; one that never started, too.
+
+        Args:
+            owner: whom it concerns.
+            state: a final state.
+            outcome: what it raised, or the message of its cancellation.
+        """
+        if self.on_key_end is not None:
+            self.on_key_end(owner)
+        self.counts[state] += 1
+        owner._end(state, outcome)
+        self.progress()
+
+    def note_cancelled(self, count: int) -> None:
+        """Count tasks that were cancelled before their start, and that nobody asks after."""
+        self.counts[TaskState.CANCELLED] += count
+        self.progress()
+
+    def progress(self) -> None:
+        """Tell who waits for the end, or for room, that something has changed."""
+        if self.on_end is not None:
+            self.on_end()
+        if self.on_room is not None:
+            self.on_room()
+
+    # Counting.
+
+    def count(self, state: TaskState) -> int:
+        """Count the tasks that ended in a state."""
+        self.settle()
+        count = self.counts[state]
+        return count + self._queue.cancelled_count if state is TaskState.CANCELLED else count
+
+    def running_count(self) -> int:
+        """Count the tasks that run."""
+        return len(self.running) + len(self.holding) + self.is_inside
+
+    def waiting_count(self) -> int:
+        """Count the tasks that wait: O(1)."""
+        self.settle()
+        ended = sum(self.counts.values()) + self._queue.cancelled_count
+        return self.accepted_count - ended - self.running_count()
+
+
+class _Calls:
+    """The owner of calls without a handle that could tell: their failures are reported."""
+
+    key = None  # of calls that were started under the limits of keys: none was
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._name = name
+        self._loop = loop
+
+    def _end_done(self, result: Any) -> None:
+        """Forget what was returned."""
+
+    def _end(self, state: TaskState, outcome: Any) -> None:
+        """Report a failure."""
+        if state is TaskState.FAILED:
+            message = f"exception in a call of the executor {self._name}"
+            self._loop.call_exception_handler({"message": message, "exception": outcome})
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _never(owner: Any, error: BaseException, origin: Any) -> bool:  # noqa: ARG001  # the shape of Accounts.try_again
+    """Try nothing again."""
+    return False

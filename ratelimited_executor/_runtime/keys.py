@@ -1,0 +1,177 @@
+"""The limits of keys: as the user gives them, and as an executor keeps them."""
+
+from __future__ import annotations
+
+import contextvars
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.keys import given_key
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import KeyOptions, Record
+from ratelimited_executor._runtime.arguments import count_of
+from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ratelimited_executor._core.limits.limit import Limit
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._core.rates import RateLike
+    from ratelimited_executor._runtime.clock import Moments
+    from ratelimited_executor._runtime.policy import PolicyPlan
+
+__all__ = ["KeyLimits", "Keys"]
+
+_SHARED_COUNT_MAX: Final = 16384  # keys whose tasks share their options: 1 MB
+
+
+class KeyLimits:
+    """The limits of keys, as the user has given them.
+
+    Args:
+        rate: of each key, or a function of the key that tells it; None for no limit.
+        concurrency: how many tasks of each key may run at once, or a function of the key; None for no limit.
+        pending: how many tasks of each key may wait; None for no limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: RateLike | Callable[[Any], RateLike | None] | None,
+        concurrency: int | Callable[[Any], int | None] | None,
+        pending: int | None,
+    ) -> None:
+        self.rate = rate
+        self.concurrency = concurrency
+        self.pending = pending
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a key may have to wait for itself."""
+        return self.rate is not None or self.concurrency is not None
+
+    def rate_of(self, key: Hashable) -> Rate | None:
+        """Return the rate of a key; None for no limit."""
+        if not callable(self.rate):
+            return None if self.rate is None else Rate.of(self.rate)
+        found = self.rate(key)
+        try:
+            return None if found is None else Rate.of(found)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"key_rate of the key {key!r}: {error}") from None
+
+    def concurrency_of(self, key: Hashable) -> int | None:
+        """Return how many tasks of a key may run at once; None for no limit."""
+        if not callable(self.concurrency):
+            return self.concurrency
+        found = self.concurrency(key)
+        return None if found is None else count_of(f"key_concurrency of the key {key!r}", found)
+
+
+class Keys:
+    """The keys of one executor, and the gate that keeps their limits: there is none until a limit or a penalty needs it.
+
+    Args:
+        limits: as the user has given them.
+        queue: which asks the gate.
+        moments: the time.
+        plan: tells the policy and rate in force.
+        warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
+        on_open: called when the gate opens: the ends of tasks are to be told to :meth:`ended` from then on.
+        wake: has the executor look for something to start.
+    """
+
+    __slots__ = ("_moments", "_on_open", "_plan", "_queue", "_shared", "_wake", "_warn", "limits")
+
+    def __init__(
+        self,
+        limits: KeyLimits,
+        *,
+        queue: TaskQueue,
+        moments: Moments,
+        plan: Callable[[], PolicyPlan],
+        warn: Callable[..., None],
+        on_open: Callable[[], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.limits = limits
+        self._queue = queue
+        self._moments = moments
+        self._plan = plan
+        self._warn = warn
+        self._on_open = on_open
+        self._wake = wake
+        self._shared: dict[Hashable, KeyOptions] = {}
+
+    def refresh(self, limits: KeyLimits, now: float) -> None:
+        """Put other limits in force at loop time ``now``, or ask for the same ones anew."""
+        self.limits = limits
+        gate = self._queue.gate
+        if gate is not None:
+            gate.now_ns = self._moments.timeline.to_ns(now)
+            gate.refresh()
+        elif limits.is_gated:
+            self.gate()
+
+    def gate(self) -> KeyGate:
+        """Return the gate; it is opened if there is none: every key is asked from now on whether it may start a task."""
+        gate = self._queue.gate
+        if gate is None:
+            gate = KeyGate(limit_of=self._limit_of, concurrency_of=self._concurrency_of, now_ns=self._moments.ns())
+            self._on_open()
+            self._queue.set_gate(gate)
+        return gate
+
+    def penalize(self, key: Hashable, until_ns: int) -> None:
+        """Start nothing of a key before a time."""
+        gate = self.gate()
+        gate.now_ns = self._moments.ns()
+        gate.penalize(key, until_ns)
+
+    def options_of(self, key: Hashable) -> KeyOptions:
+        """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""
+        shared = self._shared.get(key)
+        if shared is None:
+            if len(self._shared) >= _SHARED_COUNT_MAX:
+                self._shared.clear()
+            shared = self._shared[key] = KeyOptions(key)
+        return shared
+
+    def ended(self, owner: Any) -> None:
+        """Note that a task has ended, which may or may not have started under the limits of keys."""
+        gate = self._queue.gate
+        if isinstance(owner, Record):
+            if owner not in self._queue.gated:
+                return
+            self._queue.gated.discard(owner)
+            key = owner._key
+        else:
+            key = owner.key
+        if key is not None and gate is not None and gate.end(key):
+            self._wake()
+
+    def _limit_of(self, key: Hashable) -> Limit | None:
+        plan = self._plan()
+        try:
+            rate = contextvars.Context().run(self.limits.rate_of, given_key(key))
+            check_key_rate(plan.policy, rate)
+        except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
+            self._warn_of_key(key, error)
+            rate = None
+        if rate is None:
+            return None
+        common = plan.rate.per_second
+        spacing = self._queue.permits.peers / common if common else Fraction(0)
+        return limit_of_key(plan.policy, rate, self._moments.ns(), spacing=spacing)
+
+    def _concurrency_of(self, key: Hashable) -> int | None:
+        try:
+            return contextvars.Context().run(self.limits.concurrency_of, given_key(key))
+        except Exception as error:  # noqa: BLE001  # as above
+            self._warn_of_key(key, error)
+            return None
+
+    def _warn_of_key(self, key: Hashable, error: BaseException) -> None:
+        self._warn("key", "the limit of the key %r raised %r; it has none", key, error)

@@ -1,0 +1,409 @@
+"""Starts what the queue has taken: the one place that calls the functions of tasks.
+
+A task starts by one call, inline. If that returns a coroutine or another awaitable, it is run as an asyncio task
+(``coroutines.py``), else the task has ended (``accounts.py``). There are two loops around the call: :meth:`Starter.start`
+starts one task of any kind, and :meth:`Starter.start_many` starts a stretch of plain calls, or of items of a batch, without
+the bookkeeping of each.
+
+While such a stretch is being started its counts are behind. :meth:`Starter.settle` brings them up to date, so that they are
+exact at every instant at which code of the user can see them. Whatever changes what was decided (a rate, an order, a
+cancellation of everything) ends the stretch after the call that runs: :meth:`Starter.detach`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.limits.window import note_effect
+from ratelimited_executor._core.records import Record
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
+from ratelimited_executor._runtime.launch import (
+    ThreadCall,
+    await_it,
+    context_of_thread,
+    is_awaitable,
+    run_timeout_error,
+    with_timeout,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import anyio
+
+    from ratelimited_executor._core.buckets import Bucket
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._core.stretch import Stretch
+    from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.batches import BatchHandle
+    from ratelimited_executor._runtime.clock import Moments
+    from ratelimited_executor._runtime.contexts import SharedContexts
+    from ratelimited_executor._runtime.coroutines import Coroutines
+
+__all__ = ["HOLD", "Starter"]
+
+HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
+_LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
+
+
+class Starter:
+    """Starts the tasks of one executor.
+
+    Args:
+        queue: whence they come.
+        accounts: where starts and ends are counted.
+        coroutines: runs what a call leaves to be awaited.
+        contexts: what calls run in that bring no variables.
+        moments: the time.
+        thread_limiter: bounds the worker threads.
+        warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
+
+    Attributes:
+        is_changed: whether something has changed since the last decision, which no longer holds then.
+    """
+
+    __slots__ = (
+        "_accounts", "_batch", "_contexts", "_coroutine_count", "_coroutines", "_is_ahead", "_kinds", "_moments", "_monotonic",
+        "_queue", "_stretch", "_thread_limiter", "_warn", "is_changed",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: TaskQueue,
+        *,
+        accounts: Accounts,
+        coroutines: Coroutines,
+        contexts: SharedContexts,
+        moments: Moments,
+        thread_limiter: anyio.CapacityLimiter,
+        warn: Callable[..., None],
+    ) -> None:
+        self._queue = queue
+        self._accounts = accounts
+        self._coroutines = coroutines
+        self._kinds = coroutines.kinds
+        self._contexts = contexts
+        self._moments = moments
+        self._monotonic = moments.monotonic
+        self._thread_limiter = thread_limiter
+        self._warn = warn
+        self._stretch: Stretch | None = None  # what is being started; None if nothing is, or it was let go of
+        self._batch: BatchHandle[Any] | None = None  # whose items these are
+        self._is_ahead = False  # whether the call that runs was counted as started when the stretch was last settled
+        self._coroutine_count = 0  # calls since then that returned a coroutine, whose end is noted elsewhere
+        self.is_changed = False
+        accounts.settle = self.settle
+
+    # One task.
+
+    def start(self, source: Any, item: Any, now: float) -> float:
+        """Start a task that the queue has taken, and return the time afterwards.
+
+        Args:
+            source: whence it is: a bucket, a batch, or None for a record.
+            item: its position in that, or the record.
+            now: loop time.
+        """
+        accounts = self._accounts
+        accounts.started_count += 1
+        if source is None:
+            call = item._call
+            if item._options is None:
+                args, origin = item._start(now)
+                self._call(item, call, args, origin)
+            else:
+                self._start_special(item, call, now)
+            del item  # as in _call
+        elif type(source) is BatchSource:
+            handle: BatchHandle[Any] = source.owner
+            call, origin = handle.call, handle.context
+            items, index = handle._take_items(source), source.indexes[item]
+            owner = BatchItem(source, index, items, None if self._queue.gate is None else source.key)
+            if type(items) in INERT_TYPES:
+                self._call(owner, call, (items[index],), origin, is_own=handle.own_context)
+            else:
+                self._call(owner, call_with_item, (call, items, index), origin, is_own=handle.own_context)
+            del owner, items  # as in _call
+        else:
+            call, args, origin = source.take_call(item)
+            if type(origin) is tuple:
+                self._call(accounts.calls, call, args, origin[0], is_own=True)
+            else:
+                self._call(accounts.calls, call, args, origin)
+        after = self._monotonic()
+        if self._queue.counts_effects:
+            self._queue.take_effect(after)
+        if after - now > _LONG_HOLD_SECONDS:
+            self._note_hold(call, after - now)
+        return after
+
+    def _start_special(self, record: Any, call: Any, now: float) -> None:
+        """Start a record that has something out of the ordinary."""
+        options = record._options
+        args, origin = record._start(now)
+        if call is HOLD:
+            granted, self._accounts.holding[record], effects = args
+            self._queue.defer(effects)
+            if not granted.done():
+                granted.set_result(self._queue.tickets())
+        elif options.in_thread:
+            thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._thread_limiter)
+            self._run(record, call, thread, contextvars.Context(), origin, options.run_timeout)
+        else:
+            self._call(record, call, args, origin, is_own=options.own_context, run_timeout=options.run_timeout)
+        del record  # as in _call
+
+    def _call(
+        self,
+        owner: Any,
+        call: Any,
+        args: tuple[Any, ...],
+        origin: contextvars.Context | None,
+        *,
+        is_own: bool = False,
+        run_timeout: float | None = None,
+    ) -> None:
+        """Call a function inline; if it returns a coroutine, run that as a task.
+
+        Args:
+            owner: whom its end concerns.
+            call: the function.
+            args: its arguments.
+            origin: the variables that it was scheduled with; None if there were none.
+            is_own: whether it runs in these themselves, and not in a copy.
+            run_timeout: seconds that it may run; None if unlimited.
+        """
+        accounts, contexts = self._accounts, self._contexts
+        context = contexts.scratch if origin is None else origin if is_own else origin.copy()
+        accounts.is_inside = True
+        try:
+            result = context.run(call, *args)
+        except BaseException as error:  # noqa: BLE001  # a task's failure is its own, whatever it raises
+            accounts.is_inside = False
+            if contexts.scratch:
+                contexts.clean()
+            accounts.raised(owner, error, origin)
+        else:
+            accounts.is_inside = False
+            if type(result) in self._kinds and run_timeout is None:
+                self._coroutines.start(owner, result, context, origin)
+            elif result is not None and is_awaitable(result):
+                self._run(owner, call, result, context, origin, run_timeout)
+            elif run_timeout is not None:
+                accounts.end(owner, TaskState.FAILED, run_timeout_error(call))
+            elif accounts.on_end is None and accounts.on_key_end is None:  # done() without a call
+                accounts.counts[TaskState.DONE] += 1
+                owner._end_done(result)
+            else:
+                accounts.done(owner, result)
+            if contexts.scratch:
+                contexts.clean()
+        del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
+
+    def _run(
+        self,
+        owner: Any,
+        call: Any,
+        awaitable: Any,
+        context: contextvars.Context,
+        origin: contextvars.Context | None,
+        run_timeout: float | None,
+    ) -> None:
+        """Run as a task what a call has left to be awaited."""
+        if type(awaitable) is ThreadCall:  # its start takes effect when a thread begins with it
+            effects: list[list[int]] = []
+            self._queue.defer(effects)
+            awaitable.on_begin = lambda: note_effect(effects, self._moments.ns())
+        is_coroutine = type(awaitable) in self._kinds or asyncio.iscoroutine(awaitable)
+        coroutine = awaitable if is_coroutine else await_it(awaitable)
+        if run_timeout is not None:
+            name = owner.name if isinstance(owner, Record) else name_of(call)
+            coroutine = with_timeout(coroutine, run_timeout, name)
+        self._coroutines.start(owner, coroutine, context, origin)
+        del owner  # as in _call
+
+    def _note_hold(self, call: Any, seconds: float) -> None:
+        """Warn of a task that held the event loop."""
+        message = "%s held the event loop for %.0f ms (or the process did not get the CPU)"
+        self._warn("hold", message, name_of(call), seconds * 1e3)
+
+    # Many tasks.
+
+    def start_many(self, stretch: Stretch, now: float, stop: float) -> float:
+        """Start a stretch, until loop time ``stop`` at most, and return the time afterwards."""
+        stop = min(stop, self._queue.usable_until)
+        self.is_changed = False
+        if stretch.source is None:
+            now = self._start_records(stretch, now, stop)
+        else:
+            now = self._start_plain(stretch, now, stop)
+            if self._queue.counts_effects:
+                self._queue.take_effect(now)
+        self._accounts.progress()
+        return now
+
+    def _start_records(self, stretch: Stretch, now: float, stop: float) -> float:
+        """Start records: each has a state of its own, and is counted as it starts."""
+        accounts, queue, monotonic = self._accounts, self._queue, self._monotonic
+        while (record := stretch.take_record(now)) is not None:  # one at least, whatever the time: something goes on
+            call = record._call
+            accounts.started_count += 1
+            if record._options is None:
+                args, origin = record._start(now)
+                self._call(record, call, args, origin)
+            else:
+                self._start_special(record, call, now)
+            del record  # as in _call
+            after = monotonic()
+            if queue.counts_effects:
+                queue.take_effect(after)
+            if after - now > _LONG_HOLD_SECONDS:
+                self._note_hold(call, after - now)
+            now = after
+            if now >= stop or self.is_changed:
+                break
+        return now
+
+    def _start_plain(self, stretch: Stretch, now: float, stop: float) -> float:  # noqa: PLR0912, PLR0915  # a helper would cost as much as the call
+        """Start calls of a bucket, or items of a batch: nothing is counted in between."""
+        accounts, contexts, monotonic = self._accounts, self._contexts, self._monotonic
+        source = stretch.source
+        scratch = contexts.scratch
+        context: Any = scratch
+        call_in_context = scratch.run
+        is_batch = type(source) is BatchSource
+        index: Any = None
+        result = None
+        if is_batch:
+            batch = self._batch = source.owner
+            (call, items), kept, indexes = batch._call_and_items(source), batch._parts[source], source.indexes
+            started = source.started_flags(stretch.first)
+            origin = batch.context
+            is_copied = origin is not None and not batch.own_context
+            if origin is not None:
+                call_in_context = origin.run
+                context = origin
+        else:
+            bucket: Bucket = source
+            calls, args, origins = bucket.calls, bucket.args, bucket.contexts
+            owner = accounts.calls
+        self._stretch = stretch
+        accounts.is_inside = True
+        try:
+            for position in stretch.positions():
+                if is_batch:
+                    if started is not None:
+                        if started[position]:
+                            stretch.skipped_count += 1
+                            continue
+                        started[position] = 1
+                    index = indexes[position]
+                    if is_copied:
+                        context = origin.copy()
+                        call_in_context = context.run
+                else:
+                    call = calls[position]
+                    if call is None:  # cancelled
+                        stretch.skipped_count += 1
+                        continue
+                    arguments = args[position]
+                    calls[position] = args[position] = None
+                    if origins is not None:
+                        context = origins[position]
+                        origins[position] = None
+                        context = (
+                            scratch if context is None else context[0] if type(context) is tuple else context.copy()
+                        )
+                        call_in_context = context.run
+                try:
+                    result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
+                except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
+                    self._leave_call()
+                    contexts.clean()
+                    accounts.raised(BatchItem(source, index, kept) if is_batch else owner, error, None)
+                    accounts.is_inside = True
+                else:
+                    if result is not None or scratch:
+                        self._returned(BatchItem(source, index, kept) if is_batch else owner, result, context)
+                if contexts.scratch is not scratch:  # it had been written to, or was given away
+                    if context is scratch:
+                        context = contexts.scratch
+                        call_in_context = context.run
+                    scratch = contexts.scratch
+                after = monotonic()
+                if after - now > _LONG_HOLD_SECONDS:
+                    self._note_hold(batch.call if is_batch else call, after - now)
+                now = after
+                if now >= stop or self.is_changed:
+                    break
+        finally:
+            is_ahead = self._end(stretch)
+            if is_batch:
+                if is_ahead:
+                    batch._item_ended(index, TaskState.DONE, result)
+                batch._settled(source)
+        return now
+
+    def _returned(self, owner: Any, result: Any, context: contextvars.Context) -> None:
+        """Go on with a call of a stretch that has returned something, or has set context variables."""
+        if type(result) is CoroutineType and not self._contexts.scratch and self._queue.effects is None:
+            if self._is_ahead:
+                self._is_ahead = False
+            else:
+                self._coroutine_count += 1
+            self._accounts.is_inside = False
+            self._coroutines.start(owner, result, context)
+        elif is_awaitable(result):
+            self._leave_call()
+            self._run(owner, None, result, context, None, None)
+            self._contexts.clean()
+        else:
+            self._contexts.clean()
+        self._accounts.is_inside = True
+
+    def settle(self) -> None:
+        """Bring all counts up to date, in the middle of a stretch."""
+        stretch = self._stretch
+        if stretch is None:
+            return
+        started = stretch.settle(self._monotonic())
+        self._accounts.started_count += started
+        ended = started + self._is_ahead - self._accounts.is_inside - self._coroutine_count
+        self._coroutine_count = 0
+        self._is_ahead = self._accounts.is_inside
+        self._note_done(ended)
+
+    def detach(self) -> None:
+        """End the stretch after the call that runs: others may take its tasks from now on."""
+        self.is_changed = True
+        if self._stretch is not None:
+            self.settle()
+            self._stretch.detach()
+            self._stretch = None
+
+    def _leave_call(self) -> None:
+        """Note that the call of a stretch has ended, in a way that is counted elsewhere."""
+        self.settle()
+        self._is_ahead = False
+        self._accounts.is_inside = False
+
+    def _end(self, stretch: Stretch) -> bool:
+        """End a stretch; return whether it had been let go of during a call that has returned by now."""
+        self._accounts.is_inside = False
+        self.settle()
+        stretch.end()
+        self._stretch = self._batch = None
+        is_ahead, self._is_ahead = self._is_ahead, False
+        self._accounts.counts[TaskState.DONE] += is_ahead
+        return is_ahead
+
+    def _note_done(self, count: int) -> None:
+        self._accounts.counts[TaskState.DONE] += count
+        if self._batch is not None:
+            self._batch._note_done(count)
