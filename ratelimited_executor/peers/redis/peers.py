@@ -7,8 +7,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._redis.client import client_of
 from ratelimited_executor.peers.fleet import FleetPeers
-from ratelimited_executor.peers.redis.client import client_of
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
 
 if TYPE_CHECKING:
