@@ -45,7 +45,7 @@ class CycleFace(BulkFace):
         phase: Fraction = _AT_ONCE,
         buckets: int = 65_536,
         slot_of: Callable[[K], int] | None = None,
-        progress: Progress | str | PathLike[str] = "progress.sqlite3",
+        progress: Progress | str | PathLike[str] | None = None,
         catch_up: bool = True,
         window: int = 100_000,
         lease: float | timedelta = 60.0,
@@ -71,7 +71,9 @@ class CycleFace(BulkFace):
             slot_of: tells the slot of a key, if it is not the one that its hash has; see
                 :func:`~ratelimited_executor.spread.balance`.
             progress: where it is kept what is through: the path of a file for SQLite, or a store, which is yours to close.
-                Nodes with the same store and ``name`` share the work: each turn is one node's.
+                Nodes with the same store and ``name`` share the work: each turn is one node's. By default it is kept in
+                memory, for this cycle alone: a restart begins with the present slot, runs its keys again and skips what
+                was missed, and every process runs all keys.
             catch_up: whether turns that were missed before now, at most a cycle of them, are taken.
             window: how many keys may be placed and not through, for a slot that is huge.
             lease: seconds for which a turn is a node's own; it is prolonged while the node lives, > 0.
@@ -126,7 +128,7 @@ class CycleFace(BulkFace):
         return handle
 
 
-def _store_of(progress: Progress | str | PathLike[str]) -> Progress:
+def _store_of(progress: Progress | str | PathLike[str] | None) -> Progress:
     """Return the store that ``progress=`` stands for: the object itself, or a new store.
 
     A simulation has no threads, and must not find the progress of an earlier one: there a path stands for memory as well.
@@ -135,6 +137,8 @@ def _store_of(progress: Progress | str | PathLike[str]) -> Progress:
         TypeError: if it is none of what ``every`` takes.
         ValueError: if the path is empty.
     """
+    if progress is None:
+        return MemoryProgress()
     if isinstance(progress, (str, PathLike)):
         from ratelimited_executor.stores.sqlite import SQLiteProgress  # noqa: PLC0415  # most programs have no cycles
 
