@@ -1,16 +1,25 @@
-"""How far cycles have come, kept in Redis: for nodes on several machines.
+"""Stores in Redis, for nodes on several machines.
 
-A cycle has a hash of its shape and first turn, a sorted set of the turns that are complete, a hash of who has which turn until
-when, by Redis's own clock, and a set of keys that are through for each turn under way. All of them lie in one slot of a
-Redis Cluster. What is lost with a server that was not persistent is run again.
+A cycle has four kinds of keys, all of them in one slot of a Redis Cluster:
+
+===================  ===========================================================================================
+``cycle``            a hash: its shape and its first turn
+``complete``         a sorted set: the turns that are complete, with themselves as scores
+``claims``           a hash: of a turn, until when it is whose, by the server's clock
+``done:<turn>``      a set for each turn under way: the keys that are through
+===================  ===========================================================================================
+
+What is lost with a server that was not persistent is run again.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.cycles import check_shape
 from ratelimited_executor._redis.client import client_of
+from ratelimited_executor._redis.lua import LuaScript
 from ratelimited_executor.abc import Progress
 
 if TYPE_CHECKING:
@@ -18,29 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["RedisProgress"]
 
-_CLAIM: Final = """
--- KEYS: complete, claims. ARGV: turn, owner, milliseconds.
-if redis.call('zscore', KEYS[1], ARGV[1]) then return 0 end
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('hget', KEYS[2], ARGV[1])
-if held then
-  local gap = string.find(held, ' ', 1, true)
-  if tonumber(string.sub(held, 1, gap - 1)) > now and string.sub(held, gap + 1) ~= ARGV[2] then return 0 end
-end
-redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f', now + ARGV[3]) .. ' ' .. ARGV[2])
-return 1
-"""
-_COMPLETE: Final = """
--- KEYS: complete, claims, keys through. ARGV: turn, the first turn to keep.
-redis.call('zadd', KEYS[1], ARGV[1], ARGV[1])
-redis.call('zremrangebyscore', KEYS[1], '-inf', '(' .. ARGV[2])
-for _, turn in ipairs(redis.call('hkeys', KEYS[2])) do
-  if tonumber(turn) < tonumber(ARGV[2]) then redis.call('hdel', KEYS[2], turn) end
-end
-redis.call('hdel', KEYS[2], ARGV[1])
-redis.call('del', KEYS[3])
-"""
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    turn: int
+    owner: str
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Complete:
+    turn: int
+    keep_from: int
+
+
+_CLAIM: Final = LuaScript(__package__, "claim_turn.lua", keys=("complete", "claims"), arguments=_Claim)
+_COMPLETE: Final = LuaScript(__package__, "complete_turn.lua", keys=("complete", "claims", "done"), arguments=_Complete)
 _DONE_SECONDS: Final = 30 * 86_400  # after which the keys of a turn that nobody has completed are forgotten
 
 
@@ -66,8 +68,8 @@ class RedisProgress(Progress):
             raise ValueError(f"prefix must not be empty, and be without braces, got {prefix!r}")
         self._client, self._owns_client = client_of(redis, user="RedisProgress")
         self._prefix = prefix
-        self._claim = self._client.register_script(_CLAIM)
-        self._complete = self._client.register_script(_COMPLETE)
+        self._claim = self._client.register_script(_CLAIM.text)
+        self._complete = self._client.register_script(_COMPLETE.text)
 
     async def begin(self, name: str, shape: str, turn: int) -> int:
         key = self._key(name, "cycle")
@@ -83,30 +85,34 @@ class RedisProgress(Progress):
         return [turn for turn in range(first, last + 1) if turn not in complete]
 
     async def claim(self, name: str, turn: int, *, owner: str, now: float, until: float) -> bool:
-        keys = [self._key(name, "complete"), self._key(name, "claims")]
-        return bool(await self._claim(keys=keys, args=[turn, owner, round((until - now) * 1000)]))
+        arguments = _Claim(turn, owner, round((until - now) * 1000))
+        return bool(await self._claim(keys=self._keys(_CLAIM, name, turn), args=_CLAIM.write(arguments)))
 
     async def done_keys(self, name: str, turn: int) -> set[bytes]:
-        found = await self._of(self._client.smembers(self._key(name, f"done:{turn}")))
+        found = await self._of(self._client.smembers(self._key(name, "done", turn)))
         return {bytes.fromhex(_text(key)) for key in found}
 
     async def note(self, name: str, turn: int, keys: list[bytes]) -> None:
-        key = self._key(name, f"done:{turn}")
+        key = self._key(name, "done", turn)
         await self._of(self._client.sadd(key, *[each.hex() for each in keys]))  # a client may decode what it reads
         await self._of(self._client.expire(key, _DONE_SECONDS))
 
     async def complete(self, name: str, turn: int, *, keep_from: int) -> None:
-        keys = [self._key(name, kind) for kind in ("complete", "claims", f"done:{turn}")]
-        await self._complete(keys=keys, args=[turn, keep_from])
+        arguments = _Complete(turn, keep_from)
+        await self._complete(keys=self._keys(_COMPLETE, name, turn), args=_COMPLETE.write(arguments))
 
     async def aclose(self) -> None:
         """Close the client, unless it was handed in."""
         if self._owns_client:
             await self._client.aclose()
 
-    def _key(self, name: str, kind: str) -> str:
+    def _key(self, name: str, kind: str, turn: int | None = None) -> str:
         safe = name.translate(_WITHOUT_BRACES)
-        return f"{self._prefix}:{{cycle:{safe}}}:{kind}"
+        return f"{self._prefix}:{{cycle:{safe}}}:{kind}" + ("" if turn is None else f":{turn}")
+
+    def _keys(self, script: LuaScript[Any], name: str, turn: int) -> list[str]:
+        """Return the keys of a script, of which ``done`` is one for each turn."""
+        return [self._key(name, kind, turn if kind == "done" else None) for kind in script.keys]
 
     @staticmethod
     async def _of(answer: Awaitable[Any] | Any) -> Any:

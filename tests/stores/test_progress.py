@@ -28,6 +28,7 @@ async def store(request, tmp_path):
         cluster = request.getfixturevalue("redis_cluster_server")
         cluster.flush()
         client = redis.asyncio.RedisCluster.from_url(cluster.url)
+        await client.initialize()  # it may lose a connection if its first calls come together; those of a cycle do not
         made = RedisProgress(client)
     else:
         client = redis.asyncio.Redis.from_url(request.getfixturevalue("redis_server").url, decode_responses=True)
