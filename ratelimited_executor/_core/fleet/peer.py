@@ -4,7 +4,8 @@ Calls go out once in a grant interval while there is demand, at a phase of the p
 are spread over the interval. In between it asks for permits at once when a task is due and no permit is held for it. An
 idle peer makes no calls.
 
-Without answers it uses up what it holds, which takes two intervals at most, and then goes by its outage policy.
+Without answers it uses up what it holds, which takes two intervals at most, and then goes by its outage policy. Its states
+are drawn in ``peer_states.py``.
 """
 
 from __future__ import annotations

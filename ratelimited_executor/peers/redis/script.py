@@ -1,6 +1,8 @@
 """The script that grants permits in Redis, and its requests and replies as values: ``grant.lua`` holds its rules.
 
-Its arguments are the fields of :class:`~ratelimited_executor._core.fleet.protocol.Request`, in their order.
+Its arguments are the fields of :class:`~ratelimited_executor._core.fleet.protocol.Request`, in their order, so that a field that
+is added there is there in Lua. Its reply is a list of texts, of which :func:`reply_of` makes a
+:class:`~ratelimited_executor._core.fleet.protocol.Reply`.
 """
 
 from __future__ import annotations
