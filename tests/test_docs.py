@@ -21,7 +21,7 @@ import click
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import simulation, spread, testing
+from ratelimited_executor import abc, simulation, spread, testing
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.testing import run_virtual
 
@@ -187,7 +187,8 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
         expected = {member.name for member in owner}
     if issubclass(owner, tuple):
         expected -= {"count", "index"}
-    inherited = public_members(owner.__mro__[1]) if name == "FuturesFace" else set()
+    bases = [base for base in owner.__mro__[1:] if name == "FuturesFace" or base.__name__ in abc.__all__]
+    inherited = set().union(*map(public_members, bases))
 
     stub = {member for member in STUBS[name] if not member.startswith("_")}
 

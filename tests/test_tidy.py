@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ratelimited_executor
+from ratelimited_executor import abc
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(ratelimited_executor.__file__).parent
@@ -80,7 +81,10 @@ def test_functions_are_not_too_long(path: str) -> None:
 
 @pytest.mark.parametrize("path", MODULES)
 def test_public_things_say_what_they_are(path: str) -> None:
-    """Every module, public class and public function has a docstring; what stands for a protocol of Python needs none."""
+    """Every module, public class and public function has a docstring.
+
+    What stands for a protocol of Python needs none; nor does a method of a class that names a contract as its base.
+    """
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     missing = [] if ast.get_docstring(tree) or not tree.body else [path]
 
@@ -95,7 +99,9 @@ def test_public_things_say_what_they_are(path: str) -> None:
             is_setter = not isinstance(child, ast.ClassDef) and any(
                 ast.unparse(decorator).endswith((".setter", ".deleter")) for decorator in child.decorator_list
             )
-            is_inherited = isinstance(node, ast.ClassDef) and node.name.startswith("_")
+            is_inherited = isinstance(node, ast.ClassDef) and (
+                node.name.startswith("_") or any(ast.unparse(base) in abc.__all__ for base in node.bases)
+            )
             if not (ast.get_docstring(child) or is_setter or is_inherited) and not (
                 not isinstance(child, ast.ClassDef) and _is_overload(child)
             ):

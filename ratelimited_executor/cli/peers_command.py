@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from rich.console import Console
 from rich.live import Live
 
+from ratelimited_executor._redis.client import option_refusal_of, refusal_of
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.peers_view import Picture, draw, to_json
-from ratelimited_executor.peers.redis.client import option_refusal_of, refusal_of
 from ratelimited_executor.peers.redis.inspection import groups_of, names_of, pattern_of, rate_of
 from ratelimited_executor.peers.redis.script import keys_of
 

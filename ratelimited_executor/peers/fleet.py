@@ -1,7 +1,69 @@
-"""The part that peers have in common, whatever the authority runs on: one task that calls it for all executors of a process.
+"""Peers that an authority grants their permits: one task calls it for all executors of a process.
 
-Each round is one message with a request for every executor that is due, however high the rates. Executors without
-demand are left out; if there is none, the task sleeps until one wakes it.
+Parts
+=====
+
+::
+
+    executor "mail" ── FleetMember ── Peer ─┐                              ┌─ rate "mail"
+    executor "sms" ─── FleetMember ── Peer ─┼─ FleetPeers ── Transport ────┼─ rate "sms"
+    executor "push" ── FleetMember ── Peer ─┘                              └─ rate "push"
+                       this process                                        the authority, one for all processes
+
+- :class:`~ratelimited_executor._core.fleet.peer.Peer` decides for one rate: when to call, what to ask for, what to do
+  without an answer. It waits for nothing; its states are drawn in ``_core/fleet/peer_states.py``.
+- :class:`FleetMember` stands between a peer and the engine of its executor. It counts the tasks that could start, asks in the
+  peer's name, and notifies the queue when permits have come.
+- :class:`FleetPeers` owns the task, and all that the rates of a process have in common: the authority's clock, the connection,
+  an outage, a suspension of the machine.
+- :class:`Transport` carries requests and replies. An authority of another kind needs a transport of its own, and nothing else.
+
+When a member calls
+===================
+
+::
+
+    ├────────── grant interval k ──────────┼────────── grant interval k + 1 ──────────┤
+                 ▲        ▲                              ▲
+                 │        └ at once: a task is due and   └ the next regular call
+                 │          no permit is held for it
+                 └ the regular call, at the phase of this process
+
+The *regular* call of interval k fetches permits of k + 1, for the tasks that will be due by then. The phase is drawn once, from
+0.15 to 0.65 of an interval: so the calls of a group are spread, and answers are there before k + 1 begins. A call *at once*
+asks for permits of k that nobody has: a few in a row, one in an interval in the long run. A member without demand makes no
+call; a process without demand sleeps.
+
+A round of the task
+===================
+
+One round is one message, with a request for each member that is due, however high the rates::
+
+    ┌─▶ is a call due? ── no ───▶ sleep until one is due or a member asks ──────────────────────────────┐
+    │        │ yes                                                                                      │
+    │   connected? ────── no ───▶ connect ── fails ──▶ note a failure for each member, pause ───────────┤
+    │        │ yes                   └── done ──────────────────────────────────────────────────────────┤
+    │   call, within timeout= ── no answer ──▶ the same; the next round connects again ─────────────────┤
+    │        │ answers                                                                                  │
+    │   measure the clock by the first answer; each member takes in its own, and wakes its executor ────┤
+    └───────────────────────────────────────────────────────────────────────────────────────────────────┘
+
+When it goes wrong
+==================
+
+==================================  ====================================================================================
+no answer                           the call is repeated, twice after some 20 ms and then once in an interval; the members
+                                    use up what they hold, and then go by the outage policy
+one rate is refused, others not     an outage of that member alone; it pauses for an interval between its calls
+the answer contradicts the clock    it has stepped: permits of before are void, and the next call reports it
+this machine was suspended          permits of before are void, and the clock is unknown: each member is in SYNC again
+the round trip is nearly ``late``   one warning, as permits come too late to be used
+an exception of ours                logged; the task goes on after an interval
+closing                             one last call, which spares the others to find out; it may be lost
+==================================  ====================================================================================
+
+None of this is needed for the rate to hold. A permit is granted to one peer, and its time is read on a clock whose error is
+known: calls that are lost, late or repeated lose permits, and never double one. `docs/explanation/fleet.md` has the proof.
 """
 
 from __future__ import annotations
@@ -238,7 +300,7 @@ class FleetPeers:
             try:
                 await self._go_round()
             except Exception:
-                LOGGER.exception("fleet: an error of our own; going on")
+                LOGGER.exception("fleet: internal error; continuing")
                 await asyncio.sleep(self._settings.interval_us / 1e6)
 
     async def _go_round(self) -> None:

@@ -1,4 +1,19 @@
-"""A fixed number of peers: an exact partition of the permits, without any I/O."""
+"""A fixed number of peers: an exact partition of the permits, without any I/O.
+
+The permits of a rate are numbered from the epoch, on a grid that all processes compute alike. Of three peers::
+
+    permits of the rate   0   1   2   3   4   5   6   7   8
+    rank 0                ●           ●           ●
+    rank 1                    ●           ●           ●
+    rank 2                        ●           ●           ●
+
+Every permit has one owner: in any time the parts add up to the permits of the rate, however few there are, and the starts
+of the peers interleave. Dividing the rate instead would have all peers round in phase: three peers at 1/3 a second would
+all start at the same instant.
+
+What it asks for in return: the number is right, no two peers have one rank, and the clocks agree to a fraction of
+``1 / rate``. The permits of a peer that is idle or gone lapse.
+"""
 
 from __future__ import annotations
 

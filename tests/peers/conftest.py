@@ -1,4 +1,4 @@
-"""Real servers for the tests: started once where a test leaves them as they were, else for each."""
+"""Real servers for the tests of peers alone, beside those in ``tests/conftest.py``."""
 
 import sys
 from collections.abc import Iterator
@@ -8,30 +8,10 @@ import pytest
 
 from .certificates import NoOpensslError, make_certificate
 from .proxy import Proxy
-from .servers import RedisCluster, RedisServer, SentinelGroup, redis_cluster, sentinel_group
+from .servers import RedisServer, SentinelGroup, sentinel_group
 
 if sys.platform == "win32":
     collect_ignore_glob = ["test_*.py"]  # there is no server to start, and no signal to stop it with
-
-
-@pytest.fixture(scope="session")
-def shared_redis_server() -> Iterator[RedisServer]:
-    """The process behind ``redis_server``; not for tests."""
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def redis_server(shared_redis_server: RedisServer) -> RedisServer:
-    """A server without keys and scripts, shared by all tests one after the other.
-
-    It may be killed and stopped. For other settings: ``with RedisServer(password=...) as server``.
-    """
-    shared_redis_server.go_on()
-    if not shared_redis_server.is_running:
-        shared_redis_server.start()
-    shared_redis_server.flush()
-    return shared_redis_server
 
 
 @pytest.fixture
@@ -39,13 +19,6 @@ def own_redis_server() -> Iterator[RedisServer]:
     """A server of the test's own, which nobody has ever spoken to."""
     with RedisServer() as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def redis_cluster_server() -> Iterator[RedisCluster]:
-    """Three masters that share the slots, for all tests: ``flush`` first. Who kills one takes ``redis_cluster()``."""
-    with redis_cluster() as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -332,6 +332,30 @@ async def test_first_start_has_missed_nothing(virtual_clock, population):
         handle.cancel()
 
 
+@pytest.mark.parametrize("progress", [{}, {"progress": None}], ids=["default", "none"])
+def test_progress_is_kept_in_memory_unless_a_store_is_named(tmp_path, monkeypatch, progress):
+    """No file is written; after a restart the keys of the present slot run again, and those that were missed do not."""
+    monkeypatch.chdir(tmp_path)
+    population = Population(1280)
+
+    async def one_life(seconds):
+        async with RateLimitedExecutor("x") as executor:
+            executor.every(cycle="8h", keys=population.load, fn=population.sync, **progress)
+            await asyncio.sleep(seconds)
+
+    run_virtual(one_life(HOUR), start_wall=START)
+    present = [key for key in population.runs if HOUR - SLOT <= population.slots.offset_ns(key) / 1e9 < HOUR]
+    run_virtual(one_life(SLOT), start_wall=START + HOUR - 1)
+    assert [] == list(tmp_path.iterdir())
+    assert present
+    assert {2} == {len(population.runs[key]) for key in present}
+    count = len(population.runs)
+    run_virtual(one_life(SLOT - 1), start_wall=START + 4 * HOUR)
+    missed = [key for key in population.keys if 2 * HOUR <= population.slots.offset_ns(key) / 1e9 < 4 * HOUR]
+    assert not population.runs.keys() & set(missed)
+    assert len(population.runs) > count
+
+
 @pytest.mark.parametrize("node_count", [2, 5])
 def test_nodes_with_one_store_share_the_turns(stores, node_count):
     """Each key runs once in a cycle, on one node; every node has its part of the turns."""
@@ -562,6 +586,7 @@ async def test_same_name_with_another_cycle_is_refused(virtual_clock, population
         ({"slot_of": {}}, TypeError, "slot_of"),
         ({"progress": 5}, TypeError, "progress"),
         ({"progress": MemoryProgress}, TypeError, "progress"),
+        ({"progress": ""}, ValueError, "progress"),
         ({"window": 0}, ValueError, "window"),
         ({"lease": 0}, ValueError, "lease"),
         ({"lease": float("nan")}, ValueError, "lease"),

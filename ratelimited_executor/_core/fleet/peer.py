@@ -4,19 +4,21 @@ Calls go out once in a grant interval while there is demand, at a phase of the p
 are spread over the interval. In between it asks for permits at once when a task is due and no permit is held for it. An
 idle peer makes no calls.
 
-Without answers it uses up what it holds, which takes two intervals at most, and then goes by its outage policy.
+Without answers it uses up what it holds, which takes two intervals at most, and then goes by its outage policy. Its states
+are drawn in ``peer_states.py``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ratelimited_executor._core.fleet.granted import GrantedPermits
 from ratelimited_executor._core.fleet.grid import FleetGrid, grid_rate
+from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
 from ratelimited_executor._core.fleet.protocol import Grant, Reply, Request
+from ratelimited_executor.exceptions import IllegalTransitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,25 +43,6 @@ _DEMAND_MAX: Final = 1 << 40
 
 DemandUntil: TypeAlias = "Callable[[int, int, int, int], int]"
 """Counts the tasks that are due by a time of ours, and could start from a second to a third; as far as a number."""
-
-
-class PeerState(Enum):
-    """Where a peer is."""
-
-    SYNC = "sync"
-    """It has not been answered yet, or not since its clock stood still."""
-
-    ACTIVE = "active"
-    """It calls once in a grant interval."""
-
-    IDLE = "idle"
-    """It has nothing that could start, and makes no calls."""
-
-    OUTAGE = "outage"
-    """It gets no answers, and goes by its outage policy."""
-
-    CLOSED = "closed"
-    """It has left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +93,7 @@ class Peer:
         self.settings = settings
         self.clock = clock
         self.permits = GrantedPermits(clock, rate, late_ns=settings.late_us * 1000, is_clock_whole=is_clock_whole)
-        self.state = PeerState.SYNC
+        self._state = PeerState.SYNC
         self.era: str | None = None
         self.rank: int | None = None
         self.grid: FleetGrid | None = None
@@ -139,6 +122,20 @@ class Peer:
         self._own: FleetGrid | None = None  # where permits of our own rate would lie
         self._is_capped = True  # whether our own rate is lower than the one in force
         self._granted_counts: dict[int, int] = {}  # by interval, of the latest: permits that were granted to us
+
+    # States.
+
+    @property
+    def state(self) -> PeerState:
+        """Where the peer is."""
+        return self._state
+
+    def _move_to(self, state: PeerState) -> None:
+        """Go to another state, if the table allows it, or stay in this one."""
+        if state is not self._state:
+            if state not in PEER_TRANSITIONS[self._state]:
+                raise IllegalTransitionError(f"peer {self.settings.id}: {self._state.value} to {state.value}")
+            self._state = state
 
     # Settings.
 
@@ -296,7 +293,7 @@ class Peer:
 
     def leave(self) -> Request:
         """Make the last call."""
-        self.state = PeerState.CLOSED
+        self._move_to(PeerState.CLOSED)
         self.permits.drop()
         step, unit = (self.grid.step, self.grid.unit) if self.grid is not None else (0, 1)
         return Request(
@@ -319,13 +316,13 @@ class Peer:
             is_step: whether it contradicts what was known of the authority's clock.
             now_ns: our time.
         """
-        if self.state is PeerState.CLOSED:
+        if self._state is PeerState.CLOSED:
             return False
         self.failed_count = 0
         if self._outage_number >= 0:  # what we gave ourselves may be granted to others
             self.permits.drop()
             self._outage_number = -1
-        self.state = PeerState.ACTIVE
+        self._move_to(PeerState.ACTIVE)
         self._interval_us = reply.grid.interval_us
         self.rank, self.grid, self.safe = reply.rank, reply.grid, reply.safe
         self.permits.peers = max(1, reply.peers)
@@ -393,14 +390,14 @@ class Peer:
     def fail(self, now_ns: int) -> None:
         """Note a call without an answer."""
         self.failed_count += 1
-        if self.failed_count >= _FAILED_COUNT and self.state is not PeerState.CLOSED:
-            self.state = PeerState.OUTAGE
+        if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
+            self._move_to(PeerState.OUTAGE)
         self._call_ns = now_ns
 
     def go_on_alone(self, now_ns: int) -> bool:
         """Give ourselves the permits of the next intervals by the outage policy; return whether there are any."""
         policy = self.settings.outage
-        if self.state is not PeerState.OUTAGE or policy.kind == "stop" or self._rate.is_unlimited:
+        if self._state is not PeerState.OUTAGE or policy.kind == "stop" or self._rate.is_unlimited:
             return False
         if not self.clock.is_known:
             if policy.kind != "local":
@@ -428,13 +425,13 @@ class Peer:
 
     def resync(self) -> None:
         """Begin anew, because our own clock has stood still: what is held cannot be placed any more."""
+        self._move_to(PeerState.SYNC)
         self.permits.drop()
-        self.state = PeerState.SYNC
         self._call_ns = None
 
     def idle(self) -> None:
         """Note that there is nothing to call for."""
         self.demand = 0
-        if self.state is PeerState.ACTIVE:
-            self.state = PeerState.IDLE
+        if self._state is PeerState.ACTIVE:
+            self._move_to(PeerState.IDLE)
         self._call_ns = None

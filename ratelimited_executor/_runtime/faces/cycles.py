@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from fractions import Fraction
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
@@ -15,6 +16,7 @@ from ratelimited_executor._runtime.faces.tasks import INHERITED, make_options
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor.abc import Progress
 from ratelimited_executor.spread.slots import CycleSlots
+from ratelimited_executor.stores.memory import MemoryProgress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterable
@@ -43,7 +45,7 @@ class CycleFace(BulkFace):
         phase: Fraction = _AT_ONCE,
         buckets: int = 65_536,
         slot_of: Callable[[K], int] | None = None,
-        progress: Progress | str | PathLike[str] = "progress.sqlite3",
+        progress: Progress | str | PathLike[str] | None = None,
         catch_up: bool = True,
         window: int = 100_000,
         lease: float | timedelta = 60.0,
@@ -57,7 +59,7 @@ class CycleFace(BulkFace):
 
         The cycle is cut into slots, see :mod:`ratelimited_executor.spread`. When a slot's turn comes, its keys are loaded,
         and each is due at its own instant in the slot; what was missed is caught up with. It goes on until it is cancelled
-        or the executor closes; then keys that have run are noted, so that the next process goes on with the others.
+        or the executor closes. With ``progress=`` the next process goes on with the keys that have not run.
 
         Args:
             cycle: a whole and even number of seconds, a timedelta or a text such as ``"8h"``.
@@ -68,8 +70,10 @@ class CycleFace(BulkFace):
             buckets: 256 or 65,536, as for :func:`~ratelimited_executor.spread.cycle_slots`.
             slot_of: tells the slot of a key, if it is not the one that its hash has; see
                 :func:`~ratelimited_executor.spread.balance`.
-            progress: where it is kept what is through: the path of a file for SQLite, or an object, which is yours to close. Nodes with the same
-                store and ``name`` share the work: each turn is one node's.
+            progress: where it is kept what is through: the path of a file for SQLite, or a store, which is yours to close.
+                Nodes with the same store and ``name`` share the work: each turn is one node's. By default it is kept in
+                memory, for this cycle alone: a restart begins with the present slot, runs its keys again and skips what
+                was missed, and every process runs all keys.
             catch_up: whether turns that were missed before now, at most a cycle of them, are taken.
             window: how many keys may be placed and not through, for a slot that is huge.
             lease: seconds for which a turn is a node's own; it is prolonged while the node lives, > 0.
@@ -85,15 +89,7 @@ class CycleFace(BulkFace):
         callable_of("fn", fn)
         slots = CycleSlots(cycle, buckets, phase)
         own = name_or_none("name", name) or name_of(fn)
-        owns_progress = isinstance(progress, (str, PathLike))
-        if isinstance(progress, (str, PathLike)):
-            from ratelimited_executor._runtime.progress import open_progress  # noqa: PLC0415  # most never need it
-
-            progress = open_progress(progress)
-        if isinstance(progress, type) or not isinstance(progress, Progress):
-            raise TypeError(
-                f"progress must be the path of a file, or an object such as MemoryProgress(), got {progress!r}"
-            )
+        store = _store_of(progress)
         context = contextvars.copy_context()
 
         def place(found: list[Any], delays: list[float]) -> BatchHandle[Any]:
@@ -120,8 +116,8 @@ class CycleFace(BulkFace):
                 load=keys,
                 place=place,
                 slot_of=None if slot_of is None else callable_of("slot_of", slot_of),
-                progress=progress,
-                owns_progress=owns_progress,
+                progress=store,
+                owns_progress=store is not progress,
                 is_catching_up=bool(catch_up),
                 window=count_of("window", window, least=1),
                 lease=seconds_of("lease", lease),
@@ -130,3 +126,26 @@ class CycleFace(BulkFace):
         )
         self._repeating.add(handle)
         return handle
+
+
+def _store_of(progress: Progress | str | PathLike[str] | None) -> Progress:
+    """Return the store that ``progress=`` stands for: the object itself, or a new store.
+
+    A simulation has no threads, and must not find the progress of an earlier one: there a path stands for memory as well.
+
+    Raises:
+        TypeError: if it is none of what ``every`` takes.
+        ValueError: if the path is empty.
+    """
+    if progress is None:
+        return MemoryProgress()
+    if isinstance(progress, (str, PathLike)):
+        from ratelimited_executor.stores.sqlite import SQLiteProgress  # noqa: PLC0415  # most programs have no cycles
+
+        if not fspath(progress):
+            raise ValueError("progress must be the path of a file, got an empty text")
+        store = SQLiteProgress(progress)
+        return store if getattr(asyncio.get_running_loop(), "has_threads", True) else MemoryProgress()
+    if isinstance(progress, type) or not isinstance(progress, Progress):
+        raise TypeError(f"progress must be the path of a file, or an object such as MemoryProgress(), got {progress!r}")
+    return progress

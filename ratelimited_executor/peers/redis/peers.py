@@ -1,4 +1,17 @@
-"""Peers that share rates through Redis: one script call a peer and grant interval, whatever the rate."""
+"""Peers that share rates through Redis: one script call a peer and grant interval, whatever the rate.
+
+The authority of :mod:`ratelimited_executor.peers.fleet` is ``grant.lua`` here, and all that this module adds is the transport.
+A message is a pipeline of EVALSHA, one for each rate; to a cluster they go side by side, as redis-py's pipelines of a cluster
+refuse EVALSHA. The server may forget the script at any time (a restart, a failover, SCRIPT FLUSH)::
+
+    no sha ── SCRIPT LOAD ──▶ sha known ── EVALSHA ──▶ answers
+                   ▲                          │
+                   └───── NOSCRIPT: once ─────┘
+
+An error that the server answers to one call, as for a key of another type, takes the place of that reply: the other rates
+go on. Anything else is a connection that was lost, and raised: then nobody knows which calls were made, and that does not
+matter, since a call that is repeated gets the permits that it got before.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +20,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._redis.client import client_of
 from ratelimited_executor.peers.fleet import FleetPeers
-from ratelimited_executor.peers.redis.client import client_of
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
 
 if TYPE_CHECKING:

@@ -1,27 +1,27 @@
-"""How far cycles have come, kept so that a restart neither repeats nor skips anything, and that nodes share the work.
+"""Stores in a file of SQLite, for the processes of one machine.
 
-A *turn* is a slot's time in one cycle: an integer that grows by one with every slot. Of each turn is known whose it is, and
-until when; whether it is complete; and, while it is not, which keys are through. The shape is :class:`Progress` in ``abc``.
+Of each turn of a cycle a row says whose it is, until when, and whether it is complete; while it is not, a row for each key
+says that the key is through.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.cycles import check_shape
+from ratelimited_executor.abc import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from os import PathLike
 
 T = TypeVar("T")
 
-__all__ = ["MemoryProgress", "SQLiteProgress", "open_progress"]
+__all__ = ["SQLiteProgress"]
 
 _BUSY_SECONDS: Final = 30.0  # for which another process may hold the file
 _SCHEMA: Final = """
@@ -47,56 +47,7 @@ create table if not exists keys_done (
 """
 
 
-class MemoryProgress:
-    """Progress that the end of the process forgets: for tests, simulations, and work that may be repeated."""
-
-    def __init__(self) -> None:
-        self._cycles: dict[str, tuple[str, int]] = {}
-        self._turns: dict[tuple[str, int], tuple[str, float]] = {}
-        self._complete: dict[str, set[int]] = defaultdict(set)
-        self._keys: dict[tuple[str, int], set[bytes]] = defaultdict(set)
-
-    async def begin(self, name: str, shape: str, turn: int) -> int:
-        """As in :class:`~ratelimited_executor.Progress`."""
-        known, since = self._cycles.setdefault(name, (shape, turn))
-        check_shape(name, known, shape)
-        return since
-
-    async def open_turns(self, name: str, first: int, last: int) -> list[int]:
-        """As in :class:`~ratelimited_executor.Progress`."""
-        complete = self._complete[name]
-        return [turn for turn in range(first, last + 1) if turn not in complete]
-
-    async def claim(self, name: str, turn: int, *, owner: str, now: float, until: float) -> bool:
-        """As in :class:`~ratelimited_executor.Progress`."""
-        holder, held_until = self._turns.get((name, turn), (owner, now))
-        if turn in self._complete[name] or (holder != owner and held_until > now):
-            return False
-        self._turns[name, turn] = owner, until
-        return True
-
-    async def done_keys(self, name: str, turn: int) -> set[bytes]:
-        """As in :class:`~ratelimited_executor.Progress`."""
-        return set(self._keys.get((name, turn), ()))
-
-    async def note(self, name: str, turn: int, keys: list[bytes]) -> None:
-        """As in :class:`~ratelimited_executor.Progress`."""
-        self._keys[name, turn].update(keys)
-
-    async def complete(self, name: str, turn: int, *, keep_from: int) -> None:
-        """As in :class:`~ratelimited_executor.Progress`."""
-        self._complete[name].add(turn)
-        self._keys.pop((name, turn), None)
-        for each in [each for each in self._turns if each[0] == name and each[1] < keep_from]:
-            del self._turns[each]
-            self._keys.pop(each, None)
-        self._complete[name] = {each for each in self._complete[name] if each >= keep_from}
-
-    async def aclose(self) -> None:
-        """As in :class:`~ratelimited_executor.Progress`."""
-
-
-class SQLiteProgress:
+class SQLiteProgress(Progress):
     """Progress in a file, for one process or several on one machine.
 
     Every change is a transaction in a worker thread; the file is in WAL mode, so the end of the process undoes nothing.
@@ -104,16 +55,22 @@ class SQLiteProgress:
 
     Args:
         path: of the file; it is made if it is not there. Not on a network drive.
+
+    Raises:
+        TypeError: if the path is neither a text nor a path.
+        ValueError: if it is empty.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
+        if not isinstance(path, (str, PathLike)):
+            raise TypeError(f"path must be the path of a file, got {path!r}")
+        if not str(path):
+            raise ValueError("path must be the path of a file, got an empty text")
         self._path = Path(path)
         self._connection: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None  # one, so that one transaction comes after the other
 
     async def begin(self, name: str, shape: str, turn: int) -> int:
-        """As in :class:`~ratelimited_executor.Progress`."""
-
         def work(connection: sqlite3.Connection) -> tuple[str, int]:
             connection.execute("insert or ignore into cycles values (?, ?, ?)", (name, shape, turn))
             found: tuple[str, int] = connection.execute(
@@ -126,8 +83,6 @@ class SQLiteProgress:
         return since
 
     async def open_turns(self, name: str, first: int, last: int) -> list[int]:
-        """As in :class:`~ratelimited_executor.Progress`."""
-
         def work(connection: sqlite3.Connection) -> list[int]:
             question = "select turn from turns where name = ? and is_complete and turn between ? and ?"
             complete = {turn for (turn,) in connection.execute(question, (name, first, last))}
@@ -136,8 +91,6 @@ class SQLiteProgress:
         return await self._run(work)
 
     async def claim(self, name: str, turn: int, *, owner: str, now: float, until: float) -> bool:
-        """As in :class:`~ratelimited_executor.Progress`."""
-
         def work(connection: sqlite3.Connection) -> bool:
             changed = connection.execute(
                 """
@@ -152,8 +105,6 @@ class SQLiteProgress:
         return await self._run(work)
 
     async def done_keys(self, name: str, turn: int) -> set[bytes]:
-        """As in :class:`~ratelimited_executor.Progress`."""
-
         def work(connection: sqlite3.Connection) -> set[bytes]:
             rows = connection.execute("select key from keys_done where name = ? and turn = ?", (name, turn))
             return {key for (key,) in rows}
@@ -161,8 +112,6 @@ class SQLiteProgress:
         return await self._run(work)
 
     async def note(self, name: str, turn: int, keys: list[bytes]) -> None:
-        """As in :class:`~ratelimited_executor.Progress`."""
-
         def work(connection: sqlite3.Connection) -> None:
             rows: Iterable[Any] = ((name, turn, key) for key in keys)
             connection.executemany("insert or ignore into keys_done values (?, ?, ?)", rows)
@@ -170,8 +119,6 @@ class SQLiteProgress:
         await self._run(work)
 
     async def complete(self, name: str, turn: int, *, keep_from: int) -> None:
-        """As in :class:`~ratelimited_executor.Progress`."""
-
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
                 """
@@ -187,7 +134,6 @@ class SQLiteProgress:
         await self._run(work)
 
     async def aclose(self) -> None:
-        """As in :class:`~ratelimited_executor.Progress`."""
         thread, self._thread = self._thread, None
         if thread is not None:
             closing = asyncio.get_running_loop().run_in_executor(thread, self._close)
@@ -223,8 +169,3 @@ class SQLiteProgress:
             connection.close()
             raise
         return connection
-
-
-def open_progress(path: str | PathLike[str]) -> MemoryProgress | SQLiteProgress:
-    """Return a store in a file; one in memory in a simulation, which has no threads, and must not find an earlier one's progress."""
-    return SQLiteProgress(path) if getattr(asyncio.get_running_loop(), "has_threads", True) else MemoryProgress()

@@ -1,0 +1,77 @@
+"""Lua scripts: a file beside the Python that runs it, and one declaration in Python of its keys and arguments.
+
+The keys of a script are declared by their names, its arguments by a dataclass. The order of both is that of the
+declaration, and nothing else knows it: Python writes texts in that order, and the *preamble*, which stands before the text
+of the file, has the script read them by name. For keys ``complete`` and ``claims``, and the arguments of a claim::
+
+    local keys = {complete = KEYS[1], claims = KEYS[2]}
+    local args = {turn = tonumber(ARGV[1]), owner = ARGV[2], lease_ms = tonumber(ARGV[3])}
+
+So a script says ``keys.claims`` and ``args.owner``, the names that Redis itself hands to its functions, and never ``KEYS``
+or ``ARGV``. A name that is not declared is nil in Lua; a test reads the files for such names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from _typeshed import DataclassInstance
+
+__all__ = ["LuaScript"]
+
+A = TypeVar("A", bound="DataclassInstance")
+
+# By the type of an argument: how the script reads it, and how Python writes it.
+_FORMS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
+    str: ("ARGV[{}]", str),
+    int: ("tonumber(ARGV[{}])", str),  # exact below 2**53, as all numbers of Lua
+    bool: ("ARGV[{}] == '1'", lambda value: "1" if value else "0"),
+    # Text, as it may be for the script to keep: Lua writes 14 digits of a number, where Python reads and writes all.
+    float: ("ARGV[{}]", lambda value: repr(float(value))),
+}
+
+
+class LuaScript(Generic[A]):
+    """One script, and how it is called.
+
+    Args:
+        package: in which its file lies.
+        file: its name.
+        keys: the names of its keys.
+        arguments: a dataclass, whose fields are its arguments: texts, integers, floats and bools.
+        constants: numbers that Python and the script share; their names are upper case.
+
+    Raises:
+        TypeError: if a field has another type.
+    """
+
+    __slots__ = ("_writers", "keys", "text")
+
+    def __init__(self, package: str, file: str, *, keys: Iterable[str], arguments: type[A], **constants: int) -> None:
+        self.keys = tuple(keys)
+        kinds = get_type_hints(arguments)
+        names = [field.name for field in fields(arguments)]
+        for name in names:
+            if kinds[name] not in _FORMS:
+                raise TypeError(f"{arguments.__name__}.{name} must be a text, int, float or bool, it is {kinds[name]}")
+        self._writers = [(name, _FORMS[kinds[name]][1]) for name in names]
+        preamble = [
+            *(f"local {name} = {value}" for name, value in constants.items()),
+            _table("keys", ((name, f"KEYS[{place}]") for place, name in enumerate(self.keys, start=1))),
+            _table("args", ((name, _FORMS[kinds[name]][0].format(place)) for place, name in enumerate(names, start=1))),
+        ]
+        body = files(package).joinpath(file).read_text(encoding="utf-8")
+        self.text = "\n".join([*preamble, body])
+
+    def write(self, arguments: A) -> list[str]:
+        """Write the arguments of a call, in the script's order."""
+        return [write(getattr(arguments, name)) for name, write in self._writers]
+
+
+def _table(name: str, entries: Iterable[tuple[str, str]]) -> str:
+    return f"local {name} = {{{', '.join(f'{key} = {value}' for key, value in entries)}}}"

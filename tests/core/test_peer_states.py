@@ -1,0 +1,121 @@
+"""The states of a peer: the table, the events that lead from one to another, and that nothing else does."""
+
+import itertools
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import ratelimited_executor
+from ratelimited_executor._core.fleet import peer as peer_module
+from ratelimited_executor._core.fleet import peer_states
+from ratelimited_executor._core.fleet.clock import ServerClock
+from ratelimited_executor._core.fleet.grid import FleetGrid
+from ratelimited_executor._core.fleet.peer import Peer, PeerSettings, PeerState
+from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS
+from ratelimited_executor._core.fleet.policies import Outage
+from ratelimited_executor._core.fleet.protocol import Reply
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor.exceptions import IllegalTransitionError
+
+ROOT = Path(ratelimited_executor.__file__).parents[1]
+NOW_NS = 1_704_067_200 * 1_000_000_000
+SETTINGS = PeerSettings(
+    id="one", interval_us=250_000, late_us=18_500, stretch=Fraction(0), quarantine=5, phase=0.4, weight=1.0,
+    outage=Outage.STOP,
+)  # fmt: skip
+
+
+class Life:
+    """One peer, and what may happen to it."""
+
+    def __init__(self) -> None:
+        self.peer = Peer(SETTINGS, Rate(100), ServerClock())
+
+    def answer(self) -> None:
+        """The authority answers."""
+        request = self.peer.request(NOW_NS, lambda *_: 1, is_regular=True)
+        self.peer.clock.measure(NOW_NS, NOW_NS, NOW_NS)
+        grid = FleetGrid(250_000, 25, 1, 0, NOW_NS // 250_000_000)
+        reply = Reply(now_us=NOW_NS // 1000, era="1", safe=0, rank=0, peers=1, grid=grid)
+        self.peer.receive(request, reply, is_step=False, now_ns=NOW_NS)
+
+    def silence(self) -> None:
+        """Two calls get no answer."""
+        self.peer.fail(NOW_NS)
+        self.peer.fail(NOW_NS)
+
+    def rest(self) -> None:
+        """Nothing could start."""
+        self.peer.idle()
+
+    def suspend(self) -> None:
+        """The machine is suspended; the group that has been left is told of it no more."""
+        if self.peer.state is not PeerState.CLOSED:
+            self.peer.resync()
+
+    def leave(self) -> None:
+        """The executor closes."""
+        self.peer.leave()
+
+
+EVENTS = ["answer", "silence", "rest", "suspend", "leave"]
+SYNC, ACTIVE, IDLE, OUTAGE, CLOSED = PeerState
+AFTER = {  # state -> the state after each event
+    SYNC: [ACTIVE, OUTAGE, SYNC, SYNC, CLOSED],
+    ACTIVE: [ACTIVE, OUTAGE, IDLE, SYNC, CLOSED],
+    IDLE: [ACTIVE, OUTAGE, IDLE, SYNC, CLOSED],
+    OUTAGE: [ACTIVE, OUTAGE, OUTAGE, SYNC, CLOSED],
+    CLOSED: [CLOSED, CLOSED, CLOSED, CLOSED, CLOSED],
+}
+
+
+def test_every_history_goes_by_the_table_of_events():
+    """All of up to five events; together they take every transition that the table allows, and no other."""
+    taken = set()
+    for history in itertools.product(EVENTS, repeat=5):
+        life, before = Life(), SYNC
+        for event in history:
+            getattr(life, event)()
+            assert AFTER[before][EVENTS.index(event)] is life.peer.state, (history, event)
+            taken.add((before, life.peer.state))
+            before = life.peer.state
+    allowed = {(state, after) for state, follow in PEER_TRANSITIONS.items() for after in follow}
+    assert allowed == {(state, after) for state, after in taken if state is not after}
+
+
+def test_one_call_without_an_answer_is_no_outage():
+    """The second one is."""
+    life = Life()
+    life.answer()
+    life.peer.fail(NOW_NS)
+    assert life.peer.state is ACTIVE
+    life.peer.fail(NOW_NS)
+    assert life.peer.state is OUTAGE
+
+
+def test_final_state_is_left_by_nothing():
+    """To try is a bug, which raises and changes nothing."""
+    life = Life()
+    life.leave()
+    with pytest.raises(IllegalTransitionError, match="peer one: closed to sync"):
+        life.peer.resync()
+    assert life.peer.state is CLOSED
+    assert set() == PEER_TRANSITIONS[CLOSED]
+    assert set(PeerState) == set(PEER_TRANSITIONS)
+
+
+def test_one_function_changes_the_state():
+    """Nothing else in the module assigns it, and it cannot be assigned from outside."""
+    text = Path(peer_module.__file__).read_text(encoding="utf-8")
+    assert ["PeerState.SYNC", "state"] == re.findall(r"self\._state = (\S+)", text)
+    with pytest.raises(AttributeError):
+        Life().peer.state = CLOSED
+
+
+@pytest.mark.parametrize("state", PeerState)
+def test_state_is_drawn_and_documented(state):
+    """In the head of its module, and in the page on fleets."""
+    assert state.name in peer_states.__doc__
+    assert f"| `{state.value}` |" in (ROOT / "docs" / "explanation" / "fleet.md").read_text(encoding="utf-8")

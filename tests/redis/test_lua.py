@@ -1,0 +1,154 @@
+"""Scripts in Lua: the names of their keys and arguments, what arrives in Lua, and that they are shipped."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
+
+import pytest
+
+import ratelimited_executor
+from ratelimited_executor._redis.lua import LuaScript
+from ratelimited_executor.peers.redis import script
+from ratelimited_executor.stores import redis as store
+
+PACKAGE = Path(ratelimited_executor.__file__).parent
+ROOT = PACKAGE.parent
+SCRIPTS = {
+    "peers/redis/grant.lua": script._GRANT,
+    "stores/claim_turn.lua": store._CLAIM,
+    "stores/complete_turn.lua": store._COMPLETE,
+}
+WORDS = re.compile(r"\b(keys|args)\.(\w+)")
+
+
+@dataclass
+class Order:
+    """Arguments of each kind."""
+
+    owner: str
+    count: int
+    is_last: bool
+    weight: float
+
+
+@pytest.fixture
+def make_script(tmp_path, monkeypatch):
+    """Return what makes a script of a text, in a package of its own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(text, arguments=Order, **constants):
+        package = f"scripts_of_{tmp_path.name}"
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "one.lua").write_text(text, encoding="utf-8")
+        return LuaScript(package, "one.lua", keys=("stock", "log"), arguments=arguments, **constants)
+
+    return make
+
+
+def test_preamble_names_keys_and_arguments_in_the_order_of_their_declaration(make_script):
+    """And constants before them; the file follows as it is."""
+    made = make_script("return args.count\n", VERSION=3)
+    assert made.text == (
+        "local VERSION = 3\n"
+        "local keys = {stock = KEYS[1], log = KEYS[2]}\n"
+        "local args = {owner = ARGV[1], count = tonumber(ARGV[2]), is_last = ARGV[3] == '1', weight = ARGV[4]}\n"
+        "return args.count\n"
+    )
+    assert ("stock", "log") == made.keys
+    assert ["a b", "7", "1", "0.1"] == made.write(Order("a b", 7, True, 0.1))
+    assert ["", "0", "0", "2.0"] == made.write(Order("", 0, False, 2))
+
+
+def test_argument_of_another_type_is_refused(make_script):
+    """When the script is declared, by its name."""
+    wrong = make_dataclass("Wrong", [("owner", str), ("names", list)])
+    with pytest.raises(TypeError, match=r"Wrong\.names must be a text, int, float or bool, it is <class 'list'>"):
+        make_script("return 1", wrong)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Order("a", 1, True, 1.0),
+        Order("", 0, False, 0.1 + 0.2),
+        Order("ä\n'\"\\ ]] --", 2**53 - 1, True, 1e-300),
+        Order("0", -(2**40), False, 123456789.123456789),
+    ],
+    ids=str,
+)
+def test_lua_reads_what_python_writes(make_script, redis_server, order):
+    """On a real server, under the names of the declaration."""
+    made = make_script(
+        "return {keys.stock, keys.log, args.owner, string.format('%.0f', args.count), tostring(args.is_last), args.weight}"
+    )
+    with redis_server.client() as client:
+        answer = client.register_script(made.text)(keys=["x", "y"], args=made.write(order))
+    expected = ["x", "y", order.owner, str(order.count), str(order.is_last).lower(), repr(order.weight)]
+    assert expected == [each.decode() for each in answer]
+
+
+def test_every_script_of_the_package_is_known_here():
+    """So that the tests below hold for all of them."""
+    assert set(SCRIPTS) == {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.lua")}
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_script_uses_what_is_declared_and_declares_what_it_uses(file):
+    """A name that is not declared would be nil in Lua, without an error; positions stand in the preamble alone."""
+    text, declared = (PACKAGE / file).read_text(encoding="utf-8"), SCRIPTS[file]
+    code = re.sub(r"--.*", "", text)
+    used = {table: {name for each, name in WORDS.findall(code) if each == table} for table in ("keys", "args")}
+    if "keys['plan' .. interval % 2]" in code:
+        used["keys"] |= {"plan0", "plan1"}
+    assert set(declared.keys) == used["keys"]
+    assert {name for name, _ in declared._writers} == used["args"]
+    assert not re.search(r"\b(KEYS|ARGV)\b", code)
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_head_of_a_script_tells_its_keys_arguments_and_reply(file):
+    """In a section for each, by name."""
+    head = re.match(r"(--.*\n)+", (PACKAGE / file).read_text(encoding="utf-8"))[0]
+    _, keys, args, reply = re.split(r"^-- (?:KEYS|ARGS|REPLY)\b", head, flags=re.MULTILINE)
+    assert reply
+    for section, names in ((keys, SCRIPTS[file].keys), (args, [name for name, _ in SCRIPTS[file]._writers])):
+        assert [] == [name for name in names if not re.search(rf"\b{name}\b", section)]
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_server_compiles_the_script(file, redis_server):
+    """Whole, so that an error of syntax shows even in a line that is never reached."""
+    with redis_server.client() as client:
+        assert 40 == len(client.script_load(SCRIPTS[file].text))
+
+
+BUILD = "import sys; from hatchling import build; print(build.build_wheel(sys.argv[1]), build.build_sdist(sys.argv[1]))"
+LOAD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from ratelimited_executor.peers.redis import script
+from ratelimited_executor.stores import redis
+assert script.__file__.startswith(sys.argv[1]), script.__file__
+print(len(script.SCRIPT), len(redis._CLAIM.text), len(redis._COMPLETE.text))
+"""
+
+
+def test_wheel_and_sdist_hold_the_scripts(tmp_path):
+    """And Python loads them from the wheel itself, which is not even unpacked."""
+    build = [sys.executable, "-c", BUILD, str(tmp_path)]
+    wheel, sdist = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = {f"ratelimited_executor/{file}" for file in SCRIPTS}
+    with zipfile.ZipFile(tmp_path / wheel) as archive:
+        assert files <= set(archive.namelist())
+    with tarfile.open(tmp_path / sdist) as archive:
+        assert files <= {name.partition("/")[2] for name in archive.getnames()}
+
+    load = [sys.executable, "-c", LOAD, str(tmp_path / wheel)]
+    loaded = subprocess.run(load, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+    assert [len(each.text) for each in SCRIPTS.values()] == [int(each) for each in loaded]

@@ -1,0 +1,59 @@
+"""Progress in a file: bad paths, several connections, the end."""
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from ratelimited_executor import SQLiteProgress
+
+
+@pytest.mark.parametrize(("path", "error"), [(5, TypeError), (None, TypeError), (b"x", TypeError), ("", ValueError)])
+def test_bad_path_is_refused_by_name(path, error):
+    """When it is made."""
+    with pytest.raises(error, match="path must be the path of a file"):
+        SQLiteProgress(path)
+
+
+async def test_file_is_made_on_first_use(tmp_path):
+    """Not before, and with its directory it is not made at all."""
+    path = tmp_path / "progress.sqlite3"
+    store = SQLiteProgress(str(path))
+    assert not path.exists()
+    assert 5 == await store.begin("sync", "8 h", 5)
+    assert path.exists()
+    await store.aclose()
+    lost = SQLiteProgress(Path(tmp_path / "missing" / "progress.sqlite3"))
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        await lost.begin("sync", "8 h", 5)
+    await lost.aclose()
+
+
+async def test_two_stores_of_one_file_know_the_same(tmp_path):
+    """As two processes do: of many that ask at once one gets the turn."""
+    stores = [SQLiteProgress(tmp_path / "progress.sqlite3") for _ in range(2)]
+    for turn in range(10):
+        answers = await asyncio.gather(
+            *(store.claim("sync", turn, owner=str(number), now=0, until=60) for number, store in enumerate(stores))
+        )
+        assert [False, True] == sorted(answers)
+    await stores[0].note("sync", 3, [b"a"])
+    assert {b"a"} == await stores[1].done_keys("sync", 3)
+    for store in stores:
+        await store.aclose()
+
+
+async def test_closed_store_leaves_no_thread_and_may_be_used_again(tmp_path):
+    """Closing twice does nothing."""
+    store = SQLiteProgress(tmp_path / "progress.sqlite3")
+    await store.begin("sync", "8 h", 5)
+    await store.aclose()
+    await store.aclose()
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("progress")]
+    for thread in threads:  # one that is about to end
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert 5 == await store.begin("sync", "8 h", 9)
+    await store.aclose()
