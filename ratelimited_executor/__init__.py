@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.ordering import default_order as default_order
     from ratelimited_executor._core.ordering import earliest_due_first as earliest_due_first
     from ratelimited_executor._core.ordering import latest_due_first as latest_due_first
-    from ratelimited_executor._core.queue import Pacing as Pacing
+    from ratelimited_executor._core.pacing import Pacing as Pacing
     from ratelimited_executor._core.rates import Rate as Rate
     from ratelimited_executor._core.repeating import MissedTick as MissedTick
     from ratelimited_executor._core.repeating import OnError as OnError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.batches import Outcome as Outcome
     from ratelimited_executor._runtime.cycle import CycleHandle as CycleHandle
     from ratelimited_executor._runtime.cycle import CycleStatistics as CycleStatistics
+    from ratelimited_executor._runtime.executor import ExecutorManager as ExecutorManager
     from ratelimited_executor._runtime.executor import RateLimitedExecutor as RateLimitedExecutor
     from ratelimited_executor._runtime.futures import FuturesFace as FuturesFace
     from ratelimited_executor._runtime.handles import CallHandle as CallHandle
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.insight import Hold as Hold
     from ratelimited_executor._runtime.insight import LimitStatistics as LimitStatistics
     from ratelimited_executor._runtime.insight import Statistics as Statistics
-    from ratelimited_executor._runtime.manager import ExecutorManager as ExecutorManager
     from ratelimited_executor._runtime.permit import Permit as Permit
     from ratelimited_executor._runtime.policy import Burst as Burst
     from ratelimited_executor._runtime.policy import Paced as Paced
@@ -143,7 +143,7 @@ _MODULES: Final = {
         "earliest_due_first",
         "latest_due_first",
     ),
-    "_core.queue": ("Pacing",),
+    "_core.pacing": ("Pacing",),
     "_core.rates": ("Rate",),
     "_core.repeating": (
         "MissedTick",
@@ -160,7 +160,7 @@ _MODULES: Final = {
         "CycleHandle",
         "CycleStatistics",
     ),
-    "_runtime.executor": ("RateLimitedExecutor",),
+    "_runtime.executor": ("ExecutorManager", "RateLimitedExecutor"),
     "_runtime.futures": ("FuturesFace",),
     "_runtime.handles": (
         "CallHandle",
@@ -172,7 +172,6 @@ _MODULES: Final = {
         "LimitStatistics",
         "Statistics",
     ),
-    "_runtime.manager": ("ExecutorManager",),
     "_runtime.permit": ("Permit",),
     "_runtime.policy": (
         "Burst",

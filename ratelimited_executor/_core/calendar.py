@@ -25,8 +25,9 @@ from ratelimited_executor._core.timeline import FAR_SECONDS, NS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ratelimited_executor._core.ready import Place, Ready, Source
+    from ratelimited_executor._core.ready_protocols import Ready
     from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.sources import Place, Source
     from ratelimited_executor._core.timeline import Timeline
 
 __all__ = ["LARGE_COUNT", "PLAIN_RANK", "Calendar"]

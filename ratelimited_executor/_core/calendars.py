@@ -14,9 +14,11 @@ from ratelimited_executor._core.chores import Chores
 from ratelimited_executor._core.due_order import RUN_COUNT
 from ratelimited_executor._core.fair import Fair, FairClock
 from ratelimited_executor._core.ordering import default_order
-from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, is_empty
+from ratelimited_executor._core.ready import ReadyQueues
 from ratelimited_executor._core.ready_fair import ReadyFair
+from ratelimited_executor._core.ready_heap import ReadyHeap
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
+from ratelimited_executor._core.ready_protocols import is_empty
 from ratelimited_executor._core.timeline import NS, Timeline
 from ratelimited_executor._core.wall import WallWheel
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._core.ordering import Order
-    from ratelimited_executor._core.ready import Ready
+    from ratelimited_executor._core.ready_protocols import Ready
     from ratelimited_executor._core.records import Record
 
 __all__ = ["Calendars"]

@@ -8,7 +8,7 @@ Two calendars. Tasks that must start at their due time (those that joined a runn
 those that expire within less than an interval) lie in ``on_time``; tasks that may be spread over their interval lie in
 ``spread``. A *start instant* is a permit when a task of the first kind is due, when the interval holds more tasks than
 permits, or when one that it took over from an earlier interval would expire in it; otherwise it is a planned instant
-(``spread.py``). At a permit the most important task of both starts, at a planned instant the task of ``spread`` that is due
+(``pacing.py``). At a permit the most important task of both starts, at a planned instant the task of ``spread`` that is due
 first. An unlimited rate has a permit for everybody: each calendar then goes by its own instants.
 
 Where keys have limits of their own, or an order shares among them, importance decides at planned instants as well: more of
@@ -18,20 +18,18 @@ one key may be due than may start, although the interval has permits for all.
 from __future__ import annotations
 
 import math
-from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
+from ratelimited_executor._core.admission import Admission
 from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.calendar import Calendar
-from ratelimited_executor._core.calendars import Calendars
-from ratelimited_executor._core.expiry import ExpiryIndex
+from ratelimited_executor._core.intervals import IntervalCalendars
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.ordering import TaskClass, default_order
+from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
-from ratelimited_executor._core.ready import is_empty
+from ratelimited_executor._core.ready_protocols import is_empty
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._core.spread import SpreadPlan
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._core.stretch import Stretch
 from ratelimited_executor._core.timeline import NS, Timeline
@@ -39,7 +37,7 @@ from ratelimited_executor._core.timeline import NS, Timeline
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from ratelimited_executor._core.dropping import DropIndex
+    from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._core.limits.permits import Permits
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._core.records import Record
 
-__all__ = ["Pacing", "TaskQueue"]
+__all__ = ["TaskQueue"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,17 +75,7 @@ def decision(
     return decide_at  # type: ignore[return-value]  # wraps() says that its arguments have names
 
 
-class Pacing(Enum):
-    """When the tasks of an interval start, if they fit its permits."""
-
-    SPREAD = "spread"
-    """Evenly over the interval, up to one interval late."""
-
-    ON_TIME = "on time"
-    """Each at its own due time."""
-
-
-class TaskQueue(Calendars):
+class TaskQueue(IntervalCalendars):
     """The waiting tasks of one executor.
 
     Args:
@@ -123,30 +111,31 @@ class TaskQueue(Calendars):
         gate: KeyGate | None = None,
         bucket_ns_max: int = NS,
     ) -> None:
-        super().__init__(timeline, now, report_order_error=report_order_error, gate=gate, bucket_ns_max=bucket_ns_max)
-        self.permits: Permits = permits or PermitGrid(
-            rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank
+        super().__init__(
+            timeline,
+            now,
+            slack=slack,
+            pacing=pacing,
+            early=early,
+            report_order_error=report_order_error,
+            gate=gate,
+            bucket_ns_max=bucket_ns_max,
         )
-        self.effects: Any = None  # the same, if its starts count from when they take effect
+        self.admission = Admission(
+            permits or PermitGrid(rate, slack_ns=round(slack * NS), now_ns=timeline.to_ns(now), peers=peers, rank=rank),
+            timeline,
+        )
         self.counts_effects = False  # whether take_effect() or defer() wants to be told of each start
         self.costs: CombinedPermits | None = None  # the same, once some task may cost more than a permit
         self._beyond: Calendar | None = None  # whose first task costs more than is ever admitted
         self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
         self._is_bursty = False  # whether many permits may come up at once
         self._is_sorting = False  # whether nothing starts, because not all that is due is ready
-        self.drops: DropIndex | None = None  # what may be dropped, if anything ever is
-        self.plan = SpreadPlan(slack=slack)
-        self.pacing = pacing
-        self.early = early
-        self.expiry = ExpiryIndex(timeline)
-        self.end = 0.0  # loop time at which the running bucket ends: enter() is due
-        self.interval_end = 0.0  # loop time at which the running interval ends
-        self.last_tick = 0  # number of the last bucket of the running interval
         self._is_crowded = False  # whether the places in which tasks run are limited
         self._note_unlimited()
         self._is_by_wall_clock = False  # whether a step of the wall clock may let something start
         self._is_single = False  # whether each start is a decision of its own
-        self._is_by_importance = False  # whether planned instants go by importance as well
+        self.is_by_importance = False  # whether planned instants go by importance as well
         self.on_start: Callable[[float], None] | None = (
             None  # told by how many seconds each start is later than it was due
         )
@@ -159,60 +148,14 @@ class TaskQueue(Calendars):
         self.deciding_at: float | None = None  # loop time of a decision that asks code of the user; None outside of one
         self.asks_user = False  # whether one may
         self.is_halted = False  # whether nothing becomes ready any more: what waits is to be cut
-        self._later_count = 0  # tasks to be spread in later buckets of the running interval
-        self._later_on_time_count = 0  # other tasks in later buckets of the running interval
-        self._passing: list[Record | BatchSource] = []  # what may expire in the running interval, of those to be spread
-        self._dense = False  # whether every permit is a start instant
         self._is_planned = False  # whether what choose() found is the task that is due first
-        self._permit_count = 0  # permits counted by the grid and not yet taken
-        self._counted_at = 0.0  # loop time at which they were counted
-        self._usable_until = 0.0  # loop time until which they may be taken
-        self._next_permit_at = -math.inf  # loop time before which no other permit comes up
         self._pulled_at = (
             now  # loop time up to which planned instants count: one that comes meanwhile waits for the next look
         )
-        self._opening_at = -math.inf  # loop time at which a calendar wants to open, or to prepare, its next bucket
         self.note_order()
         if order is not default_order or gate is not None:
             self.set_order(order)
-        self.end = self.spread.end
         self._begin_interval(now, late_count=0)
-
-    # Adding. The asyncio face adds to the columns of ``on_time`` itself.
-
-    def add_record(self, record: Record) -> None:
-        """Place a record by its due time."""
-        is_joined = record._due < self.interval_end
-        if is_joined and record._due >= self.end:
-            self._later_on_time_count += 1
-        if record._options is not None:
-            self._calendar_for(record, joined=is_joined).add_record(record)
-        elif is_joined or self.pacing is Pacing.ON_TIME:
-            self.on_time.add_record(record)
-        else:
-            self.spread.add_record(record)
-
-    def add_immediate(self, record: Record) -> None:
-        """Make a record ready at once."""
-        options = record._options
-        if options is not None:
-            if options.deadline is not None:
-                self.expiry.add(record)
-            if self.drops is not None:
-                self.drops.add(record)
-        self.on_time.add_ready(record)
-
-    def add_batch(self, source: BatchSource, *, joined: bool) -> None:
-        """Place a batch, or a part of one; ``joined`` if it begins in the running interval."""
-        is_on_time = joined or self.pacing is Pacing.ON_TIME or source.deadline_after < self.timeline.interval_seconds
-        calendar = self.on_time if is_on_time else self.spread
-        if joined and source.rank[1] is TaskClass.IMMEDIATE and calendar.can_add_ready(source.count):
-            calendar.add_batch_ready(source)  # as what comes after it, which must not go before it
-        else:
-            calendar.add_batch(source)
-        self._note_later(calendar, self._later_count_of(source))
-        if source.deadline_after < math.inf:
-            self.expiry.add_batch(source)
 
     def cancel(self, record: Record, now: float) -> bool:
         """Remove a waiting record from wherever it waits, at loop time ``now``; return whether that may let another start."""
@@ -254,7 +197,7 @@ class TaskQueue(Calendars):
         if is_freed:
             self.look_again(key, now)
         if is_costly:
-            self.note_permits()
+            self.admission.forget()
         return is_freed or is_costly
 
     def look_again(self, key: Hashable, now: float) -> None:
@@ -264,29 +207,6 @@ class TaskQueue(Calendars):
             self.gate.look_again(key)
 
     # Going on.
-
-    def enter(self, now: float, wall: float) -> None:
-        """Begin the intervals that have begun by ``now``; due when ``now`` has reached :attr:`end`.
-
-        Args:
-            now: loop time.
-            wall: epoch seconds by the wall clock, which may have stepped.
-        """
-        number = self.ticks.number_at(now)
-        since = self.interval_end
-        late_count = 0 if self._dense else self.spread.opened_count
-        self.end = self.ticks.start_of(number + 1)
-        self.on_time.open_until(number, self.end)
-        self.spread.open_until(number, self.end)
-        is_begin = now >= self.interval_end
-        if is_begin:
-            self._begin_interval(now, late_count)
-        self._later_count = self._later_on_time_count = 0
-        if self.last_tick > number:
-            self._later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
-            self._later_on_time_count = self.on_time.waiting_until(self.last_tick) - self.on_time.opened_count
-        if is_begin and self.wall.is_pending:
-            self._read_wall(now, wall, since)
 
     @decision
     def pull(self, now: float) -> bool:
@@ -315,11 +235,11 @@ class TaskQueue(Calendars):
                     calendar.prepare_ahead()
         if self.chores:
             steps = self._do_chores(steps)
-        is_paced = not self.is_unlimited and self.spread.opened_count + self._later_count > 0
-        self._dense = is_paced and (self._is_dense(now) or self._is_passing())
-        self._permit_count = 0
+        is_paced = not self.is_unlimited and self.spread.opened_count + self.later_count > 0
+        self.is_dense = is_paced and (self._is_dense(now) or self._is_passing())
+        self.admission.count = 0
         if self.costs is not None:
-            self._next_permit_at = -math.inf  # what has come may need less than what was first
+            self.admission.forget()  # what has come may need less than what was first
         return steps > 0 and not self.chores and not self._rekeying
 
     def _do_chores(self, steps: float) -> float:
@@ -383,8 +303,9 @@ class TaskQueue(Calendars):
         if self._opening_at <= now and self._note_opening() <= now:
             return None
         if not self.is_unlimited:
-            self._permit_count = 0
-            if now < self._next_permit_at or not self._look_for_permits(now):
+            admission = self.admission
+            admission.count = 0
+            if now < admission.next_at or not admission.look(now):
                 return None
         self._pulled_at = now
         taken = self.on_time.take_lone(self.timeline.seen_until(now))
@@ -411,7 +332,8 @@ class TaskQueue(Calendars):
 
     def _choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first ready task starts now; None if none does. It looks at the permits, and takes none."""
-        if self._is_sorting or (not self._permit_count and now < self._next_permit_at):
+        admission = self.admission
+        if self._is_sorting or (not admission.count and now < admission.next_at):
             return None
         gate = self.gate
         if gate is None:
@@ -425,19 +347,17 @@ class TaskQueue(Calendars):
                 met_count = gate.met_count
                 first = self.on_time.ready.head()
                 second = self.spread.ready.head()
-        if first is None is second or not (
-            self.is_unlimited or (self._permit_count and now <= self._usable_until) or self._count_permits(now)
-        ):
+        if first is None is second or not (self.is_unlimited or admission.find(now, self.interval_end)):
             return None
         self._is_planned = False
         if first is not None:
             is_spread = second is not None and not self.is_unlimited and second < first
             calendar = self.spread if is_spread else self.on_time
-        elif self._dense or self.pacing is Pacing.ON_TIME:
+        elif self.is_dense or self.pacing is Pacing.ON_TIME:
             calendar = self.spread
         elif self._pulled_at >= self.plan.next_at and not self.wall.is_reading:
             calendar = self.spread
-            self._is_planned = not self._is_by_importance and spread_ready.earliest() is not None  # type: ignore[attr-defined]  # it can tell then
+            self._is_planned = not self.is_by_importance and spread_ready.earliest() is not None  # type: ignore[attr-defined]  # it can tell then
         else:
             return None
         return calendar if self.costs is None else self._choose_metered(calendar, now)
@@ -452,8 +372,8 @@ class TaskQueue(Calendars):
             now_ns = self.timeline.to_ns(now)
             if not self.costs.admits(needs, now_ns):
                 when_ns = self.costs.when(needs, now_ns)
-                self._permit_count = 0
-                self._next_permit_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
+                self.admission.count = 0
+                self.admission.next_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
                 if when_ns is None and self.costs.is_beyond(needs):
                     self._beyond = calendar
                 return None
@@ -464,11 +384,11 @@ class TaskQueue(Calendars):
         count = UNLIMITED
         if not self.is_unlimited:
             other = self.spread if calendar is self.on_time else self.on_time
-            count = self._permit_count if other.ready.head() is None else 1
+            count = self.admission.count if other.ready.head() is None else 1
         if self._is_planned and not self.spread.ready.is_in_due_order:  # type: ignore[attr-defined]  # _choose() has asked it
             return 1
-        if calendar is self.spread and self.pacing is Pacing.SPREAD and not self._dense:
-            count = min(count, self.plan.count_until(self._pulled_at, left=calendar.opened_count + self._later_count))
+        if calendar is self.spread and self.pacing is Pacing.SPREAD and not self.is_dense:
+            count = min(count, self.plan.count_until(self._pulled_at, left=calendar.opened_count + self.later_count))
         return count
 
     def _admit(self, calendar: Calendar, source: Any, item: Any, now: float) -> bool:
@@ -524,19 +444,12 @@ class TaskQueue(Calendars):
             self.on_start(now - due)
         if self._fair_clock is not None:
             calendar.ready.served()
-        if self._permit_count:
-            self._permit_count -= count
-            if self.effects is None:
-                self.permits.take(count)
-            else:
-                self.permits.take(count, 0 if now == self._counted_at else self.timeline.to_ns(now))
-            if not self._permit_count:
-                self._next_permit_at = self.timeline.to_loop(self.permits.next_number_time())
+        self.admission.take(count, now)
         if calendar is self.spread and count:
             self.plan.started(
                 due=-math.inf if self.early else due,
                 now=now,
-                left=calendar.opened_count + self._later_count,
+                left=calendar.opened_count + self.later_count,
                 count=count,
             )
 
@@ -545,7 +458,7 @@ class TaskQueue(Calendars):
         tickets: list[tuple[str, Any, Any]] = []
         if needs is not None and self.costs is not None:
             tickets = self.costs.charge(needs)
-            self.note_permits()  # what was counted before may be used up by now
+            self.admission.forget()  # what was counted before may be used up by now
         if key is not None and self.gate is not None:
             ticket = self.gate.start(key, cost, self.gate.now_ns)
             if ticket is not None:
@@ -571,7 +484,7 @@ class TaskQueue(Calendars):
         self._beyond = None
         run = calendar.ready.pop_earliest() if self._is_planned else calendar.ready.pop()
         source, item = run.source, run.take()
-        self.note_permits()
+        self.admission.forget()
         if source is not None:
             self._leave_batch(calendar, source, item)
         else:
@@ -586,22 +499,17 @@ class TaskQueue(Calendars):
         if self._fair_clock is not None and share is not None and change:
             self._fair_clock.settle(share, change)
 
-    @property
-    def usable_until(self) -> float:
-        """Loop time until which the permits stay usable that :meth:`take` has seen."""
-        return math.inf if self.is_unlimited else self._usable_until
-
     def take_effect(self, now: float) -> None:
         """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
-        if self.effects is not None and self.effects.open_ticket is not None:
-            self.effects.take_effect(self.timeline.to_ns(now))
+        if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
+            effects.take_effect(self.timeline.to_ns(now))
         if self.gate is not None:
             self.gate.take_effect(self.timeline.to_ns(now))
 
     def defer(self, effects: list[list[int]]) -> None:
         """Let what was started last take effect when ``note_effect()`` is called with ``effects``."""
-        if self.effects is not None:
-            self.effects.defer(effects)
+        if self.admission.effects is not None:
+            self.admission.effects.defer(effects)
         if self.gate is not None:
             self.gate.defer(effects)
 
@@ -654,30 +562,20 @@ class TaskQueue(Calendars):
         number = self.timeline.number_at(now)
         return number if sweep is not None and sweep <= number else None
 
-    def rest(self) -> None:
-        """Free what an idle queue need not hold."""
-        if not self.on_time.opened_count:
-            self.on_time.rest()
-        if not self.spread.opened_count:
-            self.spread.rest()
-
     # Settings.
 
     def set_rate(self, rate: Rate, now: float) -> None:
         """Put a rate in force."""
         self.permits.set_rate(rate, self.timeline.to_ns(now))
-        self._note_unlimited()
-        self.note_order()
-        self.note_permits()
+        self.set_permits(self.permits)
 
     def set_permits(self, permits: Permits) -> None:
         """Let something else admit starts."""
-        self.permits = permits
+        self.admission.put(permits)
         self._note_unlimited()
         if self.costs is not None:
             self.costs = permits  # type: ignore[assignment]  # it is a combination once there are costs
         self.note_order()
-        self.note_permits()
 
     def set_costs(self, permits: CombinedPermits) -> None:
         """Let something else admit starts, and ask it what each may cost."""
@@ -694,165 +592,46 @@ class TaskQueue(Calendars):
 
         Else it would keep what is due waiting for ever if each call makes another, which an event loop does not do.
         """
-        self.is_unlimited = self.permits.is_unlimited
+        self.is_unlimited = self.admission.is_unlimited
         is_for_all = self.is_unlimited and not self._is_crowded
         self.on_time.soon_class = TaskClass.OTHER if is_for_all else TaskClass.IMMEDIATE
 
     def note_order(self) -> None:
         """Note whether each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_grid = not isinstance(self.permits, CombinedPermits)
-        self.effects = self.permits if self.permits.counts_effects and not self.is_unlimited else None
-        self.counts_effects = self.effects is not None or self.gate is not None
+        self.counts_effects = self.admission.effects is not None or self.gate is not None
         self._is_bursty = self.permits.is_bursty
         self._is_by_wall_clock = self.permits.is_by_wall_clock
-        self._is_by_importance = self._fair_clock is not None or self.gate is not None
-        self._is_single = not is_grid or self._is_by_importance
+        self.is_by_importance = self._fair_clock is not None or self.gate is not None
+        self._is_single = not is_grid or self.is_by_importance
         self.asks_user |= self.order is not default_order or self.gate is not None  # also while such an order is left
 
     # Looking.
+
+    @property
+    def permits(self) -> Permits:
+        """What admits starts."""
+        permits: Permits = self.admission.permits
+        return permits
 
     @property
     def cancelled_count(self) -> int:
         """How many tasks without a record were cancelled by their handles."""
         return self.on_time.cancelled_count + self.spread.cancelled_count
 
-    def is_spread(self, record: Record) -> bool:
-        """Whether a record that is due waits for a planned instant."""
-        return record._place.calendar is self.spread and not self._dense
-
-    def ready_tasks(self) -> list[tuple[Any, Hashable, Mapping[str, int] | None, Any]]:
-        """Return the tasks that are ready as (rank, key, needs, record or position); smaller ranks start first."""
-        is_planned = self.pacing is Pacing.SPREAD and not self._dense and not self._is_by_importance
-        tasks: list[tuple[Any, Hashable, Mapping[str, int] | None, Any]] = []
-        for calendar in (self.on_time, self.spread):
-            for number, (importance, source, item) in enumerate(calendar.ready.keyed()):
-                rank: tuple[Any, ...] = 0, importance
-                if calendar is self.spread and is_planned:
-                    rank = 1, item._due if source is None else source.due_of(item), number
-                key, needs = (item._key, item.needs) if source is None else (source.key, source.needs)
-                tasks.append((rank, key, needs, item))
-        return tasks
-
-    def demand_until(self, when: float, count: Callable[..., float] = Calendar.count_until) -> float:
-        """Estimate how many tasks want to have started by a loop time, if there were permits for all.
-
-        Args:
-            when: loop time.
-            count: counts those of one calendar.
-        """
-        is_spread = self.pacing is Pacing.SPREAD
-        on_time = count(self.on_time, when, is_spread=False)
-        if not is_spread or self._dense or when >= self.interval_end:
-            return on_time + count(self.spread, when, is_spread=is_spread)
-        left = self.spread.opened_count + self._later_count
-        planned = self.plan.count_until(when, left=left) if left and when >= self.plan.next_at else 0
-        return on_time + min(planned, count(self.spread, when, is_spread=False))
-
-    def note_permits(self) -> None:
-        """Count the permits anew: some were granted."""
-        self._permit_count = 0
-        self._next_permit_at = -math.inf
-
     # Helpers.
 
-    def _note_opening(self) -> float:
-        """Note, and return, the loop time at which a calendar wants to open, or to prepare, its next bucket."""
-        self._opening_at = self.on_time.opening_time()
-        if self.spread.numbers:
-            self._opening_at = min(self._opening_at, self.spread.opening_time())
-        return self._opening_at
-
     def _begin_interval(self, now: float, late_count: int) -> None:
-        if self.ticks is self.timeline:
-            number, start, self.interval_end = self.on_time.number, self.ticks.start_of(self.on_time.number), self.end
-        else:
-            number = self.timeline.number_at(now)
-            start, self.interval_end = self.timeline.start_of(number), self.timeline.start_of(number + 1)
+        super()._begin_interval(now, late_count)
         if self._is_by_wall_clock:
-            self.note_permits()
+            self.admission.forget()
         if self.gate is not None and self.gate.is_remembering:
             self.gate.now_ns = self.timeline.to_ns(now)
             self.chores.append(self.gate.sweep_steps())
-        self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
-        self.plan.begin(start, self.interval_end, late_count=late_count)
-        is_passing = self.expiry.is_used and self.spread.opened_count
-        self._passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []
-
-    def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:
-        """Return the calendar that a record belongs to, and note its deadline."""
-        options = record._options
-        is_on_time = joined or self.pacing is Pacing.ON_TIME or (options is not None and options.on_time)
-        if self.drops is not None:
-            self.drops.add(record)
-        if options is not None and options.deadline is not None:
-            self.expiry.add(record)
-            assert options.expires is not None
-            is_on_time = is_on_time or options.expires < self.timeline.interval_seconds
-        return self.on_time if is_on_time else self.spread
-
-    def _later_count_of(self, source: BatchSource) -> int:
-        """Count the tasks of a batch that are due in later buckets of the running interval."""
-        if self.interval_end == self.end or source.first >= self.interval_end:
-            return 0
-        return source.count_before(self.interval_end) - source.opened_count
-
-    def _note_later(self, calendar: Calendar, change: int) -> None:
-        """Note that so many tasks more wait in later buckets of the running interval, or fewer."""
-        if calendar is self.spread:
-            self._later_count += change
-        else:
-            self._later_on_time_count += change
-
-    def _read_wall(self, now: float, wall: float, since: float) -> None:
-        """Take up what is due in this interval by the wall clock.
-
-        What the clock has stepped over is due since the interval before has ended; what was due while the loop was
-        blocked, since its own time.
-
-        Args:
-            now: loop time.
-            wall: epoch seconds at that time.
-            since: loop time at which the interval ended that was read last.
-        """
-
-        def record_due(record: Record) -> None:
-            record._due = max(since, now + (record._due - wall))
-            options = record._options
-            if options is not None and options.expires is not None:
-                options.deadline = record._due + options.expires
-            calendar = self._calendar_for(record, joined=False)
-            calendar.add_record(record)
-            if self.end <= record._due < self.interval_end:
-                self._note_later(calendar, 1)
-
-        def batch_due(source: BatchSource, wall_due: float) -> None:
-            source.first = max(since, now + (wall_due - wall))
-            self.add_batch(source, joined=False)
-
-        self.wall.read(wall + (self.interval_end - now), record_due, batch_due)
-
-    def _look_for_permits(self, now: float) -> int:
-        """Count the permits that may be taken now."""
-        now_ns = self.timeline.to_ns(now)
-        self._counted_at = now
-        self._permit_count = self.permits.usable(now_ns)
-        if self._permit_count:
-            self._usable_until = now + (self.permits.usable_until_ns - now_ns) / NS
-        return self._permit_count
-
-    def _count_permits(self, now: float) -> int:
-        """Count the permits that may be taken now by what waits; if there is none, note when the next comes up."""
-        if not self._look_for_permits(now):
-            now_ns = self.timeline.to_ns(now)
-            permit_ns = self.permits.next_fresh_time(now_ns)
-            self._next_permit_at = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
-            if self._is_by_wall_clock:
-                self._next_permit_at = min(self._next_permit_at, self.interval_end)
-        return self._permit_count
 
     def _is_dense(self, now: float) -> bool:
         """Whether more tasks wait for this interval than it has permits."""
-        waiting = self.ready_count() + self._later_count + self._later_on_time_count
+        waiting = self.ready_count() + self.later_count + self._later_on_time_count
         if waiting <= 1:
             return False
         now_ns = self.timeline.to_ns(now)
@@ -881,22 +660,17 @@ class TaskQueue(Calendars):
         if self.is_unlimited and not self.spread.opened_count:
             return now if on_time_ready else self.on_time.next_due()
         instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
-        planned = now if self._dense or self.pacing is Pacing.ON_TIME else self.plan.next_at
+        planned = now if self.is_dense or self.pacing is Pacing.ON_TIME else self.plan.next_at
         spread_due = now if spread_ready else self.spread.next_due()
         if self.early and not spread_ready and spread_due < math.inf:
             spread_due = self.interval_end
         if self.is_unlimited:
             permit = now
         elif on_time_ready or spread_ready:
-            permit = now if self._permit_count else self._next_permit_at
-            if permit <= now:
-                permit_ns = self.permits.next_time(self.timeline.to_ns(now))
-                permit = math.inf if permit_ns is None else self.timeline.to_loop(permit_ns)
-                if self._is_by_wall_clock:
-                    permit = min(permit, self.interval_end)
+            permit = self.admission.next_time(now, self.interval_end)
         else:
             permit = now
-        if on_time_ready or (spread_ready and self._dense and not self.is_unlimited):
+        if on_time_ready or (spread_ready and self.is_dense and not self.is_unlimited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
 

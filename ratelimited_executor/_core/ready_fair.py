@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ratelimited_executor._core.fair import Flow, Level
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskClass, TaskView
-from ratelimited_executor._core.ready import Run
+from ratelimited_executor._core.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ratelimited_executor._core.fair import FairClock
-    from ratelimited_executor._core.ready import Rank, Ready, RecordRun, Source
+    from ratelimited_executor._core.ready_protocols import Ready
     from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.runs import RecordRun
+    from ratelimited_executor._core.sources import Rank, Source
 
 __all__ = ["ReadyFair"]
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ratelimited_executor._core.key_gate import KeyGate
-    from ratelimited_executor._core.ready import Rank, Ready, RecordRun, Run, Source
+    from ratelimited_executor._core.ready_protocols import Ready
     from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.runs import RecordRun, Run
+    from ratelimited_executor._core.sources import Rank, Source
 
 __all__ = ["ReadyKeyed"]
 

@@ -11,7 +11,7 @@ somebody looks: at the end, or when a call that was started asks for anything th
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.batches import BatchSource
 
@@ -19,11 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ratelimited_executor._core.calendar import Calendar
-    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._core.records import Record
 
 __all__ = ["STRETCH_COUNT_MAX", "Stretch"]
 
 STRETCH_COUNT_MAX: Final = 1024  # tasks of one stretch: also where time stands still, the event loop has its turn
+
+
+class Payer(Protocol):
+    """What a stretch asks of its queue: the accounts of starts."""
+
+    def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
+        """Take the permits of starts, which are counted already."""
+        ...
+
+    def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
+        """Count a record as started, and pay for it; False if it has expired."""
+        ...
 
 
 class Stretch:
@@ -39,7 +51,7 @@ class Stretch:
 
     __slots__ = ("_calendar", "_count", "_is_paid", "_positions", "_queue", "_run", "skipped_count", "source")
 
-    def __init__(self, queue: TaskQueue) -> None:
+    def __init__(self, queue: Payer) -> None:
         self._queue = queue
         self._calendar: Any = None
         self._run: Any = None

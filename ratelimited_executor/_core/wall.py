@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._core.ready import Place
     from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.sources import Place
 
 __all__ = ["WallWheel"]
 

@@ -242,7 +242,7 @@ class BatchHandle(Generic[T]):
                 yield count
         self._wake()
 
-    def watch(self, on_end: Callable[[int, TaskState, Any], None]) -> None:
+    def _watch(self, on_end: Callable[[int, TaskState, Any], None]) -> None:
         """Have somebody told of each task that ends, as it does: of its index, state, and result or error."""
         self._on_end = on_end
         self._note_watched()

@@ -516,7 +516,7 @@ class _Turn:
                 self._through.append(written[index])
                 self._is_through.set()
 
-        batch.watch(ended)
+        batch._watch(ended)
         self._batches.append(batch)
 
 

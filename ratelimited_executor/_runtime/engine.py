@@ -37,25 +37,25 @@ from ratelimited_executor._runtime.retrying import Retries, random_for
 from ratelimited_executor._runtime.starting import Starter
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
+from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator, Mapping
-
-    import anyio
 
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.ordering import Order
-    from ratelimited_executor._core.queue import Pacing
+    from ratelimited_executor._core.pacing import Pacing
     from ratelimited_executor._core.records import Charge
     from ratelimited_executor._core.timeline import Timeline
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.keys import KeyLimits
-    from ratelimited_executor._runtime.policy import PolicyPlan, WhenFull
+    from ratelimited_executor._runtime.policy import PolicyPlan
     from ratelimited_executor._runtime.runner import Runner
+    from ratelimited_executor._runtime.settings import Settings
     from ratelimited_executor.abc import Peers
 
 __all__ = ["Engine"]
@@ -71,81 +71,31 @@ class Engine:
 
     Args:
         name: of the executor, for logs and errors.
+        settings: how it begins.
         runner: the manager's interval runner, which owns loop, clock and timeline.
-        plan: policy, rates and resources.
-        pacing: whether tasks are spread over their interval.
-        order: the key function of importance, or what shares by key.
-        early: whether a task may start anywhere in the interval of its due time.
         peers: with whom the rate is shared.
-        max_concurrency: how many tasks may run at once; None for no limit.
-        thread_limiter: bounds the worker threads.
-        key_limits: of the keys of tasks.
-        max_pending: how many tasks may wait; None for no limit.
-        when_full: what to do when there is no room.
-        retry: the policy by which tasks are tried again; None if they never are.
-        penalty_max: seconds that the other side may ask for at most.
-        adaptive: how the rate adapts; None if it does not.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        runner: Runner,
-        plan: PolicyPlan,
-        pacing: Pacing,
-        order: Order | Fair,
-        early: bool,
-        peers: Peers | Fleet,
-        max_concurrency: int | None,
-        thread_limiter: anyio.CapacityLimiter,
-        key_limits: KeyLimits,
-        max_pending: int | None,
-        when_full: WhenFull,
-        retry: Any,
-        penalty_max: float,
-        adaptive: Adaptive | None,
-    ) -> None:
+    def __init__(self, name: str, settings: Settings, *, runner: Runner, peers: Peers | Fleet) -> None:
         self.name = name
         self.runner = runner
         self.loop = runner.loop
         self.timeline: Timeline = runner.timeline
         self.monotonic = runner.clock.monotonic
-        self.rate = plan.rate
+        self.moments = moments = Moments(runner.clock, runner.timeline)
+        self.rate = settings.plan.rate
         self.is_paused = False
-        self.is_adaptive = adaptive is not None
+        self.is_adaptive = settings.adaptive is not None
         self.armed = math.inf  # loop time of the next run, as the runner knows it
-        self.max_concurrency = max_concurrency
-        self.thread_limiter = thread_limiter
+        self.max_concurrency = settings.max_concurrency
+        self.thread_limiter = settings.thread_limiter
         self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
         self._is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
-        self.moments = moments = Moments(runner.clock, runner.timeline)
         runner.engines.add(self)
         self.member = peers.join(self) if isinstance(peers, Fleet) else None
-        count, rank = (peers.count, peers.rank) if self.member is None else (1, 0)  # type: ignore[union-attr]  # as asked
-        report = order_reporter(lambda: self.queue.order, self.loop, self.warn)
-        granted: Any = None if self.member is None else self.member.permits
-        if plan.is_plain:
-            permits = granted or plan.grid(moments.ns())
-        else:
-            permits = plan.permits(granted, now_ns=moments.ns(), time_ns=moments.ns, wall_ns=moments.wall_ns)
-        self.queue = queue = TaskQueue(
-            self.timeline,
-            now=self.monotonic(),
-            rate=plan.rate,
-            slack=slack_of(plan.policy),
-            pacing=pacing,
-            order=isolated(order),
-            early=early,
-            peers=count,
-            rank=rank,
-            report_order_error=report,
-            permits=permits,
-            bucket_ns_max=NS if early else runner.bucket_ns_max,  # what may start early does so within its bucket
-        )
-        queue.set_crowded(is_crowded=max_concurrency is not None)
-        queue.chores.on_added = self.wake
-        queue.on_gone = self._end_gone
+        self._report = order_reporter(lambda: self.queue.order, self.loop, self.warn)
+        fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
+        self.queue = queue = self._make_queue(settings, fixed)
         self.accounts = accounts = Accounts(name, self.loop, queue)
         self.running, self.holding = accounts.running, accounts.holding
         self.contexts = contexts = SharedContexts()
@@ -159,55 +109,89 @@ class Engine:
             coroutines=self.coroutines,
             contexts=contexts,
             moments=moments,
-            thread_limiter=thread_limiter,
+            thread_limiter=settings.thread_limiter,
             warn=self.warn,
         )
         self.settle, self.detach = self.starter.settle, self.starter.detach
-        self.limits = limits = Limits(plan, queue=queue, moments=moments, detach=self.detach)
+        self.limits = Limits(settings.plan, queue=queue, moments=moments, detach=self.detach)
         self.keys = Keys(
-            key_limits,
+            settings.key_limits,
             queue=queue,
             moments=moments,
-            plan=lambda: limits.plan,
+            plan=self._plan,
             warn=self.warn,
             on_open=self._open_gate,
             wake=self.wake,
         )
         self.backlog = Backlog(
             name,
-            max_pending=max_pending,
-            key_limits=key_limits,
-            when_full=when_full,
+            max_pending=settings.max_pending,
+            key_limits=settings.key_limits,
+            when_full=settings.when_full,
             queue=queue,
             accounts=accounts,
             drop=self._drop,
         )
-        self.retries = Retries(
-            retry,
-            queue=queue,
-            moments=moments,
+        self.retries = self._make_retries(settings)
+        accounts.try_again = self.retries.again
+        self._adapting = None if settings.adaptive is None else self._make_adapting(settings.adaptive, fixed)
+        if settings.key_limits.is_gated:
+            self.set_key_limits(settings.key_limits)
+
+    def _make_queue(self, settings: Settings, peers: Peers) -> TaskQueue:
+        moments, plan = self.moments, settings.plan
+        granted: Any = None if self.member is None else self.member.permits
+        if plan.is_plain:
+            permits = granted or plan.grid(moments.ns())
+        else:
+            permits = plan.permits(granted, now_ns=moments.ns(), time_ns=moments.ns, wall_ns=moments.wall_ns)
+        queue = TaskQueue(
+            self.timeline,
+            now=self.monotonic(),
+            rate=plan.rate,
+            slack=slack_of(plan.policy),
+            pacing=settings.pacing,
+            order=isolated(settings.order),
+            early=settings.early,
+            peers=peers.count,
+            rank=peers.rank,
+            report_order_error=self._report,
+            permits=permits,
+            bucket_ns_max=NS if settings.early else self.runner.bucket_ns_max,  # what may be early is within its bucket
+        )
+        queue.set_crowded(is_crowded=settings.max_concurrency is not None)
+        queue.chores.on_added = self.wake
+        queue.on_gone = self._end_gone
+        return queue
+
+    def _make_retries(self, settings: Settings) -> Retries:
+        return Retries(
+            settings.retry,
+            queue=self.queue,
+            moments=self.moments,
             random=random_for(self.loop),
-            penalty_max=penalty_max,
+            penalty_max=settings.penalty_max,
             overloaded=self._overloaded,
             on_key_end=self.keys.ended,
             add=self._add_again,
             add_item=self._add_item_again,
-            report=report,
+            report=self._report,
         )
-        accounts.try_again = self.retries.again
-        self._adapting: Adapting | None = None
-        if adaptive is not None:
-            self._adapting = Adapting(
-                adaptive,
-                self.monotonic(),
-                accounts=accounts,
-                plan=lambda: limits.plan,
-                member=self.member,
-                peers=count,
-                set_plan=self.set_plan,
-            )
-        if key_limits.is_gated:
-            self.set_key_limits(key_limits)
+
+    def _make_adapting(self, adaptive: Adaptive, peers: Peers) -> Adapting:
+        return Adapting(
+            adaptive,
+            self.monotonic(),
+            accounts=self.accounts,
+            plan=self._plan,
+            member=self.member,
+            peers=peers.count,
+            set_plan=self.set_plan,
+        )
+
+    def _plan(self) -> PolicyPlan:
+        """Return policy, rates and resources in force."""
+        return self.limits.plan
 
     # Time.
 

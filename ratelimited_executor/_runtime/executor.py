@@ -1,15 +1,56 @@
-"""The executor as its users see it: every face on one object."""
+"""The executor as its users see it, every face on one object, and the manager that makes them."""
 
 from __future__ import annotations
 
 from inspect import isfunction
+from typing import Any
 
 from ratelimited_executor._runtime.faces.cycles import CycleFace
 from ratelimited_executor._runtime.faces.limiter import LimiterFace
 from ratelimited_executor._runtime.faces.loop import LoopFace
 from ratelimited_executor._runtime.faces.repeating import RepeatingFace
+from ratelimited_executor._runtime.manager import ManagerBase
 
-__all__ = ["RateLimitedExecutor"]
+__all__ = ["ExecutorManager", "RateLimitedExecutor"]
+
+
+class ExecutorManager(ManagerBase["RateLimitedExecutor"]):
+    """Owns the interval runner, the timeline and the peers of its executors.
+
+    Args:
+        interval: seconds in one interval, from 0.01 to 3600: the span over which tasks are spread.
+        clock: where the time is read; the system's by default.
+        peers: with whom the rates are shared; nobody by default.
+        precision: the shortest time between two wake-ups of the event loop by timers, in seconds, 0 to 1. What falls due
+            within it starts together: 0 paces every start by itself, to tens of microseconds where the system has timer
+            descriptors (Linux); more costs less CPU. By default half a millisecond; for executors without a
+            limit, which have nothing to pace, one, and four while so much falls due that waking up costs more than it.
+
+    Use it as an async context manager; leaving it normally closes every executor as leaving that executor would.
+
+    >>> async def main():
+    ...     async with ExecutorManager() as manager:
+    ...         mail = manager.executor("mail", rate=100)
+    ...         sms = manager.executor("sms", rate="5/min")
+    """
+
+    def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
+        """Make an executor of this manager; it starts with the manager, or at once if that has started.
+
+        Args:
+            name: unlike that of every other executor of the manager.
+            options: as for :class:`RateLimitedExecutor`.
+
+        Raises:
+            ValueError: if an open executor has this name.
+            ExecutorStoppedError: if the manager is closed.
+        """
+        return RateLimitedExecutor(name, manager=self, **options)
+
+    @property
+    def executors(self) -> dict[str, RateLimitedExecutor]:
+        """The executors by name, those that are closed left out."""
+        return dict(self._executors)
 
 
 class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
@@ -51,9 +92,18 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
 
     __slots__ = ()
 
+    _make_manager = ExecutorManager
+
+    @property
+    def manager(self) -> ExecutorManager:
+        """The manager that runs it; of its own if it was made without one."""
+        manager: Any = self._manager
+        return manager  # type: ignore[no-any-return]  # those of users are
+
 
 # Errors about arguments, and help(), speak of the class that users know, not of the faces that it is made of.
 for _owner in RateLimitedExecutor.__mro__[1:-1]:
     for _name, _member in vars(_owner).items():
         if isfunction(_member):
             _member.__qualname__ = f"{RateLimitedExecutor.__qualname__}.{_name}"
+RateLimitedExecutor.__init__.__annotations__["manager"] = "ExecutorManager | None"

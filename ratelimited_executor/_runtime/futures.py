@@ -9,7 +9,7 @@ import concurrent.futures
 import contextvars
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor._runtime.engine import Engine
-    from ratelimited_executor._runtime.faces.tasks import TaskFace
     from ratelimited_executor._runtime.handles import TaskHandle
 
 __all__ = ["FuturesFace"]
@@ -77,6 +76,20 @@ class _ExitOfCallError(BaseException):
         self.exit = error
 
 
+class Submitter(Protocol):
+    """What the face asks of its executor."""
+
+    @property
+    def name(self) -> str:
+        """What the executor is called."""
+        ...
+
+    @property
+    def submit(self) -> Callable[..., TaskHandle[Any]]:
+        """What has a call started as soon as a permit is there."""
+        ...
+
+
 class FuturesFace(concurrent.futures.Executor):
     """Made by ``RateLimitedExecutor.as_futures_executor``; its shutdown ends the face, not the executor.
 
@@ -86,7 +99,7 @@ class FuturesFace(concurrent.futures.Executor):
         max_workers: how many threads at most; those of the executor if None.
     """
 
-    def __init__(self, executor: TaskFace, engine: Engine, *, max_workers: int | None) -> None:
+    def __init__(self, executor: Submitter, engine: Engine, *, max_workers: int | None) -> None:
         self._executor = executor
         self._loop = engine.loop
         self._loop_thread = threading.get_ident()

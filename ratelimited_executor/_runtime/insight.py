@@ -10,8 +10,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
+from ratelimited_executor._core.looking import is_spread, ready_tasks
+from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.permits import UNLIMITED
-from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._core.timeline import NS
@@ -228,7 +229,7 @@ def _backlog(engine: Engine, key: Hashable, now: float) -> float:
     queue = engine.queue
     while not queue.pull(now):
         pass
-    tasks = queue.ready_tasks()
+    tasks = ready_tasks(queue)
     mine = tasks if key is None else [task for task in tasks if task[1] == key]
     if not mine:
         return 0.0
@@ -291,7 +292,7 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     if due > now:
         expected = None if is_halted else engine.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
-    tasks = queue.ready_tasks()
+    tasks = ready_tasks(queue)
     task = next((each for each in tasks if each[3] is handle), None)
     ahead = [] if task is None else _ahead_of(engine, task, tasks, now)
     hold, detail, expected = _hold(engine, handle, now, ahead)
@@ -413,7 +414,7 @@ def _due(engine: Engine, handle: TaskHandle[Any], now: float) -> float:
 def _planned(engine: Engine, handle: TaskHandle[Any], now: float, position: int) -> float:
     """Return the loop time of a task's planned instant; now if it is not spread."""
     queue = engine.queue
-    if not queue.is_spread(handle) or queue.pacing is not Pacing.SPREAD:
+    if not is_spread(queue, handle) or queue.pacing is not Pacing.SPREAD:
         return now
     gap = max(0.0, queue.plan.end - queue.plan.next_at) / (queue.spread.opened_count or 1)
     return max(now, queue.plan.next_at + position * gap)

@@ -67,7 +67,7 @@ class Limits:
         """Start nothing before a time."""
         permits = self._combined()
         permits.penalty_ns = max(permits.penalty_ns, until_ns)
-        self._queue.note_permits()
+        self._queue.admission.forget()
 
     def settle(self, record: Record, charge: Charge, actual: Mapping[str, int]) -> None:
         """Correct what a task has taken; before its start, what it will take."""
@@ -85,7 +85,7 @@ class Limits:
             is_less = change < 0
         if is_less and record._key is not None:
             queue.look_again(record._key, self._moments.monotonic())
-        queue.note_permits()
+        queue.admission.forget()
 
     def take_effect(self, tickets: list[tuple[str, Any, Any]]) -> None:
         """Note that a start takes effect only now, which matters to limits that count what the other side sees."""

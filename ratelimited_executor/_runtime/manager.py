@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 
 from ratelimited_executor._runtime.arguments import delay_of, seconds_of
 from ratelimited_executor._runtime.clock import clock_for
@@ -19,35 +19,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.closing import Closing
     from ratelimited_executor.abc import Clock, Peers
 
-__all__ = ["ExecutorManager"]
+__all__ = ["ManagerBase"]
 
 INTERVAL_SECONDS_MIN: Final = 0.01
 INTERVAL_SECONDS_MAX: Final = 3600.0
 PRECISION_SECONDS_MAX: Final = 1.0
 
 
-class ExecutorManager:
-    """Owns the interval runner, the timeline and the peers of its executors.
+class Managed(Protocol):
+    """What a manager asks of its executors."""
 
-    Args:
-        interval: seconds in one interval, from 0.01 to 3600: the span over which tasks are spread.
-        clock: where the time is read; the system's by default.
-        peers: with whom the rates are shared; nobody by default.
-        precision: the shortest time between two wake-ups of the event loop by timers, in seconds, 0 to 1. What falls due
-            within it starts together: 0 paces every start by itself, to tens of microseconds where the system has timer
-            descriptors (Linux); more costs less CPU. By default half a millisecond; for executors without a
-            limit, which have nothing to pace, one, and four while so much falls due that waking up costs more than it.
+    _closing: Closing
 
-    Use it as an async context manager; leaving it normally closes every executor as leaving that executor would.
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
 
-    >>> async def main():
-    ...     async with ExecutorManager() as manager:
-    ...         mail = manager.executor("mail", rate=100)
-    ...         sms = manager.executor("sms", rate="5/min")
-    """
+    def _open(self, runner: Runner) -> None:
+        """Begin to work; called once, on the loop."""
+        ...
+
+
+E = TypeVar("E", bound=Managed)
+
+
+class ManagerBase(Generic[E]):
+    """All of an :class:`ExecutorManager` but the making of executors, which stand on it."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class ExecutorManager:
             raise ValueError(f"precision must be at most {PRECISION_SECONDS_MAX:g} seconds, got {precision!r}")
         self._clock = clock
         self._peers: Peers | Fleet = peers if peers is not None else StaticPeers(1, 0)
-        self._executors: dict[str, RateLimitedExecutor] = {}
+        self._executors: dict[str, E] = {}
         self._runner: Runner | None = None
         self._is_closed = False
         self._closing: asyncio.Future[None] | None = None  # of one that was dropped
@@ -95,26 +96,6 @@ class ExecutorManager:
     def peers(self) -> Peers | Fleet:
         """With whom the rates are shared."""
         return self._peers
-
-    @property
-    def executors(self) -> dict[str, RateLimitedExecutor]:
-        """The executors by name, those that are closed left out."""
-        return dict(self._executors)
-
-    def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
-        """Make an executor of this manager; it starts with the manager, or at once if that has started.
-
-        Args:
-            name: unlike that of every other executor of the manager.
-            options: as for :class:`RateLimitedExecutor`.
-
-        Raises:
-            ValueError: if an open executor has this name.
-            ExecutorStoppedError: if the manager is closed.
-        """
-        from ratelimited_executor._runtime.executor import RateLimitedExecutor  # noqa: PLC0415  # it imports this module
-
-        return RateLimitedExecutor(name, manager=self, **options)
 
     async def start(self) -> None:
         """Start on the running event loop, with every executor made so far; ``async with`` does it.
@@ -171,7 +152,7 @@ class ExecutorManager:
 
     # For its executors.
 
-    def _register(self, executor: RateLimitedExecutor) -> Runner | None:
+    def _register(self, executor: E) -> Runner | None:
         """Take in an executor, and return the runner if the manager has started."""
         if self._is_closed:
             raise ExecutorStoppedError(repr(self))
@@ -180,7 +161,7 @@ class ExecutorManager:
         self._executors[executor.name] = executor
         return self._runner
 
-    def _forget(self, executor: RateLimitedExecutor) -> None:
+    def _forget(self, executor: E) -> None:
         if self._executors.get(executor.name) is executor:
             del self._executors[executor.name]
 

@@ -11,7 +11,7 @@ import heapq
 import math
 from contextvars import Context
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ratelimited_executor._core.timeline import NS, Timeline
 from ratelimited_executor._runtime.clock import coarse_time_of
@@ -21,7 +21,6 @@ from ratelimited_executor._runtime.wakers import LoopTimer, waker_for
 if TYPE_CHECKING:
     import asyncio
 
-    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.wakers import Waker
     from ratelimited_executor.abc import Clock
 
@@ -33,6 +32,16 @@ _PRECISION_UNLIMITED_SECONDS: Final = 0.001  # what asyncio's own timers do
 _PRECISION_CROWDED_SECONDS: Final = 0.004  # halves the cost of a call at 100,000 a second
 _COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
 _PRECISION_SECONDS: Final = 0.0005  # between two wake-ups, unless it was chosen: half of what asyncio's own timers do
+
+
+class Runnable(Protocol):
+    """What wants to be run: the engine of an executor."""
+
+    armed: float  # loop time at which; the runner keeps it
+
+    def run(self, stop: float) -> float:
+        """Do what is to be done, until loop time ``stop`` at most; return the loop time at which to be run again."""
+        ...
 
 
 class Runner:
@@ -63,8 +72,8 @@ class Runner:
         self.bucket_ns_max: int = getattr(loop, "bucket_ns_max", NS)
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
-        self.engines: set[Engine] = set()  # all that have not closed
-        self._heap: list[tuple[float, int, Engine]] = []  # (when, number, engine); stale unless engine.armed is when
+        self.engines: set[Runnable] = set()  # all that have not closed
+        self._heap: list[tuple[float, int, Runnable]] = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # of entries of the heap: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
         make_waker = getattr(loop, "make_waker", None)  # of a loop that calls run_due() itself
@@ -80,7 +89,7 @@ class Runner:
         self._call_at = math.inf  # when the loop was to call us: _timer_at, unless that had passed
         self._is_running = False
 
-    def arm(self, engine: Engine, when: float) -> None:
+    def arm(self, engine: Runnable, when: float) -> None:
         """Run an engine at loop time ``when``, or earlier if it was armed so."""
         if when >= engine.armed:
             return
@@ -89,7 +98,7 @@ class Runner:
         if not self._is_running and when < self._timer_at:
             self._set_timer(when)
 
-    def disarm(self, engine: Engine) -> None:
+    def disarm(self, engine: Runnable) -> None:
         """Forget an engine that has closed."""
         self.engines.discard(engine)
         engine.armed = math.inf
@@ -158,7 +167,7 @@ class Runner:
                 engine.armed = math.inf
                 self.arm(engine, wake)
             return
-        due: list[Engine] = []
+        due: list[Runnable] = []
         while heap and heap[0][0] <= now:
             when, _, engine = heapq.heappop(heap)
             if engine.armed == when:

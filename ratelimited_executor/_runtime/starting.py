@@ -237,7 +237,7 @@ class Starter:
 
     def start_many(self, stretch: Stretch, now: float, stop: float) -> float:
         """Start a stretch, until loop time ``stop`` at most, and return the time afterwards."""
-        stop = min(stop, self._queue.usable_until)
+        stop = min(stop, self._queue.admission.usable_until)
         self.is_changed = False
         if stretch.source is None:
             now = self._start_records(stretch, now, stop)
@@ -284,15 +284,11 @@ class Starter:
             batch = self._batch = source.owner
             (call, items), kept, indexes = batch._call_and_items(source), batch._parts[source], source.indexes
             started = source.started_flags(stretch.first)
-            origin = batch.context
-            is_copied = origin is not None and not batch.own_context
-            if origin is not None:
-                call_in_context = origin.run
-                context = origin
+            if (origin := batch.context) is not None:
+                context, call_in_context = origin, origin.run
         else:
             bucket: Bucket = source
             calls, args, origins = bucket.calls, bucket.args, bucket.contexts
-            owner = accounts.calls
         self._stretch = stretch
         accounts.is_inside = True
         try:
@@ -304,7 +300,7 @@ class Starter:
                             continue
                         started[position] = 1
                     index = indexes[position]
-                    if is_copied:
+                    if origin is not None and not batch.own_context:
                         context = origin.copy()
                         call_in_context = context.run
                 else:
@@ -324,17 +320,13 @@ class Starter:
                 try:
                     result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    self._leave_call()
-                    contexts.clean()
-                    accounts.raised(BatchItem(source, index, kept) if is_batch else owner, error, None)
-                    accounts.is_inside = True
+                    self._raised(BatchItem(source, index, kept) if is_batch else accounts.calls, error)
                 else:
                     if result is not None or scratch:
-                        self._returned(BatchItem(source, index, kept) if is_batch else owner, result, context)
+                        self._returned(BatchItem(source, index, kept) if is_batch else accounts.calls, result, context)
                 if contexts.scratch is not scratch:  # it had been written to, or was given away
                     if context is scratch:
-                        context = contexts.scratch
-                        call_in_context = context.run
+                        context, call_in_context = contexts.scratch, contexts.scratch.run
                     scratch = contexts.scratch
                 after = monotonic()
                 if after - now > _LONG_HOLD_SECONDS:
@@ -350,9 +342,16 @@ class Starter:
                 batch._settled(source)
         return now
 
+    def _raised(self, owner: Any, error: BaseException) -> None:
+        """End a call of a stretch that has raised."""
+        self._leave_call()
+        self._contexts.clean()
+        self._accounts.raised(owner, error, None)
+        self._accounts.is_inside = True
+
     def _returned(self, owner: Any, result: Any, context: contextvars.Context) -> None:
         """Go on with a call of a stretch that has returned something, or has set context variables."""
-        if type(result) is CoroutineType and not self._contexts.scratch and self._queue.effects is None:
+        if type(result) is CoroutineType and not self._contexts.scratch and self._queue.admission.effects is None:
             if self._is_ahead:
                 self._is_ahead = False
             else:

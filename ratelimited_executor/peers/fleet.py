@@ -444,7 +444,7 @@ class FleetPeers:
         self._clock.forget()
         for member in self._members.values():
             member.peer.resync()
-            member.owner.queue.note_permits()
+            member.owner.queue.admission.forget()
 
 
 class FleetMember:
@@ -524,7 +524,7 @@ class FleetMember:
         now_ns = timeline.to_ns(now)
         self._demand.look(now)
         if peer.go_on_alone(now_ns):
-            self.owner.queue.note_permits()
+            self.owner.queue.admission.forget()
             self.owner.wake()
         if not peer.has_demand(self._demand_at(now), now_ns):
             peer.idle()
@@ -548,7 +548,7 @@ class FleetMember:
         self._retry_at = -math.inf
         before = self.peer.grid
         has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
-        self.owner.queue.note_permits()  # some may also be void
+        self.owner.queue.admission.forget()  # some may also be void
         if reply.flaw:
             self._peers._warn_seldom(f"fleet: {_FLAWS[reply.flaw] % self.owner.name}")
         grid = self.peer.grid

@@ -24,8 +24,7 @@ from ratelimited_executor.simulation.population import Member, Population
 from ratelimited_executor.simulation.recordings import Recording, read_access_log, read_csv, read_recording
 from ratelimited_executor.simulation.report import write_report
 from ratelimited_executor.simulation.runs import RunProgress, RunResult, simulate
-from ratelimited_executor.simulation.scenario import Scenario
-from ratelimited_executor.simulation.simulation import Nodes, Simulation
+from ratelimited_executor.simulation.simulation import Nodes, Scenario, Simulation
 from ratelimited_executor.simulation.strategies import STRATEGIES
 from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
 from ratelimited_executor.simulation.toml import TomlScenario, load_toml

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor.simulation.distributions import Constant
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
-from ratelimited_executor.simulation.scenario import Scenario
+from ratelimited_executor.simulation.simulation import Scenario
 
 if TYPE_CHECKING:
     from ratelimited_executor.simulation.distributions import Distribution

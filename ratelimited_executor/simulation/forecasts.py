@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor.simulation.runs import RunProgress, RunResult
-    from ratelimited_executor.simulation.scenario import Scenario
+    from ratelimited_executor.simulation.simulation import Scenario
 
 __all__ = ["Forecast", "forecast"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ratelimited_executor._runtime.arguments import callable_of, number_of
 from ratelimited_executor.simulation.distributions import Constant
@@ -11,16 +11,32 @@ from ratelimited_executor.simulation.lasting import Lasting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.simulation.population import Member, Population
-    from ratelimited_executor.simulation.simulation import Simulation
 
 __all__ = ["Job", "JobFailedError", "duration_of", "failures_of"]
 
 
 class JobFailedError(Exception):
     """A simulated job has failed, because its scenario says that some do."""
+
+
+class JobHost(Protocol):
+    """What a job asks of its simulation."""
+
+    @property
+    def loop(self) -> Any:
+        """The event loop, whose clock is virtual."""
+        ...
+
+    @property
+    def random(self) -> Random:
+        """What it draws from."""
+        ...
+
+    _current_key: Any  # of the job that starts
 
 
 class Job:
@@ -31,7 +47,7 @@ class Job:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: JobHost,
         name: str,
         duration: Distribution,
         *,

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Coroutine
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.records import Record
 from ratelimited_executor._runtime.coroutines import Coroutines
@@ -15,9 +15,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from contextvars import Context
 
-    from ratelimited_executor.simulation.loop import SimulationLoop
+    from ratelimited_executor.testing.clock import VirtualClock
+
 
 __all__ = ["Lasting", "LastingCoroutines"]
+
+
+class LastingLoop(Protocol):
+    """What they ask of the loop of a simulation."""
+
+    @property
+    def clock(self) -> VirtualClock:
+        """Its time."""
+        ...
+
+    ended_at: float  # virtual time at which the last job has ended
+    _timers: list[Any]  # a heap of (when, number, call, argument)
+    _numbers: Any  # of these
+
+    def time(self) -> float:
+        """Return the loop's time."""
+        ...
+
+    def note_stale(self) -> None:
+        """Note that a timer does not matter any more."""
+        ...
 
 
 class Lasting(Coroutine[Any, Any, None]):
@@ -156,9 +178,9 @@ class LastingCoroutines(Coroutines):
 
     __slots__ = ("_begins", "_seconds")
 
-    _loop: SimulationLoop
+    _loop: Any  # a LastingLoop, and an event loop
 
-    def __init__(self, loop: SimulationLoop, **parts: Any) -> None:
+    def __init__(self, loop: Any, **parts: Any) -> None:
         super().__init__(loop, **parts)
         self._seconds = 0.0  # that all have run, or will have when those that last have ended
         self._begins: dict[int, float] = {}  # of tasks, by number

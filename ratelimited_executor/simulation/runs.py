@@ -15,8 +15,7 @@ from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json, run_files
 from ratelimited_executor.simulation.limits import DAYS_MAX, STEP_SECONDS_MIN, check_most
 from ratelimited_executor.simulation.recorder import Recorder
-from ratelimited_executor.simulation.scenario import Scenario
-from ratelimited_executor.simulation.simulation import Simulation
+from ratelimited_executor.simulation.simulation import Scenario, Simulation
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The world of a simulation: executors as in production, on an event loop of virtual time, and what they are given to do.
+"""What is simulated, and the world that it makes: executors as in production, on an event loop of virtual time, and what they are given to do.
 
 Nothing of the executor is replaced but what wakes it and what its jobs consist of: the same queue decides what starts when.
 """
@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import math
 import random
+import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
-from ratelimited_executor._runtime.manager import ExecutorManager
+from ratelimited_executor._runtime.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.arrivals import Daily
@@ -34,11 +36,10 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor.simulation.arrivals import Arrivals
     from ratelimited_executor.simulation.distributions import Distribution
-    from ratelimited_executor.simulation.scenario import Scenario
     from ratelimited_executor.spread.keys import Key
     from ratelimited_executor.spread.slots import CycleSlots
 
-__all__ = ["Nodes", "Simulation", "Source"]
+__all__ = ["Nodes", "Scenario", "Simulation", "Source"]
 
 _CHUNK_SECONDS: Final = 60.0  # for which arrivals are handed over at a time: until then they are not pending
 _WARNING_COUNT_MAX: Final = 100
@@ -75,6 +76,43 @@ class Source:
             failures = "by key" if callable(subject.failures) else subject.failures
             return {"duration": repr(subject.duration), "failures": failures}
         return {"period": subject.period, "count": len(subject)}
+
+
+class Scenario:
+    """What is simulated: subclass it, give it parameters as the fields of a dataclass, and set up the world.
+
+    >>> @dataclasses.dataclass
+    ... class Invoices(Scenario):
+    ...     '''Send all invoices of a month.'''
+    ...
+    ...     count: int = 500_000
+    ...     rate: float = 50
+    ...
+    ...     def setup(self, sim):
+    ...         send = sim.job("send", 0.4)
+    ...         sim.executor("api", rate=self.rate, max_concurrency=40).schedule_many(send, range(self.count))
+
+    Attributes:
+        days: for how long it runs, unless it is told otherwise.
+        interval: seconds in an interval of its executors.
+    """
+
+    days: ClassVar[float] = 7.0
+    interval: ClassVar[float] = 1.0
+
+    @property
+    def name(self) -> str:
+        """What it is called: the name of the class in small letters."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(self).__name__).lower()
+
+    def setup(self, sim: Simulation) -> Awaitable[None] | None:
+        """Set up executors, jobs and arrivals; may be ``async``."""
+        raise NotImplementedError(f"{type(self).__name__} must define setup(sim)")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters, as they are written down."""
+        names: list[str] = [field.name for field in fields(self)] if is_dataclass(self) else []
+        return {name: getattr(self, name) for name in names}
 
 
 class Simulation:

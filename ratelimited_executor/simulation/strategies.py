@@ -15,11 +15,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.simulation.distributions import LogNormal
 from ratelimited_executor.simulation.progress import InstantProgress
-from ratelimited_executor.simulation.scenario import Scenario
+from ratelimited_executor.simulation.simulation import Scenario
 from ratelimited_executor.spread.balance import balance
 from ratelimited_executor.spread.keys import key_hash, seconds_of_period
 from ratelimited_executor.spread.slots import CycleSlots, reciprocal

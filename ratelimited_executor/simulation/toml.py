@@ -14,7 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime.arguments import count_of, number_of
@@ -31,7 +31,7 @@ from ratelimited_executor.simulation.limits import (
 )
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
-from ratelimited_executor.simulation.scenario import Scenario
+from ratelimited_executor.simulation.simulation import Scenario
 from ratelimited_executor.spread.keys import seconds_of_period
 from ratelimited_executor.spread.slots import CycleSlots
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from ratelimited_executor.testing.virtual import VirtualEventLoop
 
 __all__ = ["Hold", "Outstanding", "describe_tasks"]
 
@@ -42,7 +41,7 @@ class Hold:
 
     __slots__ = ("_loop", "_open", "name")
 
-    def __init__(self, loop: VirtualEventLoop, name: str, outstanding: Outstanding) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, outstanding: Outstanding) -> None:
         self._loop = loop
         self._open = outstanding.holds
         self.name = name
@@ -73,7 +72,7 @@ class Outstanding:
 
     __slots__ = ("_calls", "_lent", "_loop", "_processes", "holds")
 
-    def __init__(self, loop: VirtualEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._calls: dict[asyncio.Future[Any], object] = {}  # the waiting future -> what its thread runs
         self._processes: dict[asyncio.SubprocessTransport, str] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import selectors
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor.testing.errors import DeadlockError, RealIOError, TimeLimitError
 from ratelimited_executor.testing.outstanding import Outstanding, describe_tasks
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
     from ratelimited_executor.testing.clock import VirtualClock
-    from ratelimited_executor.testing.virtual import VirtualEventLoop
 
 __all__ = ["VirtualSelector"]
 
@@ -28,18 +27,62 @@ __all__ = ["VirtualSelector"]
 _SELF_PIPE_COUNT: Final = 1
 
 
+class VirtualLoop(Protocol):
+    """What the selector asks of the loop whose time it moves."""
+
+    @property
+    def clock(self) -> VirtualClock:
+        """Its time."""
+        ...
+
+    @property
+    def limit(self) -> float:
+        """Virtual seconds after which it gives up."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """Real seconds for which it waits for something real."""
+        ...
+
+    @property
+    def real_io(self) -> str:
+        """What it does about that."""
+        ...
+
+    def time(self) -> float:
+        """Return the loop's time."""
+        ...
+
+    def has_ready(self) -> bool:
+        """Whether the loop has something to do at this instant."""
+        ...
+
+    def next_timer(self) -> float | None:
+        """Return when the next timer is due; None if there is none."""
+        ...
+
+    def has_signal_handlers(self) -> bool:
+        """Whether a signal may still wake the loop."""
+        ...
+
+    def self_pipe_fd(self) -> int:
+        """Return the descriptor by which threads wake the loop."""
+        ...
+
+
 class VirtualSelector(selectors.BaseSelector):
     """A real selector that never waits in real time, unless something real is outstanding."""
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
-        self._loop: VirtualEventLoop
+        self._loop: Any  # a VirtualLoop, and an event loop
         self._outstanding: Outstanding
         self._file_count = 0
         self._clock: VirtualClock
         self._limit_at = math.inf
 
-    def attach(self, loop: VirtualEventLoop, outstanding: Outstanding, limit_at: float) -> None:
+    def attach(self, loop: VirtualLoop, outstanding: Outstanding, limit_at: float) -> None:
         """Tell the selector whose time it moves, and where that time must end."""
         self._loop = loop
         self._clock = loop.clock

@@ -14,7 +14,8 @@ from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.ordering import TaskClass, default_order
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues
+from ratelimited_executor._core.ready import ReadyQueues
+from ratelimited_executor._core.ready_heap import ReadyHeap
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.records import PERMITS, Charge, Options
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.buckets import Bucket
 from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
-from ratelimited_executor._core.queue import Pacing, TaskQueue
+from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.timeline import NS, Timeline
 
@@ -260,7 +261,7 @@ def test_cancelled_task_of_a_later_bucket_is_counted_no_more(record_class, calen
     world.run(30.0)
     assert ["t0-11.000", "t1-11.333"] == world.log[:2]
     assert 15 < float(world.log[-1].removeprefix("t3-"))
-    assert 0 == world.queue._later_count == world.queue._later_on_time_count
+    assert 0 == world.queue.later_count == world.queue._later_on_time_count
 
 
 def test_cancelled_tasks_close_the_gap(record_class):

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import ready
+from ratelimited_executor._core import ready, ready_heap, runs
 from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
-from ratelimited_executor._core.ready import ReadyHeap, ReadyQueues, RecordRun
+from ratelimited_executor._core.ready import ReadyQueues
+from ratelimited_executor._core.ready_heap import ReadyHeap
+from ratelimited_executor._core.runs import RecordRun
 
 
 class Column:
@@ -81,9 +83,11 @@ OPS = st.lists(
 def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class, calendar_class, ops):
     """Both forms start tasks in the order of a plain sort by key or due time and arrival, and walk exactly what waits."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_SPARE_COUNT", 1)
         patch.setattr(ready, "_SPARE_COUNT", 1)
-        patch.setattr(ready, "_RUN_COUNT_MAX", 3)
-        patch.setattr(ready, "_MOVE_COUNT", 1)
+        patch.setattr(ready_heap, "_SPARE_COUNT", 1)
+        patch.setattr(runs, "_RUN_COUNT_MAX", 3)
+        patch.setattr(ready_heap, "_MOVE_COUNT", 1)
         calendar = calendar_class()
         queue = (
             ReadyQueues(calendar)

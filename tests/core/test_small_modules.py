@@ -16,7 +16,7 @@ from ratelimited_executor._core.ordering import (
     latest_due_first,
 )
 from ratelimited_executor._core.repeating import MissedTick, next_tick
-from ratelimited_executor._core.spread import SpreadPlan
+from ratelimited_executor._core.pacing import SpreadPlan
 from ratelimited_executor._core.states import FINAL_STATES, TRANSITIONS, TaskState
 from ratelimited_executor._core.timeline import NS, Timeline
 

@@ -98,7 +98,7 @@ MUTANTS = (
     # Intervals and spread.
     Mutant(
         "F4: the width of an interval overflows 32 bits",
-        "_core/spread.py",
+        "_core/pacing.py",
         "        self.end = end\n",
         "        self.end = start + ((round((end - start) * 1e9) + 2**31) % 2**32 - 2**31) / 1e9\n",
         (_flaw("intervals", "wide_interval_does_not_squeeze_or_lose_its_tasks"),),
@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "F6: the spread divides by one too many",
-        "_core/spread.py",
+        "_core/pacing.py",
         "/ (left + 1)",
         "/ (left + 2)",
         (

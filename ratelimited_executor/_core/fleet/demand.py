@@ -16,6 +16,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
+from ratelimited_executor._core.looking import demand_until
 from ratelimited_executor._core.permits import UNLIMITED
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Demand:
         if count <= 0:
             return 0
         if queue.gate is None:
-            return math.floor(min(count, queue.demand_until(due)) + _ROUNDING)
+            return math.floor(min(count, demand_until(queue, due)) + _ROUNDING)
         queue.gate.now_ns = to_ns(now)
         return math.floor(min(count, self._count_keyed(queue.gate, due, span, most)) + _ROUNDING)
 
@@ -138,7 +139,7 @@ class Demand:
             count: float = ready.count_startable(allowance, most)
             return count + part * calendar.coming_until(when, is_spread=is_spread)
 
-        return self._worker.queue.demand_until(due, count_of) + gate.count_parked(span, most)
+        return demand_until(self._worker.queue, due, count_of) + gate.count_parked(span, most)
 
 
 class _Span:

@@ -13,7 +13,7 @@ from ratelimited_executor._core.adaptive import Adaptive
 from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.keys import KeyTable
 from ratelimited_executor._core.ordering import default_order
-from ratelimited_executor._core.queue import Pacing
+from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime import insight
@@ -22,7 +22,7 @@ from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.keys import KeyLimits
-from ratelimited_executor._runtime.manager import ExecutorManager
+from ratelimited_executor._runtime.manager import ManagerBase
 from ratelimited_executor._runtime.policy import (
     Burst,
     Paced,
@@ -35,6 +35,7 @@ from ratelimited_executor._runtime.policy import (
     read_resources,
 )
 from ratelimited_executor._runtime.retrying import check_retry
+from ratelimited_executor._runtime.settings import Settings
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import (
     ExecutorNotStartedError,
@@ -66,6 +67,8 @@ _THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's 
 
 class ExecutorBase:
     """Life, settings and insight of an executor."""
+
+    _make_manager: Callable[[], ManagerBase[Any]]  # of an executor that is given none
 
     # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
     __slots__ = (
@@ -117,13 +120,13 @@ class ExecutorBase:
         drain_timeout: float | None = None,
         early: bool = False,
         max_threads: int = _THREAD_COUNT,
-        manager: ExecutorManager | None = None,
+        manager: ManagerBase[Any] | None = None,
     ) -> None:
         _check_name(name)
         if not isinstance(policy, (Paced, Window, Burst)):
             raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
         self._when_full = member_of("when_full", when_full, WhenFull)
-        if manager is not None and not isinstance(manager, ExecutorManager):
+        if manager is not None and not isinstance(manager, ManagerBase):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
         if adaptive is not None and not isinstance(adaptive, Adaptive):
             raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
@@ -161,8 +164,8 @@ class ExecutorBase:
         self._repeating: set[RepeatingHandle | CycleHandle] = set()
         self._closing = Closing(name, drain_timeout=timeout, on_begin=self._begin_closing, on_closed=self._closed)
         self._owns_manager = manager is None
-        self._manager = ExecutorManager() if manager is None else manager
-        runner = self._manager._register(self)  # type: ignore[arg-type]  # every executor has all faces
+        self._manager = self._make_manager() if manager is None else manager
+        runner = self._manager._register(self)
         if runner is not None:
             self._open(runner)
 
@@ -246,11 +249,6 @@ class ExecutorBase:
     def name(self) -> str:
         """What the executor is called."""
         return self._name
-
-    @property
-    def manager(self) -> ExecutorManager:
-        """The manager that runs it; of its own if it was made without one."""
-        return self._manager
 
     @property
     def policy(self) -> Policy:
@@ -472,14 +470,11 @@ class ExecutorBase:
 
     def _open(self, runner: Runner) -> None:
         """Begin to work; called once, on the loop."""
-        self._engine = Engine(
-            self._name,
-            runner=runner,
+        settings = Settings(
             plan=self._plan,
             pacing=self._pacing,
             order=self._order,
             early=self._is_early,
-            peers=self._manager.peers,
             max_concurrency=self._max_concurrency,
             thread_limiter=anyio.CapacityLimiter(self._max_threads),
             key_limits=self._key_limits,
@@ -489,6 +484,7 @@ class ExecutorBase:
             penalty_max=self._penalty_max,
             adaptive=self._adaptive,
         )
+        self._engine = Engine(self._name, settings, runner=runner, peers=self._manager.peers)
         if self._is_paused:
             self._engine.set_paused(is_paused=True)
         self._closing.engine = self._engine
@@ -529,7 +525,7 @@ class ExecutorBase:
         self._home = _NOWHERE
         if self._engine is not None and self._engine.member is not None:
             self._engine.member.close()
-        self._manager._forget(self)  # type: ignore[arg-type]  # every executor has all faces
+        self._manager._forget(self)
         if self._owns_manager:
             self._manager._close_alone()
 

@@ -190,7 +190,7 @@ class RepeatingFace(ExecutorBase):
             count_of("max_runs", max_runs, least=1)
         make_options(**options)  # bad arguments raise here, not at the second run
         # Spread by up to an interval, a task that repeats about as often would come too late for its next tick.
-        on_time = gap < 2 * self.manager.interval
+        on_time = gap < 2 * self._manager.interval
 
         def options_of_a_run() -> Options:
             made = make_options(**options) or Options()

@@ -11,7 +11,19 @@ does not add up. Only what is later than the slack is taken as a delay, and the 
 
 from __future__ import annotations
 
-__all__ = ["SpreadPlan"]
+from enum import Enum
+
+__all__ = ["Pacing", "SpreadPlan"]
+
+
+class Pacing(Enum):
+    """When the tasks of an interval start, if they fit its permits."""
+
+    SPREAD = "spread"
+    """Evenly over the interval, up to one interval late."""
+
+    ON_TIME = "on time"
+    """Each at its own due time."""
 
 
 class SpreadPlan:

@@ -1,0 +1,102 @@
+"""How many permits may be taken now, in loop time, as the queue remembers it from one look to the next.
+
+The permits themselves count in integer nanoseconds, and are asked seldom: what :meth:`Admission.look` has counted stays
+usable for a while, and where nothing is usable, it is known before when nothing will be.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._core.timeline import NS
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.limits.permits import Permits
+    from ratelimited_executor._core.timeline import Timeline
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """The permits of one queue.
+
+    Args:
+        permits: what admits starts.
+        timeline: turns loop time into nanoseconds.
+
+    Attributes:
+        permits: the same; another by :meth:`put`.
+        is_unlimited: whether everything may start at once.
+        effects: the permits, if their starts count from when they take effect; else None.
+        count: permits that were counted and not yet taken.
+        usable_until: loop time until which they may be taken.
+        next_at: loop time before which no other permit comes up.
+    """
+
+    __slots__ = (
+        "_counted_at", "_is_by_wall_clock", "_timeline", "count", "effects", "is_unlimited", "next_at", "permits", "usable_until",
+    )  # fmt: skip
+
+    def __init__(self, permits: Permits, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._counted_at = 0.0  # loop time at which permits were counted
+        self.put(permits)
+
+    def put(self, permits: Permits) -> None:
+        """Let something else admit starts, or the same at another rate."""
+        self.permits: Any = permits
+        self.is_unlimited = permits.is_unlimited
+        self.effects: Any = permits if permits.counts_effects and not self.is_unlimited else None
+        self._is_by_wall_clock = permits.is_by_wall_clock
+        self.usable_until = math.inf if self.is_unlimited else 0.0
+        self.forget()
+
+    def forget(self) -> None:
+        """Count the permits anew: some were granted, or used up."""
+        self.count = 0
+        self.next_at = -math.inf
+
+    def look(self, now: float) -> int:
+        """Count the permits that may be taken at loop time ``now``."""
+        now_ns = self._timeline.to_ns(now)
+        self._counted_at = now
+        count: int = self.permits.usable(now_ns)
+        self.count = count
+        if count and not self.is_unlimited:
+            self.usable_until = now + (self.permits.usable_until_ns - now_ns) / NS
+        return count
+
+    def find(self, now: float, interval_end: float) -> int:
+        """Count the same, but by what was counted before while that is usable; if there is none, note when the next comes up.
+
+        Args:
+            now: loop time.
+            interval_end: loop time at which a step of the wall clock is noticed.
+        """
+        if (self.count and now <= self.usable_until) or self.look(now):
+            return self.count
+        self.next_at = self._loop_time(self.permits.next_fresh_time(self._timeline.to_ns(now)), interval_end)
+        return 0
+
+    def next_time(self, now: float, interval_end: float) -> float:
+        """Return the loop time at which a permit may be taken; arguments as of :meth:`find`."""
+        if not self.count and self.next_at > now:
+            return self.next_at
+        return self._loop_time(self.permits.next_time(self._timeline.to_ns(now)), interval_end)
+
+    def take(self, count: int, now: float) -> None:
+        """Take some of the permits that were counted, for starts at loop time ``now``; nothing if none was, as none is needed."""
+        if not self.count:
+            return
+        self.count -= count
+        if self.effects is None:
+            self.permits.take(count)
+        else:
+            self.permits.take(count, 0 if now == self._counted_at else self._timeline.to_ns(now))
+        if not self.count:
+            self.next_at = self._timeline.to_loop(self.permits.next_number_time())
+
+    def _loop_time(self, time_ns: int | None, interval_end: float) -> float:
+        when = math.inf if time_ns is None else self._timeline.to_loop(time_ns)
+        return min(when, interval_end) if self._is_by_wall_clock else when

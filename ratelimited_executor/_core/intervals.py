@@ -1,0 +1,221 @@
+"""The calendars of one executor as intervals begin and end: what lies where, and what the running interval holds.
+
+Two calendars. Tasks that must start at their due time (those that joined a running interval, those of the asyncio face,
+those that expire within less than an interval) lie in ``on_time``; tasks that may be spread over their interval lie in
+``spread``. What follows the wall clock lies in ``wall`` until its interval begins.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ratelimited_executor._core.calendars import Calendars
+from ratelimited_executor._core.expiry import ExpiryIndex
+from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.pacing import Pacing, SpreadPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._core.calendar import Calendar
+    from ratelimited_executor._core.dropping import DropIndex
+    from ratelimited_executor._core.key_gate import KeyGate
+    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.timeline import Timeline
+
+__all__ = ["IntervalCalendars"]
+
+
+class IntervalCalendars(Calendars):
+    """The calendars, and the interval that runs.
+
+    Args:
+        timeline: the manager's timeline; its intervals are those that pacing works on.
+        now: loop time.
+        slack: seconds for which a planned instant stays usable.
+        pacing: whether tasks are spread.
+        early: whether a task may start anywhere in the interval of its due time.
+        report_order_error: is told when the order raises.
+        gate: the limits of keys; None if there are none.
+        bucket_ns_max: the width of a bucket at most.
+
+    Attributes:
+        end: loop time at which the running bucket ends: :meth:`enter` is due.
+        interval_end: loop time at which the running interval ends.
+        last_tick: number of the last bucket of the running interval.
+        later_count: tasks to be spread in later buckets of the running interval.
+        is_dense: whether every permit is a start instant.
+        plan: when the tasks of the interval start.
+        expiry: which of them have deadlines.
+        drops: which of them may be dropped; None if none ever is.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        now: float,
+        *,
+        slack: float,
+        pacing: Pacing,
+        early: bool,
+        report_order_error: Callable[[BaseException], None],
+        gate: KeyGate | None,
+        bucket_ns_max: int,
+    ) -> None:
+        super().__init__(timeline, now, report_order_error=report_order_error, gate=gate, bucket_ns_max=bucket_ns_max)
+        self.drops: DropIndex | None = None
+        self.plan = SpreadPlan(slack=slack)
+        self.pacing = pacing
+        self.early = early
+        self.expiry = ExpiryIndex(timeline)
+        self.end = self.spread.end
+        self.interval_end = 0.0
+        self.last_tick = 0
+        self.later_count = 0
+        self.is_dense = False
+        self._later_on_time_count = 0  # other tasks in later buckets of the running interval
+        self._passing: list[Record | BatchSource] = []  # what may expire in the running interval, of those to be spread
+        self._opening_at = -math.inf  # loop time at which a calendar wants to open, or to prepare, its next bucket
+
+    # Adding. The asyncio face adds to the columns of ``on_time`` itself.
+
+    def add_record(self, record: Record) -> None:
+        """Place a record by its due time."""
+        is_joined = record._due < self.interval_end
+        if is_joined and record._due >= self.end:
+            self._later_on_time_count += 1
+        if record._options is not None:
+            self._calendar_for(record, joined=is_joined).add_record(record)
+        elif is_joined or self.pacing is Pacing.ON_TIME:
+            self.on_time.add_record(record)
+        else:
+            self.spread.add_record(record)
+
+    def add_immediate(self, record: Record) -> None:
+        """Make a record ready at once."""
+        options = record._options
+        if options is not None:
+            if options.deadline is not None:
+                self.expiry.add(record)
+            if self.drops is not None:
+                self.drops.add(record)
+        self.on_time.add_ready(record)
+
+    def add_batch(self, source: BatchSource, *, joined: bool) -> None:
+        """Place a batch, or a part of one; ``joined`` if it begins in the running interval."""
+        is_on_time = joined or self.pacing is Pacing.ON_TIME or source.deadline_after < self.timeline.interval_seconds
+        calendar = self.on_time if is_on_time else self.spread
+        if joined and source.rank[1] is TaskClass.IMMEDIATE and calendar.can_add_ready(source.count):
+            calendar.add_batch_ready(source)  # as what comes after it, which must not go before it
+        else:
+            calendar.add_batch(source)
+        self._note_later(calendar, self._later_count_of(source))
+        if source.deadline_after < math.inf:
+            self.expiry.add_batch(source)
+
+    # Going on.
+
+    def enter(self, now: float, wall: float) -> None:
+        """Begin the intervals that have begun by ``now``; due when ``now`` has reached :attr:`end`.
+
+        Args:
+            now: loop time.
+            wall: epoch seconds by the wall clock, which may have stepped.
+        """
+        number = self.ticks.number_at(now)
+        since = self.interval_end
+        late_count = 0 if self.is_dense else self.spread.opened_count
+        self.end = self.ticks.start_of(number + 1)
+        self.on_time.open_until(number, self.end)
+        self.spread.open_until(number, self.end)
+        is_begin = now >= self.interval_end
+        if is_begin:
+            self._begin_interval(now, late_count)
+        self.later_count = self._later_on_time_count = 0
+        if self.last_tick > number:
+            self.later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
+            self._later_on_time_count = self.on_time.waiting_until(self.last_tick) - self.on_time.opened_count
+        if is_begin and self.wall.is_pending:
+            self._read_wall(now, wall, since)
+
+    def rest(self) -> None:
+        """Free what an idle queue need not hold."""
+        if not self.on_time.opened_count:
+            self.on_time.rest()
+        if not self.spread.opened_count:
+            self.spread.rest()
+
+    # Helpers.
+
+    def _note_opening(self) -> float:
+        """Note, and return, the loop time at which a calendar wants to open, or to prepare, its next bucket."""
+        self._opening_at = self.on_time.opening_time()
+        if self.spread.numbers:
+            self._opening_at = min(self._opening_at, self.spread.opening_time())
+        return self._opening_at
+
+    def _begin_interval(self, now: float, late_count: int) -> None:
+        if self.ticks is self.timeline:
+            number, start, self.interval_end = self.on_time.number, self.ticks.start_of(self.on_time.number), self.end
+        else:
+            number = self.timeline.number_at(now)
+            start, self.interval_end = self.timeline.start_of(number), self.timeline.start_of(number + 1)
+        self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
+        self.plan.begin(start, self.interval_end, late_count=late_count)
+        is_passing = self.expiry.is_used and self.spread.opened_count
+        self._passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []
+
+    def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:
+        """Return the calendar that a record belongs to, and note its deadline."""
+        options = record._options
+        is_on_time = joined or self.pacing is Pacing.ON_TIME or (options is not None and options.on_time)
+        if self.drops is not None:
+            self.drops.add(record)
+        if options is not None and options.deadline is not None:
+            self.expiry.add(record)
+            assert options.expires is not None
+            is_on_time = is_on_time or options.expires < self.timeline.interval_seconds
+        return self.on_time if is_on_time else self.spread
+
+    def _later_count_of(self, source: BatchSource) -> int:
+        """Count the tasks of a batch that are due in later buckets of the running interval."""
+        if self.interval_end == self.end or source.first >= self.interval_end:
+            return 0
+        return source.count_before(self.interval_end) - source.opened_count
+
+    def _note_later(self, calendar: Calendar, change: int) -> None:
+        """Note that so many tasks more wait in later buckets of the running interval, or fewer."""
+        if calendar is self.spread:
+            self.later_count += change
+        else:
+            self._later_on_time_count += change
+
+    def _read_wall(self, now: float, wall: float, since: float) -> None:
+        """Take up what is due in this interval by the wall clock.
+
+        What the clock has stepped over is due since the interval before has ended; what was due while the loop was
+        blocked, since its own time.
+
+        Args:
+            now: loop time.
+            wall: epoch seconds at that time.
+            since: loop time at which the interval ended that was read last.
+        """
+
+        def record_due(record: Record) -> None:
+            record._due = max(since, now + (record._due - wall))
+            options = record._options
+            if options is not None and options.expires is not None:
+                options.deadline = record._due + options.expires
+            calendar = self._calendar_for(record, joined=False)
+            calendar.add_record(record)
+            if self.end <= record._due < self.interval_end:
+                self._note_later(calendar, 1)
+
+        def batch_due(source: BatchSource, wall_due: float) -> None:
+            source.first = max(since, now + (wall_due - wall))
+            self.add_batch(source, joined=False)
+
+        self.wall.read(wall + (self.interval_end - now), record_due, batch_due)

@@ -1,0 +1,331 @@
+"""Tasks that are due, in any order: a heap by a key function, O(log n) a task."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ratelimited_executor._core.keys import given_key
+from ratelimited_executor._core.ordering import TaskClass, TaskView
+from ratelimited_executor._core.runs import RecordRun, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.ready_protocols import Ready
+    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.sources import Rank, Source
+
+__all__ = ["ReadyHeap"]
+
+_SPARE_COUNT: Final = 64  # stale places that never matter
+_MOVE_COUNT: Final = 8  # places looked at with each cancellation while a heap is being freed of stale ones
+
+
+class _Entry:
+    """A task and its key in a heap; keys that cannot be compared fall back to arrival, and are reported."""
+
+    __slots__ = ("arrival", "key", "position", "rank", "report", "source")
+
+    def __init__(
+        self, key: Any, rank: Rank, arrival: int, source: Source | None, position: Any, report: Report
+    ) -> None:
+        self.key = key
+        self.rank = rank
+        self.arrival = arrival
+        self.source = source  # None: position is a record
+        self.position = position
+        self.report = report
+
+    def __lt__(self, other: _Entry) -> bool:
+        if self.key is None or other.key is None:  # a key function that raised puts its task last
+            return self.key is not None or (other.key is None and self.arrival < other.arrival)
+        try:
+            if self.key[0] < other.key[0]:
+                return True
+            if other.key[0] < self.key[0]:
+                return False
+        except BaseException as error:  # noqa: BLE001  # a comparison is user code: nothing of it may lose a task
+            self.report(error)
+        return self.arrival < other.arrival
+
+
+Report: TypeAlias = "Callable[[BaseException], None]"
+
+
+class ReadyHeap:
+    """Any order: a heap of tasks by their key, evaluated once when they become due.
+
+    Args:
+        calendar: told to the places of records.
+        order: the key function.
+        to_epoch: turns a due time into epoch seconds.
+        report: is told of keys that raise and of keys that cannot be compared.
+        arrivals: numbers the tasks as they come; heaps of one order share it.
+    """
+
+    active: Final = True
+    __slots__ = (
+        "_arrivals", "_by_due", "_first", "_heap", "_held", "_is_busy", "_is_moving", "_is_walked", "_moved", "_order",
+        "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar", "successor",
+    )  # fmt: skip
+
+    opened: Final = True
+
+    def __init__(
+        self,
+        calendar: Any,
+        order: Order,
+        *,
+        to_epoch: Callable[[float], float],
+        report: Report,
+        arrivals: Iterator[int] | None = None,
+    ) -> None:
+        self.calendar = calendar
+        self._order = order
+        self._to_epoch = to_epoch
+        self._report = report
+        self._heap: list[_Entry] = []
+        self._by_due: list[tuple[float, int, _Entry]] | None = None  # a heap of all that waits, if anybody has asked
+        self._moved: list[
+            _Entry
+        ] = []  # another heap, into which the first one is being moved without its stale entries
+        self._first = self._heap  # the one of them that begins with what head() found
+        self._is_moving = False
+        self._is_walked = False  # whether somebody walks the entries, which must stay where they are
+        self._is_busy = False  # whether the heap is being changed: comparing keys runs code of the user
+        self._held: list[_Entry] = []  # what that code has added meanwhile
+        self._unkeyed: dict[Record, None] = {}  # records that wait here, and whose keys are being asked for
+        self._arrivals = count(1) if arrivals is None else arrivals
+        self._stale_count = 0
+        self.successor: Ready | None = None  # what another order has put in its place
+
+    def push_record(self, record: Record) -> None:
+        """Take in a record whose due time has come: O(log n)."""
+        self.push_records([record], (-record.priority, record._class))
+
+    def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+        """Take in records: O(log n) each."""
+        for record in records:
+            record._place = self
+            self._unkeyed[record] = None
+        for record in records:
+            if record._place is not self:  # the order has cancelled it while it looked at another
+                del self._unkeyed[record]
+            else:
+                self._push(None, record, record._due, record.name, (-record.priority, record._class), record)
+
+    def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
+        """Take in tasks of one source and rank: O(log n) each."""
+        for position in positions:
+            if source.is_waiting(position):
+                self._push(source, position, source.due_of(position), source.name_of(position), rank, source)
+
+    def push_position(self, source: Source, position: int, rank: Rank) -> None:
+        """Take in one task of a source: O(log n)."""
+        self.push_run(source, (position,), rank)
+
+    def head(self) -> _Entry | None:
+        """Return the entry of the first task that waits; None if none does."""
+        if self._is_busy:
+            return next(filter(self._waits, chain(self._heap, self._moved)), None)
+        while first := self._first_heap() if self._moved else self._heap:
+            if self._waits(first[0]):
+                self._first = first
+                return first[0]
+            self._stale_count -= self._stale_count > 0
+            self._change(heapq.heappop, first)
+        return None
+
+    def _first_heap(self) -> list[_Entry]:
+        """Return the heap that begins with the first entry of both; an empty one if both are."""
+        while self._moved and self._heap:
+            count = len(self._moved) + len(self._heap)
+            first: list[_Entry] = self._change(_earlier_of, self._heap, self._moved)
+            if count == len(self._moved) + len(self._heap):  # else comparing them has added something
+                return first
+        return self._moved or self._heap
+
+    def head_rank(self) -> Rank:
+        """Return the rank of the first task; only right after :meth:`head` found one."""
+        return self._first[0].rank
+
+    def peek(self) -> tuple[Source | None, Any]:
+        """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
+        return self._first[0].source, self._first[0].position
+
+    def served(self) -> None:
+        """Do nothing: the order does not depend on what has started."""
+
+    def release(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def succeed(self, successor: Ready) -> None:
+        """Hand on to another what is taken in while the order looks at it."""
+        self.successor = successor
+
+    def pop(self) -> Run | RecordRun:
+        """Return a run from which to take the first task; only right after :meth:`head` found one."""
+        first: _Entry = self._change(heapq.heappop, self._first)
+        if (
+            self._by_due is not None and len(self._by_due) > 2 * (len(self._heap) + len(self._moved)) + _SPARE_COUNT
+        ):  # nobody asks any more
+            self._by_due = None
+        return self._run_of(first)
+
+    def earliest(self) -> float | None:
+        """Return the due time of the task that is due first, of equal ones the first to come: O(log n)."""
+        if self._by_due is None:
+            self._by_due = [
+                (_due_of(entry), entry.arrival, entry) for entry in chain(self._heap, self._moved) if self._waits(entry)
+            ]
+            heapq.heapify(self._by_due)
+        while self._by_due:
+            due, _, entry = self._by_due[0]
+            if self._waits(entry):
+                return due
+            heapq.heappop(self._by_due)
+        return None
+
+    def peek_earliest(self) -> tuple[Source | None, Any]:
+        """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
+        assert self._by_due is not None
+        entry = self._by_due[0][2]
+        return entry.source, entry.position
+
+    def pop_earliest(self) -> Run | RecordRun:
+        """Return a run from which to take that task; only right after :meth:`earliest` found one."""
+        assert self._by_due is not None
+        run = self._run_of(heapq.heappop(self._by_due)[2])
+        self.cancel_record()  # in the order of importance it leaves a stale place
+        return run
+
+    is_in_due_order: Final = True  # a run here is a single task
+
+    def cancel_record(self) -> None:
+        """Note that a record here does not wait any more; its place is freed when half of the places are stale.
+
+        That is done in steps, one with each cancellation: to order a heap anew takes a second for a million entries. The
+        entries go over to another heap, the last one first, which leaves the others a heap.
+        """
+        self._stale_count += 1
+        if self._is_busy or self._is_walked:
+            return
+        if not self._is_moving and self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
+            self._is_moving = True
+        for _ in range(_MOVE_COUNT if self._is_moving else 0):
+            if not self._heap:
+                self._heap, self._moved = self._moved, self._heap
+                self._is_moving = False
+                self._stale_count = 0
+                break
+            entry = self._heap.pop()
+            if self._waits(entry):
+                self._change(heapq.heappush, self._moved, entry)
+
+    def walk(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, in no order."""
+        was_walked, self._is_walked = self._is_walked, True
+        try:
+            for entry in filter(self._waits, chain(self._heap, self._moved, self._held)):
+                yield entry.source, entry.position
+            for record in self._unkeyed:
+                if record._place is self:
+                    yield None, record
+        finally:
+            self._is_walked = was_walked
+
+    def drain(self) -> Iterator[tuple[Source | None, Any]]:
+        """Walk what waits, in no order, and forget it on the way: to free a million entries at one go takes too long."""
+        self._is_walked = True
+        for entries in (self._heap, self._moved, self._held):
+            while entries:
+                entry = entries.pop()
+                if self._waits(entry):
+                    yield entry.source, entry.position
+        for record in list(self._unkeyed):
+            if record._place is self:
+                yield None, record
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._moved.clear()
+        self._held.clear()
+        self._unkeyed.clear()
+        self._by_due = None
+        self._stale_count = 0
+
+    def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
+        """Walk what waits as (rank, source, position) or (rank, None, record)."""
+        for entry in filter(self._waits, chain(self._heap, self._moved)):
+            yield entry, entry.source, entry.position
+
+    def _run_of(self, entry: _Entry) -> Run | RecordRun:
+        if entry.source is not None:
+            return Run(entry.source, (entry.position,))
+        return RecordRun(self.calendar, [entry.position])
+
+    def _waits(self, entry: _Entry) -> bool:
+        if entry.source is None:
+            return entry.position._place is self
+        return entry.source.is_waiting(entry.position)
+
+    def _push(
+        self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | Record
+    ) -> None:
+        arrival = next(self._arrivals)
+        minus_priority, kind = rank
+        view = TaskView(
+            name=name,
+            priority=-minus_priority,
+            due=self._to_epoch(due),
+            is_repeating=kind is TaskClass.REPEATING,
+            is_immediate=kind is TaskClass.IMMEDIATE,
+            arrival=arrival,
+            key=given_key(keyed.key),
+            cost=position.cost if source is None else source.cost_of(position),
+        )
+        try:
+            key: Any = (self._order(view),)
+        except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last, and nothing is lost
+            self._report(error)
+            key = None
+        if source is None:
+            self._unkeyed.pop(position, None)
+            if position._place is not self:  # the order has cancelled it
+                return
+        if self.successor is not None:  # the order has set another order
+            if source is None:
+                self.successor.push_record(position)
+            else:
+                self.successor.push_position(source, position, rank)
+            return
+        entry = _Entry(key, rank, arrival, source, position, self._report)
+        if self._by_due is not None:
+            heapq.heappush(self._by_due, (due, arrival, entry))
+        if self._is_busy:
+            self._held.append(entry)
+        else:
+            self._change(heapq.heappush, self._moved if self._is_moving else self._heap, entry)
+
+    def _change(self, operation: Callable[..., Any], *args: Any) -> Any:
+        """Change a heap, or look at both, then put in what was added meanwhile."""
+        self._is_busy = True
+        try:
+            return operation(*args)
+        finally:
+            self._is_busy = False
+            while self._held:
+                self._change(heapq.heappush, self._moved if self._is_moving else self._heap, self._held.pop(0))
+
+
+def _earlier_of(heap: list[_Entry], other: list[_Entry]) -> list[_Entry]:
+    return other if other[0] < heap[0] else heap
+
+
+def _due_of(entry: _Entry) -> float:
+    due: float = entry.position._due if entry.source is None else entry.source.due_of(entry.position)
+    return due

@@ -1,0 +1,51 @@
+"""What an executor is told when it is made, checked already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import anyio
+
+    from ratelimited_executor._core.adaptive import Adaptive
+    from ratelimited_executor._core.fair import Fair
+    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.pacing import Pacing
+    from ratelimited_executor._runtime.keys import KeyLimits
+    from ratelimited_executor._runtime.policy import PolicyPlan, WhenFull
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How an executor begins; most of it may be changed while it works.
+
+    Attributes:
+        plan: policy, rates and resources.
+        pacing: whether tasks are spread over their interval.
+        order: the key function of importance, or what shares by key.
+        early: whether a task may start anywhere in the interval of its due time.
+        max_concurrency: how many tasks may run at once; None for no limit.
+        thread_limiter: bounds the worker threads.
+        key_limits: of the keys of tasks.
+        max_pending: how many tasks may wait; None for no limit.
+        when_full: what to do when there is no room.
+        retry: the policy by which tasks are tried again; None if they never are.
+        penalty_max: seconds that the other side may ask for at most.
+        adaptive: how the rate adapts; None if it does not.
+    """
+
+    plan: PolicyPlan
+    pacing: Pacing
+    order: Order | Fair
+    early: bool
+    max_concurrency: int | None
+    thread_limiter: anyio.CapacityLimiter
+    key_limits: KeyLimits
+    max_pending: int | None
+    when_full: WhenFull
+    retry: Any
+    penalty_max: float
+    adaptive: Adaptive | None
