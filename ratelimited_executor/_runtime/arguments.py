@@ -6,12 +6,13 @@ import asyncio
 import math
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.keys import KeyTable
 
 __all__ = [
+    "INHERITED",
     "callable_of",
     "count_of",
     "delay_of",
@@ -25,6 +26,16 @@ __all__ = [
 
 
 E = TypeVar("E", bound=Enum)
+
+
+class _Inherited:
+    """Stands for the executor's own setting."""
+
+    def __repr__(self) -> str:
+        return "INHERITED"
+
+
+INHERITED: Final[Any] = _Inherited()
 
 
 def number_of(name: str, value: Any) -> float:

@@ -75,6 +75,7 @@ MATRIX = {
     "schedule_many items": (lambda e, v: e.schedule_many(int, v), "items", (1, None, work, int)),
     "map items": (lambda e, v: e.map(int, v), "items", (1, None, work, int)),
     "map limit": (lambda e, v: e.map(int, [1], limit=v), "limit", (*NO_COUNTS, 0, None)),
+    "map expires": (lambda e, v: e.map(int, [1], expires=v), "expires", NO_SPANS),
     "map priority": (lambda e, v: e.map(int, [1], priority=v), "priority", (NAN, INF, "1", None)),
     "fixed rate period": (lambda e, v: e.schedule_at_fixed_rate(int, period=v), "period", (*NO_SPANS, 0, None)),
     "fixed rate initial_delay": (
@@ -139,6 +140,7 @@ MATRIX = {
     "pacing": (lambda e, v: setattr(e, "pacing", v), "pacing", ("spread", None, 1)),
     "order": (lambda e, v: setattr(e, "order", v), "order", (None, 1, "x")),
     "max_concurrency": (lambda e, v: setattr(e, "max_concurrency", v), "max_concurrency", NO_COUNTS),
+    "expires": (lambda e, v: setattr(e, "expires", v), "expires", NO_SPANS),
 }
 AWAITED = {
     "acquire priority": (lambda e, v: e.acquire(priority=v), "priority", (NAN, INF, "1", None)),
@@ -178,6 +180,7 @@ def unchanged(executor, call) -> tuple[object, object]:
             executor.pacing,
             executor.order,
             executor.max_concurrency,
+            executor.expires,
             executor.is_shutdown,
             repr(executor),
             executor._engine.armed,
@@ -305,6 +308,7 @@ CONSTRUCTOR = {
     "max_concurrency": NO_COUNTS,
     "max_pending": (*NO_COUNTS, 0),
     "when_full": ("raise", None),
+    "expires": NO_SPANS,
     "drain_timeout": NO_SPANS,
     "max_threads": (*NO_COUNTS, 0),
     "manager": (1, "x", object(), ExecutorManager),

@@ -18,7 +18,15 @@ from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime import insight
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, member_of, seconds_of
+from ratelimited_executor._runtime.arguments import (
+    INHERITED,
+    callable_of,
+    count_of,
+    delay_of,
+    key_of,
+    member_of,
+    seconds_of,
+)
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.engine import Engine
@@ -75,6 +83,7 @@ class ExecutorBase:
         "_adaptive",
         "_closing",
         "_engine",
+        "_expires",
         "_home",
         "_is_early",
         "_is_paused",
@@ -116,6 +125,7 @@ class ExecutorBase:
         retry: Retry | Any = Retry(),  # noqa: B008  # it is immutable
         adaptive: Adaptive | None = None,
         penalty_max: float = _PENALTY_SECONDS_MAX,
+        expires: float | timedelta | None = None,
         drain_timeout: float | None = None,
         early: bool = False,
         max_threads: int = _THREAD_COUNT,
@@ -127,8 +137,6 @@ class ExecutorBase:
         self._when_full = member_of("when_full", when_full, WhenFull)
         if manager is not None and not isinstance(manager, ExecutorManager):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
-        if adaptive is not None and not isinstance(adaptive, Adaptive):
-            raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
         self._name = name
         self._policy = policy
         self._resources = read_resources(resources)
@@ -145,15 +153,11 @@ class ExecutorBase:
         if isinstance(self._key_limits.rate, Rate):
             check_key_rate(policy, self._key_limits.rate)
         self._retry = check_retry("retry", retry)
-        self._adaptive = adaptive
-        if adaptive is not None and not adaptive.floor <= float(self._plan.rate) <= adaptive.ceiling:
-            raise ValueError(
-                f"rate must be what adaptive begins with, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
-                f"got {self._plan.rate!r}"
-            )
+        self._adaptive = _check_adaptive(adaptive, self._plan.rate)
         self._penalty_max = seconds_of("penalty_max", penalty_max)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
+        self._expires = None if expires is None else delay_of("expires", expires)
         self._is_early = bool(early)
         self._max_threads = count_of("max_threads", max_threads, least=1)
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
@@ -362,6 +366,23 @@ class ExecutorBase:
     def _set_key_limits(self) -> None:
         if self._engine is not None:
             self._engine.overload.set_key_limits(self._key_limits)
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds after its due time by which a task must start, where its own call says nothing; None for never.
+
+        May be set at any time, for what is scheduled from then on, and for the next runs of repeating tasks.
+        """
+        return self._expires
+
+    @expires.setter
+    def expires(self, expires: float | timedelta | None) -> None:
+        self._check_place()
+        self._expires = None if expires is None else delay_of("expires", expires)
+
+    def _expires_of(self, expires: Any) -> Any:
+        """Return ``expires`` of one call, as it was given or as the executor has it."""
+        return self._expires if expires is INHERITED else expires
 
     @property
     def is_paused(self) -> bool:
@@ -581,6 +602,20 @@ def _check_name(name: Any) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise ValueError(f"name must be a text that UTF-8 can write, without lone surrogates, got {name!r}") from None
+
+
+def _check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
+    """Refuse what is no ``Adaptive``, or one that cannot begin with a rate."""
+    if adaptive is None:
+        return None
+    if not isinstance(adaptive, Adaptive):
+        raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
+    if not adaptive.floor <= float(rate) <= adaptive.ceiling:
+        raise ValueError(
+            f"rate must be what adaptive begins with, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
+            f"got {rate!r}"
+        )
+    return adaptive
 
 
 def _order_of(order: Any) -> Any:

@@ -7,7 +7,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ratelimited_executor._runtime.arguments import key_of
+from ratelimited_executor._runtime.arguments import INHERITED, key_of
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.permit import Permit
 
@@ -32,7 +32,7 @@ class LimiterFace(TaskFace):
         self,
         *,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         name: str | None = None,
         key: Hashable = None,
         cost: CostLike = 1,
@@ -43,7 +43,8 @@ class LimiterFace(TaskFace):
 
         Args:
             priority: a larger one is more important.
-            expires: seconds to wait at most; then entering raises ``TaskExpiredError``.
+            expires: seconds to wait at most; then entering raises ``TaskExpiredError``. The executor's ``expires`` if it is
+                left out; None for as long as it takes.
             name: what the waiter is called; ``permit`` if None.
             key: who waits, for ``order=Fair()`` and the limits of keys.
             cost: permits that it takes, >= 1, or a mapping from resource to amount; ``settle()`` what is entered to
@@ -59,14 +60,14 @@ class LimiterFace(TaskFace):
             if key is not None or type(cost) is not int or cost != 1
             else None
         )
-        options = make_options(priority=priority, expires=expires, name=name or "permit", rare=rare)
+        options = make_options(priority=priority, expires=self._expires_of(expires), name=name or "permit", rare=rare)
         return Permit(engine, options, partial(self._admit, 0 if self._is_dropping else 1, key=key))
 
     async def acquire(
         self,
         *,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         name: str | None = None,
         key: Hashable = None,
         cost: CostLike = 1,

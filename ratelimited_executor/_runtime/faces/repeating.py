@@ -9,7 +9,7 @@ from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import Options
 from ratelimited_executor._core.repeating import MissedTick, OnError
 from ratelimited_executor._runtime import schedules
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, member_of, seconds_of
+from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, delay_of, member_of, seconds_of
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.faces.tasks import make_options
 from ratelimited_executor._runtime.repeating import RepeatingHandle
@@ -41,7 +41,7 @@ class RepeatingFace(ExecutorBase):
         max_runs: int | None = None,
         allow_overlap: bool = False,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
@@ -89,7 +89,7 @@ class RepeatingFace(ExecutorBase):
         on_error: OnError = OnError.CONTINUE,
         max_runs: int | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
@@ -130,7 +130,7 @@ class RepeatingFace(ExecutorBase):
         max_runs: int | None = None,
         allow_overlap: bool = False,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
@@ -188,12 +188,13 @@ class RepeatingFace(ExecutorBase):
         member_of("on_error", on_error, OnError)
         if max_runs is not None:
             count_of("max_runs", max_runs, least=1)
-        make_options(**options)  # bad arguments raise here, not at the second run
+        expires = options.pop("expires")
+        make_options(expires=self._expires_of(expires), **options)  # bad arguments raise here, not at the second run
         # Spread by up to an interval, a task that repeats about as often would come too late for its next tick.
         on_time = gap < 2 * self.manager.interval
 
         def options_of_a_run() -> Options:
-            made = make_options(**options) or Options()
+            made = make_options(expires=self._expires_of(expires), **options) or Options()
             made.on_time = on_time
             return made
 

@@ -17,6 +17,7 @@ from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options
 from ratelimited_executor._core.retries import Attempts
 from ratelimited_executor._runtime.arguments import (
+    INHERITED,
     callable_of,
     count_of,
     delay_of,
@@ -64,7 +65,7 @@ class TaskFace(ExecutorBase):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
@@ -80,7 +81,8 @@ class TaskFace(ExecutorBase):
             at: when it is due by the wall clock, an aware datetime or epoch seconds; the past is due now.
             priority: a larger one is more important, where more tasks are due than may start.
             expires: seconds after its due time; if it has not started by then, it fails with ``TaskExpiredError``. Each
-                attempt of a task that is tried again has a due time of its own, from which it counts anew.
+                attempt of a task that is tried again has a due time of its own, from which it counts anew. The executor's
+                ``expires`` if it is left out; None for never.
             run_timeout: seconds that it may run; then it is cancelled and fails with ``RunTimeoutError``.
             in_thread: whether the function runs in a worker thread, because it blocks.
             name: what the task is called in logs and errors; the function's name if None.
@@ -100,6 +102,8 @@ class TaskFace(ExecutorBase):
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
         callable_of("fn", fn)
+        if expires is INHERITED:
+            expires = self._expires
         if (
             rare
             or priority != 0
@@ -183,7 +187,7 @@ class TaskFace(ExecutorBase):
         fn: Callable[..., Any],
         *args: Any,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
@@ -199,7 +203,7 @@ class TaskFace(ExecutorBase):
             callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
         options = make_options(
             priority=priority,
-            expires=expires,
+            expires=self._expires if expires is INHERITED else expires,
             run_timeout=run_timeout,
             in_thread=in_thread,
             name=name,
@@ -242,6 +246,9 @@ class TaskFace(ExecutorBase):
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
+        if self._expires is not None:
+            self.submit(fn, *args, retry=None)  # only a record can expire
+            return
         engine: Any = self._engine
         if self._home._thread_id != get_ident():
             engine = self._admit()
@@ -375,16 +382,6 @@ class Rare(NamedTuple):
     needs: Mapping[str, int] | None
     retry: Any
     shared: KeyOptions | None
-
-
-class _Inherited:
-    """Stands for the executor's own retry policy."""
-
-    def __repr__(self) -> str:
-        return "INHERITED"
-
-
-INHERITED: Final[Any] = _Inherited()
 
 
 def make_options(
