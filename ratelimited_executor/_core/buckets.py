@@ -184,6 +184,14 @@ class Bucket:
         """Return what a task is called: the name of its callable."""
         return name_of(self.calls[position])
 
+    def _fn_of(self, position: int) -> Any:
+        """Return the callable of a task that waits without a record; None once it has gone."""
+        return self.calls[position] if position < len(self.calls) else None
+
+    def _args_of(self, position: int) -> Any:
+        """Return its arguments."""
+        return self.args[position] or () if position < len(self.calls) else ()
+
     def compact(self) -> Iterator[None]:
         """Move the survivors together, :data:`STEP` places between two yields; gives up if the bucket is opened."""
         fresh = Bucket(self.calendar)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.states import TaskState
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOLD", "LONG_HOLD_SECONDS", "Burst", "is_awaitable", "note_hold"]
 
-HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
+HOLD: Final[Any] = StandIn(None)  # in place of a callable: the permit is handed to a waiter, who says when he is done
 
 LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 _COUNT_MAX: Final = 1024  # calls of one burst: also where time stands still, the event loop has its turn

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of
 from ratelimited_executor._runtime.launch import ThreadCall
@@ -143,7 +144,7 @@ class FuturesFace(concurrent.futures.Executor):
         with self._lock:
             self._open.discard(future)
 
-    def _place(self, future: _Future[Any], call: Callable[[], Any]) -> None:
+    def _place(self, future: _Future[Any], call: partial[Any]) -> None:
         """Schedule a call; on the loop's thread."""
         if future.cancelled():
             future.set_running_or_notify_cancel()  # who waits for it learns of its cancellation only so
@@ -162,12 +163,17 @@ class FuturesFace(concurrent.futures.Executor):
             return ThreadCall(run, (), contextvars.copy_context(), self._limiter)
 
         try:
-            handle = self._executor.submit(start, name=name_of(call))
+            handle = self._executor.submit(StandIn(start, *_shown(call)), name=name_of(call))
         except Exception as error:  # noqa: BLE001  # closed, full: it goes to the future, whose owner is elsewhere
             future.set_exception(error)
             return
         future.on_cancel = partial(self._loop.call_soon_threadsafe, handle.cancel)
         handle.add_done_callback(partial(_complete, future))
+
+
+def _shown(call: partial[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """Return a function and its arguments as they were given; with those by name in the function."""
+    return (partial(call.func, **call.keywords) if call.keywords else call.func), call.args
 
 
 def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:

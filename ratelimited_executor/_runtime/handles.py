@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
-from ratelimited_executor._core.records import PERMITS, Record
+from ratelimited_executor._core.records import PERMITS, Record, StandIn
 from ratelimited_executor._core.states import FINAL_STATES, TRANSITIONS, TaskState
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor.exceptions import IllegalTransitionError
@@ -283,6 +283,18 @@ class TaskHandle(Record, Generic[T_co]):
             self._engine.overload.settle(self, charge, {**charge.needs, **amounts})
 
     # For the engine.
+
+    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
+        """Return the callable, that of the user; None once the task has ended."""
+        if self._state in FINAL_STATES:
+            return None
+        return self._call.fn if type(self._call) is StandIn else self._call
+
+    def _args_of(self, position: int) -> Any:  # noqa: ARG002  # as above
+        """Return its arguments."""
+        if self._state in FINAL_STATES:
+            return ()
+        return self._call.args if type(self._call) is StandIn else self._outcome
 
     def _move_to(self, state: TaskState) -> None:
         """Go to another state, if the table allows it."""

@@ -131,6 +131,7 @@ MATRIX = {
     "limited fn": (lambda e, v: e.limited(v), "", (int, None, "x", 5)),
     "shutdown timeout": (lambda e, v: e.shutdown(timeout=v), "timeout", NO_SPANS),
     "as_futures_executor max_workers": (lambda e, v: e.as_futures_executor(v), "max_workers", (*NO_COUNTS, 0)),
+    "waiting_tasks limit": (lambda e, v: e.waiting_tasks(v), "limit", (*NO_COUNTS,)),
     "explain handle": (lambda e, v: e.explain(v), "handle", (None, 1, "x", object())),
     "rate": (
         lambda e, v: setattr(e, "rate", v),

@@ -17,7 +17,7 @@ from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
-from ratelimited_executor._runtime import insight
+from ratelimited_executor._runtime import insight, listing
 from ratelimited_executor._runtime.arguments import (
     INHERITED,
     callable_of,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.ordering import Order, TaskView
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._runtime.cycle import CycleHandle
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -442,6 +442,16 @@ class ExecutorBase:
         if getattr(handle, "_engine", None) is not engine:
             raise ValueError(f"handle must be a task of {self._name}, got {handle!r}")
         return insight.explain(engine, handle)
+
+    def waiting_tasks(self, limit: int | None = 1000) -> list[TaskView]:
+        """Return tasks that wait, those for another attempt included, in no particular order: O(limit).
+
+        Args:
+            limit: how many at most, >= 0; None for all.
+        """
+        engine = self._started()
+        self._check_place()
+        return listing.waiting_tasks(engine, None if limit is None else count_of("limit", limit))
 
     def __repr__(self) -> str:
         kind = type(self).__name__
