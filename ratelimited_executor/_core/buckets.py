@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextvars import Context
 
     from ratelimited_executor._core.records import Record
@@ -142,8 +142,16 @@ class Bucket:
         self.args = []
         self.contexts = None
 
-    def cut(self, start: int, stop: int) -> tuple[int, list[Record]]:
-        """Empty places, and return how many tasks without a record waited there, and the records, to be cancelled now."""
+    def cut(
+        self, start: int, stop: int, on_call: Callable[[Bucket, int], None] | None = None
+    ) -> tuple[int, list[Record]]:
+        """Empty places, and return how many tasks without a record waited there, and the records, to be cancelled now.
+
+        Args:
+            start: the first place.
+            stop: the place behind the last.
+            on_call: is told of each task without a record, by its place, before it goes.
+        """
         count = 0
         records: list[Record] = []
         for position in range(start, min(stop, len(self.calls))):
@@ -152,6 +160,8 @@ class Bucket:
                     records.append(self.calls[position])
                     self.calls[position] = None  # else the last step would free all of them at once
                 else:
+                    if on_call is not None:
+                        on_call(self, position)
                     self.clear(position)
                     count += 1
         return count, records

@@ -54,7 +54,7 @@ from ratelimited_executor.exceptions import (
 from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -187,19 +187,21 @@ class ExecutorBase:
         else:
             self._open(self._manager._started_runner())
 
-    async def aclose(self) -> None:
-        """Close as leaving ``async with`` normally does.
+    async def aclose(self) -> Collection[TaskView]:
+        """Close as leaving ``async with`` normally does, and return the tasks that were cancelled before their start.
 
         Repeating tasks stop, and what was accepted runs at its due times, up to ``drain_timeout``; when that has passed,
         or nothing can progress, the rest is cancelled, with one warning. To be cancelled here cuts the drain short.
         """
-        self._closing.begin()
-        await self._closing.wait()
+        return await self.shutdown()
 
     def shutdown(
         self, wait: bool = True, *, cancel_pending: bool = False, timeout: float | None = None
-    ) -> Awaitable[None]:
-        """Begin to close at once, and return what to await for the end.
+    ) -> Awaitable[Collection[TaskView]]:
+        """Begin to close at once, and return what to await for the end, and for the tasks that were cancelled before their start.
+
+        They are sized and can be iterated, in no particular order; a batch takes no more memory in them than its items. Who
+        asks when they have been cancelled gets none: they are kept for nobody else.
 
         Args:
             wait: whether awaiting the answer waits for the end; it need not be awaited otherwise.
@@ -209,9 +211,10 @@ class ExecutorBase:
         if timeout is not None:
             timeout = delay_of("timeout", timeout)
         self._closing.begin(timeout=timeout)
+        unstarted = self._closing.unstarted()
         if cancel_pending:
             self._closing.cut()
-        return _Ended(self._closing if wait else None)
+        return _Ended(self._closing if wait else None, unstarted)
 
     async def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the executor is closed by somebody; False if that takes longer than ``timeout`` seconds."""
@@ -244,7 +247,8 @@ class ExecutorBase:
     ) -> None:
         if error is not None:
             self._closing.abort()
-        await self.aclose()
+        self._closing.begin()
+        await self._closing.wait()
 
     # Settings.
 
@@ -673,11 +677,13 @@ _NOWHERE: Final = _Home(None)
 
 
 class _Ended:
-    """What ``shutdown`` returns: awaiting it waits for the end, if that was asked for."""
+    """What ``shutdown`` returns: awaiting it waits for the end, if that was asked for, and gives what was not started."""
 
-    def __init__(self, closing: Closing | None) -> None:
+    def __init__(self, closing: Closing | None, unstarted: Collection[TaskView]) -> None:
         self._closing = closing
+        self._unstarted = unstarted
 
     def __await__(self) -> Any:
         if self._closing is not None:
             yield from self._closing.wait().__await__()
+        return self._unstarted
