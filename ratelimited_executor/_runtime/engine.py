@@ -44,8 +44,6 @@ from ratelimited_executor.abc import Fleet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import anyio
-
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.calendar import Calendar
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.timeline import Timeline
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.launch import Threads
     from ratelimited_executor._runtime.overload import KeyLimits
     from ratelimited_executor._runtime.policy import PolicyPlan
     from ratelimited_executor._runtime.runner import Runner
@@ -78,7 +77,7 @@ class Engine:
         early: whether a task may start anywhere in the interval of its due time.
         peers: with whom the rate is shared.
         max_concurrency: how many tasks may run at once; None for no limit.
-        thread_limiter: bounds the worker threads.
+        threads: where calls in threads run.
         key_limits: of the keys of tasks.
         retry: the policy by which tasks are tried again; None if they never are.
         adaptive: how the rate adapts; None if it does not.
@@ -95,7 +94,7 @@ class Engine:
         early: bool,
         peers: Peers | Fleet,
         max_concurrency: int | None,
-        thread_limiter: anyio.CapacityLimiter,
+        threads: Threads,
         key_limits: KeyLimits,
         retry: Any,
         adaptive: Adaptive | None,
@@ -113,7 +112,7 @@ class Engine:
         self.member = peers.join(self) if isinstance(peers, Fleet) else None
         count, rank = (peers.count, peers.rank) if self.member is None else (1, 0)  # type: ignore[union-attr]  # as asked
         self.max_concurrency = max_concurrency
-        self.thread_limiter = thread_limiter
+        self.threads = threads
         self.overload = Overload(self, plan=plan, key_limits=key_limits, retry=retry, adaptive=adaptive, peers=count)
         self.is_gated = False  # whether keys have limits, so that the end of a task may let another start
         self.is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
@@ -402,7 +401,7 @@ class Engine:
             return True
         own = options is not None and options.own_context
         if options is not None and options.in_thread:
-            thread = ThreadCall(call, args, context_of_thread(context, is_own=own), self.thread_limiter)
+            thread = ThreadCall(call, args, context_of_thread(context, is_own=own), self.threads)
             self.end_returned(record, call, thread, contextvars.Context(), options.run_timeout, origin)
         else:
             self._launch(

@@ -40,7 +40,8 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
         drain_timeout: seconds for which accepted tasks may go on when the executor is left; None for as long as they
             take. Set it in a server: a task due in an hour would hold its shutdown for an hour.
         early: whether a task may start anywhere in the interval of its due time, so up to one interval early.
-        max_threads: worker threads at most, for ``in_thread=True``.
+        max_threads: worker threads at most, for ``in_thread=True``; 40 if None.
+        thread_pool: a pool of your own in place of these threads, such as a ``ThreadPoolExecutor``. It is yours to shut down.
         manager: runs it on a timeline shared with others; it makes its own if None.
 
     Use it as an async context manager. Leaving it normally drains it, see :meth:`aclose`; leaving it by an exception

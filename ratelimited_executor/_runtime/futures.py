@@ -11,13 +11,11 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import anyio
-
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of
-from ratelimited_executor._runtime.launch import ThreadCall
+from ratelimited_executor._runtime.launch import ThreadCall, Threads
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
 if TYPE_CHECKING:
@@ -91,10 +89,8 @@ class FuturesFace(concurrent.futures.Executor):
         self._executor = executor
         self._loop = engine.loop
         self._loop_thread = threading.get_ident()
-        self._limiter = (
-            engine.thread_limiter
-            if max_workers is None
-            else anyio.CapacityLimiter(count_of("max_workers", max_workers, least=1))
+        self._threads = (
+            engine.threads if max_workers is None else Threads(count_of("max_workers", max_workers, least=1))
         )
         self._lock = threading.Lock()
         self._open: set[_Future[Any]] = set()
@@ -160,7 +156,7 @@ class FuturesFace(concurrent.futures.Executor):
                 raise _ExitOfCallError(error) from None
 
         def start() -> Any:
-            return ThreadCall(run, (), contextvars.copy_context(), self._limiter)
+            return ThreadCall(run, (), contextvars.copy_context(), self._threads)
 
         try:
             handle = self._executor.submit(StandIn(start, *_shown(call)), name=name_of(call))

@@ -151,7 +151,7 @@ class RepeatingHandle:
             now = self._engine.monotonic()
             self._place(LastRun(now, now))
         if self._in_thread:
-            return ThreadCall(self._call, self._args, contextvars.copy_context(), self._engine.thread_limiter)
+            return ThreadCall(self._call, self._args, contextvars.copy_context(), self._engine.threads)
         return self._call(*self._args)
 
     def _ended(self, handle: TaskHandle[Any]) -> None:

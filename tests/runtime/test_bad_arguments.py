@@ -1,6 +1,7 @@
 """Every numeric, textual and callable argument of every method, with every bad value: a matrix, not examples."""
 
 import asyncio
+import concurrent.futures
 import contextvars
 import gc
 import math
@@ -312,6 +313,7 @@ CONSTRUCTOR = {
     "expires": NO_SPANS,
     "drain_timeout": NO_SPANS,
     "max_threads": (*NO_COUNTS, 0),
+    "thread_pool": (1, "x", object(), map, concurrent.futures.ThreadPoolExecutor),
     "manager": (1, "x", object(), ExecutorManager),
 }
 

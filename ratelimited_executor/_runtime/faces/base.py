@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
-
-import anyio
 
 from ratelimited_executor._core.adaptive import Adaptive
 from ratelimited_executor._core.dropping import DropIndex
@@ -30,6 +29,7 @@ from ratelimited_executor._runtime.arguments import (
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.engine import Engine
+from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ExecutorManager
 from ratelimited_executor._runtime.overload import KeyLimits
 from ratelimited_executor._runtime.policy import (
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 __all__ = ["ExecutorBase"]
 
 _PENALTY_SECONDS_MAX: Final = 3600.0
+_NOT_OF_THREADS: Final = {"ProcessPoolExecutor", "InterpreterPoolExecutor"}  # by name: to import them takes long
 _THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's own default
 
 
@@ -92,7 +93,6 @@ class ExecutorBase:
         "_manager",
         "_max_concurrency",
         "_max_pending",
-        "_max_threads",
         "_name",
         "_order",
         "_owns_manager",
@@ -104,6 +104,7 @@ class ExecutorBase:
         "_repeating",
         "_resources",
         "_retry",
+        "_threads",
         "_when_full",
     )
 
@@ -128,7 +129,8 @@ class ExecutorBase:
         expires: float | timedelta | None = None,
         drain_timeout: float | None = None,
         early: bool = False,
-        max_threads: int = _THREAD_COUNT,
+        max_threads: int | None = None,
+        thread_pool: concurrent.futures.Executor | None = None,
         manager: ExecutorManager | None = None,
     ) -> None:
         _check_name(name)
@@ -159,7 +161,7 @@ class ExecutorBase:
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
         self._expires = None if expires is None else delay_of("expires", expires)
         self._is_early = bool(early)
-        self._max_threads = count_of("max_threads", max_threads, least=1)
+        self._threads = _threads_of(max_threads, thread_pool)
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
         self._engine: Engine | None = None
@@ -543,7 +545,7 @@ class ExecutorBase:
             early=self._is_early,
             peers=self._manager.peers,
             max_concurrency=self._max_concurrency,
-            thread_limiter=anyio.CapacityLimiter(self._max_threads),
+            threads=Threads(*self._threads),
             key_limits=self._key_limits,
             retry=self._retry,
             adaptive=self._adaptive,
@@ -616,6 +618,30 @@ def _check_name(name: Any) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise ValueError(f"name must be a text that UTF-8 can write, without lone surrogates, got {name!r}") from None
+
+
+def _threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor | None]:
+    """Return how many threads of the executor's own there are, or a pool in place of them.
+
+    Raises:
+        TypeError: if an argument has a wrong type, or both are given.
+        ValueError: if the count is out of range.
+    """
+    if count is not None:
+        count_of("max_threads", count, least=1)
+    if pool is None:
+        return _THREAD_COUNT if count is None else count, None
+    if not isinstance(pool, concurrent.futures.Executor):
+        raise TypeError(
+            f"thread_pool must be a concurrent.futures.Executor such as ThreadPoolExecutor(8), got {pool!r}"
+        )
+    if not _NOT_OF_THREADS.isdisjoint(kind.__name__ for kind in type(pool).__mro__):
+        raise TypeError(f"thread_pool must run calls in threads of this interpreter, got {pool!r}")
+    if count is not None:
+        raise TypeError(
+            "max_threads is for threads of the executor's own: thread_pool has a limit of its own, leave one out"
+        )
+    return _THREAD_COUNT, pool
 
 
 def _check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
