@@ -321,6 +321,22 @@ class ExecutorBase:
             self._engine.wake()
 
     @property
+    def early(self) -> bool:
+        """True if a task may start anywhere in the interval of its due time; may be set at any time.
+
+        Tasks of the running interval that were taken up before it was set to False may still start early.
+        """
+        return self._is_early
+
+    @early.setter
+    def early(self, early: bool) -> None:
+        self._check_place()
+        self._is_early = bool(early)
+        if self._engine is not None:
+            self._engine.queue.early = self._is_early
+            self._engine.wake()
+
+    @property
     def order(self) -> Order | Fair:
         """The key function of importance; may be set at any time, which re-keys what is due once."""
         return self._order
