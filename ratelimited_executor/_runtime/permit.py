@@ -12,6 +12,7 @@ from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.engine import HOLD
+from ratelimited_executor._runtime.expiring import expire_overdue
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor.exceptions import TaskExpiredError
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.records import Options
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["Permit"]
+__all__ = ["Permit", "take_now"]
 
 
 class Permit:
@@ -102,6 +103,50 @@ class Permit:
         else:
             self._engine.release(record, TaskState.FAILED, error)
             record.exception()  # it is on its way to the caller: nobody else need hear of it
+
+
+def take_now(engine: Engine, options: Options | None) -> bool:
+    """Use up the permit that a waiter would get at this instant; False, and nothing is counted, if he would have to wait.
+
+    He joins what is due, and is taken if he is the next to start: so he goes before nobody whom a task would not go before.
+
+    Args:
+        engine: of the executor.
+        options: of the waiter.
+    """
+    queue = engine.queue
+    engine.burst.detach()
+    now = engine.now()
+    if queue.is_halted or not engine.may_start():
+        return False
+    granted: asyncio.Future[Any] = engine.loop.create_future()
+    effects: list[list[int]] = []
+    record: TaskHandle[Any] = TaskHandle(
+        engine, HOLD, (granted, None, effects), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
+    )
+    if queue.is_unlimited and engine.max_concurrency is None and queue.gate is None and queue.costs is None:
+        engine.accepted_count += 1  # there is a permit for everybody, whoever is next
+        record._state = TaskState.RUNNING
+        engine.started_count += 1
+        engine.end_done(record, None)
+        return True
+    engine.overload.decide(queue.pull, now)
+    expire_overdue(engine, now)
+    engine.accepted_count += 1
+    queue.add_immediate(record)
+    calendar = engine._choose(now)
+    if calendar is not queue.on_time or calendar.ready.peek()[1] is not record:
+        engine.remove(record)
+        engine.accepted_count -= 1
+        return False
+    run = queue.pop(calendar)
+    run.take()
+    calendar.opened_count -= 1
+    engine.start_record(calendar, record, now)
+    note_effect(effects, engine.time_ns())
+    engine.overload.take_effect(granted.result())
+    engine.release(record, TaskState.DONE, None)
+    return True
 
 
 def _fail(granted: asyncio.Future[Any], handle: TaskHandle[Any]) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import anyio
 
 from ratelimited_executor._runtime.arguments import INHERITED, key_of
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
-from ratelimited_executor._runtime.permit import Permit
+from ratelimited_executor._runtime.permit import Permit, take_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from datetime import timedelta
 
+    from ratelimited_executor._runtime.faces.tasks import Rare
     from ratelimited_executor.typing import CostLike
 
 __all__ = ["LimiterFace"]
@@ -24,7 +27,7 @@ T = TypeVar("T")
 
 
 class LimiterFace(TaskFace):
-    """``permit``, ``acquire`` and ``limited``."""
+    """``permit``, ``acquire``, ``acquire_nowait`` and ``limited``."""
 
     __slots__ = ()
 
@@ -55,11 +58,7 @@ class LimiterFace(TaskFace):
         room = engine.overload.room
         if room is None:
             self._admit(0 if self._is_dropping else 1, key=key)
-        rare = (
-            self._read_rare({"key": key, "cost": cost})
-            if key is not None or type(cost) is not int or cost != 1
-            else None
-        )
+        rare = self._rare_of_waiter(key, cost)
         options = make_options(priority=priority, expires=self._expires_of(expires), name=name or "permit", rare=rare)
         return Permit(engine, options, partial(self._admit, 0 if self._is_dropping else 1, key=key))
 
@@ -75,6 +74,28 @@ class LimiterFace(TaskFace):
         """Wait for a permit, and use it up; takes no place of ``max_concurrency`` afterwards."""
         async with self.permit(priority=priority, expires=expires, name=name or "acquire", key=key, cost=cost):
             pass
+
+    def acquire_nowait(
+        self, *, priority: float = 0, name: str | None = None, key: Hashable = None, cost: CostLike = 1
+    ) -> None:
+        """Use up a permit that is there at this instant, without waiting; the arguments are those of :meth:`acquire`.
+
+        It goes before nobody: what is due and more important takes its permit first. A call that finds none is not counted.
+
+        Raises:
+            anyio.WouldBlock: if :meth:`acquire` would have to wait.
+        """
+        key = key_of("key", key, self._keys)
+        engine = self._admit(0)
+        options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of_waiter(key, cost))
+        if not take_now(engine, options):
+            raise anyio.WouldBlock
+
+    def _rare_of_waiter(self, key: Any, cost: Any) -> Rare | None:
+        """Check what few waiters are given; None if there is nothing of it."""
+        if key is None and type(cost) is int and cost == 1:
+            return None
+        return self._read_rare({"key": key, "cost": cost})
 
     def limited(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         """Decorate an async function so that each call waits for a permit first.
