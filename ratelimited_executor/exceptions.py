@@ -69,7 +69,7 @@ class WrongLoopError(RateLimitedExecutorError, RuntimeError):
     def __str__(self) -> str:
         return (
             f"{self.name} was used outside its own event loop: from another thread call "
-            "schedule_threadsafe() or call_soon_threadsafe()"
+            "schedule_threadsafe() or call_soon_threadsafe(), or any other method by call_threadsafe()"
         )
 
 

@@ -1,10 +1,12 @@
-"""A ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit.
+"""The ways in from other threads: futures of ``concurrent.futures`` for what happens on the event loop.
 
-It can be used from any thread, and ``loop.run_in_executor(face, fn)`` works with it.
+``FuturesFace`` is a ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit. It can be
+used from any thread, and ``loop.run_in_executor(face, fn)`` works with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextvars
 import threading
@@ -15,6 +17,7 @@ from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of
+from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.launch import ThreadCall, Threads
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
@@ -23,9 +26,8 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.faces.tasks import TaskFace
-    from ratelimited_executor._runtime.handles import TaskHandle
 
-__all__ = ["FuturesFace"]
+__all__ = ["FuturesFace", "call_on_loop"]
 
 T = TypeVar("T")
 _CANCELLED: Final = "CANCELLED"  # as concurrent.futures calls a future that is cancelled while nobody was told
@@ -195,3 +197,70 @@ def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
         future.set_result(handle.result())
     else:
         future.set_exception(error)
+
+
+def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+    """Make a call on a loop, from any thread, and return a future of what it comes to: of what it returns to await, the end.
+
+    Raises:
+        RuntimeError: if the event loop is closed.
+    """
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def place() -> None:
+        if future.cancelled():
+            future.set_running_or_notify_cancel()
+            return
+        try:
+            outcome = call()
+            if hasattr(outcome, "__aiter__") and not hasattr(outcome, "__await__"):
+                raise TypeError(
+                    f"{name_of(call)} is iterated on the event loop: from a thread use as_futures_executor().map()"
+                )
+        except Exception as error:  # noqa: BLE001  # it goes to the future, whose owner is in another thread
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+            return
+        if not hasattr(outcome, "__await__"):
+            if future.set_running_or_notify_cancel():
+                future.set_result(outcome)
+            return
+        ended: Any = outcome
+        if not isinstance(outcome, (TaskHandle, asyncio.Future)):
+            ended = loop.create_task(_wait_for(outcome))
+            _WAITING.add(ended)
+            ended.add_done_callback(_WAITING.discard)
+        ended.add_done_callback(partial(_copy_outcome, future))
+        cancelled = outcome if hasattr(outcome, "cancel") else ended
+        future.add_done_callback(partial(_pass_cancel, loop, ended, cancelled))
+
+    loop.call_soon_threadsafe(place)
+    return future
+
+
+_WAITING: Final[set[asyncio.Task[Any]]] = set()  # for somebody in another thread; a loop would not keep them alive
+
+
+async def _wait_for(outcome: Any) -> Any:
+    return await outcome
+
+
+def _copy_outcome(future: concurrent.futures.Future[Any], ended: Any) -> None:
+    """Hand the outcome of a task to a future, unless that was cancelled: its task's failure then concerns nobody."""
+    error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+    if ended.cancelled():
+        future.cancel()
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is None:
+        future.set_result(ended.result())
+    else:
+        future.set_exception(error)
+
+
+def _pass_cancel(
+    loop: asyncio.AbstractEventLoop, ended: Any, outcome: Any, future: concurrent.futures.Future[Any]
+) -> None:
+    """Cancel what somebody in another thread waits for, if he has cancelled his future."""
+    if future.cancelled() and not ended.done() and not loop.is_closed():
+        loop.call_soon_threadsafe(outcome.cancel)

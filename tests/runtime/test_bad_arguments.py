@@ -137,6 +137,7 @@ MATRIX = {
     "shutdown timeout": (lambda e, v: e.shutdown(timeout=v), "timeout", NO_SPANS),
     "as_futures_executor max_workers": (lambda e, v: e.as_futures_executor(v), "max_workers", (*NO_COUNTS, 0)),
     "waiting_tasks limit": (lambda e, v: e.waiting_tasks(v), "limit", (*NO_COUNTS,)),
+    "call_threadsafe method": (lambda e, v: e.call_threadsafe(v), "method", (None, 1, "x", object())),
     "explain handle": (lambda e, v: e.explain(v), "handle", (None, 1, "x", object())),
     "rate": (
         lambda e, v: setattr(e, "rate", v),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextvars
 import functools
 import inspect
@@ -28,12 +26,13 @@ from ratelimited_executor._runtime.arguments import (
     wall_of,
 )
 from ratelimited_executor._runtime.faces.base import ExecutorBase
-from ratelimited_executor._runtime.futures import FuturesFace
+from ratelimited_executor._runtime.futures import FuturesFace, call_on_loop
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
 from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from collections.abc import Awaitable, Callable
     from datetime import datetime, timedelta
 
@@ -276,23 +275,38 @@ class TaskFace(ExecutorBase):
         """
         engine = self._started()
         callable_of("fn", fn)
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        return call_on_loop(engine.loop, functools.partial(self.schedule, fn, *args, **options))
 
-        def place() -> None:
-            if future.cancelled():
-                future.set_running_or_notify_cancel()
-                return
-            try:
-                handle: TaskHandle[Any] = self.schedule(fn, *args, **options)
-            except Exception as error:  # noqa: BLE001  # it goes to the future, whose owner is in another thread
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
-            else:
-                handle.add_done_callback(functools.partial(_copy_outcome, future))
-                future.add_done_callback(functools.partial(_pass_cancel, engine.loop, handle))
+    # Without a ParamSpec: that does not fit methods which take the arguments of a function as a TypeVarTuple.
+    @overload
+    def call_threadsafe(
+        self, method: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[T]: ...
+    @overload
+    def call_threadsafe(
+        self, method: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[T]: ...
+    def call_threadsafe(
+        self, method: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[Any]:
+        """Call a method of the executor, such as :meth:`schedule_many`, on its loop, from any thread.
 
-        engine.loop.call_soon_threadsafe(place)
-        return future
+        The future has what awaiting gives where the method returns something to await: the result of a task, the summary of a
+        batch, None at the end of a repeating task. Cancelling it cancels that: what waits of a batch, a repetition. Of any
+        other method it has what that returns. What the method raises, ``future.result()`` raises.
+
+        Args:
+            method: what is called on the loop.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+
+        Raises:
+            ExecutorNotStartedError: before the start.
+            RuntimeError: if the event loop is closed.
+            TypeError: if ``method`` is not callable.
+        """
+        engine = self._started()
+        return call_on_loop(engine.loop, functools.partial(callable_of("method", method), *args, **kwargs))
 
     def _admit_one(self, rare: dict[str, Any]) -> tuple[Engine, Options | None]:
         """Return the engine if it may take in one more task from here, and options if each task needs some."""
@@ -444,27 +458,6 @@ _REMEDIES: Final = {
     "retries": "use retry=Retry(attempts=...)",
     "weight": "use key= and order=Fair(weights=...)",
 }
-
-
-def _copy_outcome(future: concurrent.futures.Future[Any], handle: TaskHandle[Any]) -> None:
-    """Hand the outcome of a task to a future, unless that was cancelled: its task's failure then concerns nobody."""
-    error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
-    if handle.cancelled():
-        future.cancel()
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is None:
-        future.set_result(handle.result())
-    else:
-        future.set_exception(error)
-
-
-def _pass_cancel(
-    loop: asyncio.AbstractEventLoop, handle: TaskHandle[Any], future: concurrent.futures.Future[Any]
-) -> None:
-    """Cancel a task whose future was cancelled, in whatever thread."""
-    if future.cancelled() and not handle.done() and not loop.is_closed():
-        loop.call_soon_threadsafe(handle.cancel)
 
 
 def _with_rare(function: Callable[..., Any]) -> inspect.Signature:
