@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INHERITED",
+    "NOT_GIVEN",
     "callable_of",
     "count_of",
     "delay_of",
@@ -28,14 +29,18 @@ __all__ = [
 E = TypeVar("E", bound=Enum)
 
 
-class _Inherited:
-    """Stands for the executor's own setting."""
+class _Mark:
+    """Stands for an argument that was left out, where None means something else."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def __repr__(self) -> str:
-        return "INHERITED"
+        return self._name
 
 
-INHERITED: Final[Any] = _Inherited()
+INHERITED: Final[Any] = _Mark("INHERITED")  # the executor's own setting is in force
+NOT_GIVEN: Final[Any] = _Mark("NOT_GIVEN")
 
 
 def number_of(name: str, value: Any) -> float:

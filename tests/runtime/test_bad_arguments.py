@@ -18,6 +18,7 @@ NAN, INF = math.nan, math.inf
 NAIVE = datetime(2024, 1, 1)  # noqa: DTZ001  # that is the mistake
 NO_NUMBERS = (NAN, INF, -INF, True, False, "1", b"1", [], object(), 1j)
 NO_SPANS = (*NO_NUMBERS, NAIVE, -1, -1e-9, -(10**400), 10**400, timedelta(seconds=-1), Decimal("-1"), Decimal("NaN"))
+NO_COSTS = (NAN, 0, -1, 1.5, True, "1", None, {"x": 1}, {"permits": 0})
 NO_COUNTS = (NAN, INF, -1, 1.0, 1.5, True, "1", Decimal(1), timedelta(1))
 
 
@@ -76,6 +77,17 @@ MATRIX = {
     "schedule_many items": (lambda e, v: e.schedule_many(int, v), "items", (1, None, work, int)),
     "map items": (lambda e, v: e.map(int, v), "items", (1, None, work, int)),
     "map limit": (lambda e, v: e.map(int, [1], limit=v), "limit", (*NO_COUNTS, 0, None)),
+    "map key": (lambda e, v: e.map(int, [1], key=v), "key", ([], {}, set())),
+    "map cost": (lambda e, v: e.map(int, [1], cost=v), "cost", NO_COSTS),
+    "fixed rate key": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, key=v), "key", ([], {})),
+    "fixed rate cost": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, cost=v), "cost", NO_COSTS),
+    "fixed delay cost": (lambda e, v: e.schedule_with_fixed_delay(int, delay=1, cost=v), "cost", NO_COSTS),
+    "cron cost": (lambda e, v: e.schedule_cron("* * * * *", int, cost=v), "cost", NO_COSTS),
+    "limited priority": (lambda e, v: e.limited(priority=v), "priority", (NAN, INF, "1", None)),
+    "limited expires": (lambda e, v: e.limited(expires=v), "expires", NO_SPANS),
+    "limited name": (lambda e, v: e.limited(name=v), "name", (1, b"x", [1])),
+    "limited key": (lambda e, v: e.limited(key=v), "key", ([], {})),
+    "limited fn with arguments": (lambda e, v: e.limited(key=1)(v), "", (int, None, "x", 5)),
     "map expires": (lambda e, v: e.map(int, [1], expires=v), "expires", NO_SPANS),
     "map priority": (lambda e, v: e.map(int, [1], priority=v), "priority", (NAN, INF, "1", None)),
     "fixed rate period": (lambda e, v: e.schedule_at_fixed_rate(int, period=v), "period", (*NO_SPANS, 0, None)),
@@ -131,7 +143,7 @@ MATRIX = {
     "permit name": (lambda e, v: e.permit(name=v), "name", (1, b"x", [1])),
     "acquire_nowait priority": (lambda e, v: e.acquire_nowait(priority=v), "priority", (NAN, INF, "1", None)),
     "acquire_nowait name": (lambda e, v: e.acquire_nowait(name=v), "name", (1, b"x", [1])),
-    "acquire_nowait cost": (lambda e, v: e.acquire_nowait(cost=v), "cost", (NAN, 0, -1, 1.5, "1", None, {"x": 1})),
+    "acquire_nowait cost": (lambda e, v: e.acquire_nowait(cost=v), "cost", NO_COSTS),
     "acquire_nowait key": (lambda e, v: e.acquire_nowait(key=v), "key", ([], {})),
     "limited fn": (lambda e, v: e.limited(v), "", (int, None, "x", 5)),
     "shutdown timeout": (lambda e, v: e.shutdown(timeout=v), "timeout", NO_SPANS),

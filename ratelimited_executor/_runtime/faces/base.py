@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ratelimited_executor._core.adaptive import Adaptive
 from ratelimited_executor._core.dropping import DropIndex
-from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.keys import KeyTable, given_key
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.queue import Pacing
@@ -19,7 +15,6 @@ from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime import insight, listing
 from ratelimited_executor._runtime.arguments import (
     INHERITED,
-    callable_of,
     count_of,
     delay_of,
     key_of,
@@ -29,6 +24,14 @@ from ratelimited_executor._runtime.arguments import (
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.engine import Engine
+from ratelimited_executor._runtime.faces.settings import (
+    check_adaptive,
+    check_name,
+    count_or_function,
+    order_of,
+    rate_or_function,
+    threads_of,
+)
 from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ExecutorManager
 from ratelimited_executor._runtime.overload import KeyLimits
@@ -54,10 +57,13 @@ from ratelimited_executor.exceptions import (
 from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+    import concurrent.futures
+    from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
+    from ratelimited_executor._core.adaptive import Adaptive
+    from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.ordering import Order, TaskView
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._runtime.cycle import CycleHandle
@@ -71,8 +77,6 @@ if TYPE_CHECKING:
 __all__ = ["ExecutorBase"]
 
 _PENALTY_SECONDS_MAX: Final = 3600.0
-_NOT_OF_THREADS: Final = {"ProcessPoolExecutor", "InterpreterPoolExecutor"}  # by name: to import them takes long
-_THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's own default
 
 
 class ExecutorBase:
@@ -133,7 +137,7 @@ class ExecutorBase:
         thread_pool: concurrent.futures.Executor | None = None,
         manager: ExecutorManager | None = None,
     ) -> None:
-        _check_name(name)
+        check_name(name)
         if not isinstance(policy, (Paced, Window, Burst)):
             raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
         self._when_full = member_of("when_full", when_full, WhenFull)
@@ -145,23 +149,23 @@ class ExecutorBase:
         self._peers = StaticPeers(1, 0) if manager is None else manager.peers
         self._plan = self._make_plan(read_rates("rate", rate))
         self._pacing = member_of("pacing", pacing, Pacing)
-        self._order: Order | Fair = _order_of(order)
+        self._order: Order | Fair = order_of(order)
         self._keys = KeyTable()
         self._key_limits = KeyLimits(
-            rate=_rate_or_function("key_rate", key_rate),
-            concurrency=_count_or_function("key_concurrency", key_concurrency),
+            rate=rate_or_function("key_rate", key_rate),
+            concurrency=count_or_function("key_concurrency", key_concurrency),
             pending=None if key_max_pending is None else count_of("key_max_pending", key_max_pending, least=1),
         )
         if isinstance(self._key_limits.rate, Rate):
             check_key_rate(policy, self._key_limits.rate)
         self._retry = check_retry("retry", retry)
-        self._adaptive = _check_adaptive(adaptive, self._plan.rate)
+        self._adaptive = check_adaptive(adaptive, self._plan.rate)
         self._penalty_max = seconds_of("penalty_max", penalty_max)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
         self._expires = None if expires is None else delay_of("expires", expires)
         self._is_early = bool(early)
-        self._threads = _threads_of(max_threads, thread_pool)
+        self._threads = threads_of(max_threads, thread_pool)
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
         self._engine: Engine | None = None
@@ -344,7 +348,7 @@ class ExecutorBase:
     @order.setter
     def order(self, order: Order | Fair) -> None:
         self._check_place()
-        self._order = _order_of(order)
+        self._order = order_of(order)
         if self._engine is not None:
             self._engine.set_order(self._order)
 
@@ -368,7 +372,7 @@ class ExecutorBase:
     @key_rate.setter
     def key_rate(self, rate: RateLike | Callable[[Any], RateLike | None] | None) -> None:
         self._check_place()
-        found = _rate_or_function("key_rate", rate)
+        found = rate_or_function("key_rate", rate)
         if isinstance(found, Rate):
             check_key_rate(self._policy, found)
         self._key_limits.rate = found
@@ -382,7 +386,7 @@ class ExecutorBase:
     @key_concurrency.setter
     def key_concurrency(self, count: int | Callable[[Any], int | None] | None) -> None:
         self._check_place()
-        self._key_limits.concurrency = _count_or_function("key_concurrency", count)
+        self._key_limits.concurrency = count_or_function("key_concurrency", count)
         self._set_key_limits()
 
     def _set_key_limits(self) -> None:
@@ -624,84 +628,6 @@ class ExecutorBase:
         self._manager._forget(self)  # type: ignore[arg-type]  # every executor has all faces
         if self._owns_manager:
             self._manager._close_alone()
-
-
-def _check_name(name: Any) -> None:
-    """Refuse a name that is none, or that can be neither written to a log nor sent to a server."""
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"name must be a str that is not empty, got {name!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"name must be a text that UTF-8 can write, without lone surrogates, got {name!r}") from None
-
-
-def _threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor | None]:
-    """Return how many threads of the executor's own there are, or a pool in place of them.
-
-    Raises:
-        TypeError: if an argument has a wrong type, or both are given.
-        ValueError: if the count is out of range.
-    """
-    if count is not None:
-        count_of("max_threads", count, least=1)
-    if pool is None:
-        return _THREAD_COUNT if count is None else count, None
-    if not isinstance(pool, concurrent.futures.Executor):
-        raise TypeError(
-            f"thread_pool must be a concurrent.futures.Executor such as ThreadPoolExecutor(8), got {pool!r}"
-        )
-    if not _NOT_OF_THREADS.isdisjoint(kind.__name__ for kind in type(pool).__mro__):
-        raise TypeError(f"thread_pool must run calls in threads of this interpreter, got {pool!r}")
-    if count is not None:
-        raise TypeError(
-            "max_threads is for threads of the executor's own: thread_pool has a limit of its own, leave one out"
-        )
-    return _THREAD_COUNT, pool
-
-
-def _check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
-    """Refuse what is no ``Adaptive``, or one that cannot begin with a rate."""
-    if adaptive is None:
-        return None
-    if not isinstance(adaptive, Adaptive):
-        raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
-    if not adaptive.floor <= float(rate) <= adaptive.ceiling:
-        raise ValueError(
-            f"rate must be what adaptive begins with, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
-            f"got {rate!r}"
-        )
-    return adaptive
-
-
-def _order_of(order: Any) -> Any:
-    if isinstance(order, type):
-        raise TypeError(f"order must be a function of a task, or a Fair, got the class {order.__name__}: call it first")
-    return order if isinstance(order, Fair) else callable_of("order", order)
-
-
-def _rate_or_function(name: str, rate: Any) -> Any:
-    if rate is None or callable(rate):
-        return rate
-    _refuse_mapping(name, rate)
-    try:
-        return Rate.of(rate)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
-
-
-def _count_or_function(name: str, count: Any) -> Any:
-    if count is None or callable(count):
-        return count
-    _refuse_mapping(name, count)
-    return count_of(name, count)
-
-
-def _refuse_mapping(name: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        raise TypeError(
-            f"{name} must be one for all keys, or a function of the key, got a mapping: pass its method get"
-        )
 
 
 class _Home:

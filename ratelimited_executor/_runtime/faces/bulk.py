@@ -164,6 +164,8 @@ class BulkFace(TaskFace):
         ordered: bool = ...,
         priority: float = ...,
         expires: float | timedelta | None = ...,
+        key: Hashable | Callable[[I], Hashable] = ...,
+        cost: CostLike | Callable[[I], CostLike] = ...,
     ) -> AsyncIterator[T]: ...
     @overload
     def map(
@@ -175,6 +177,8 @@ class BulkFace(TaskFace):
         ordered: bool = ...,
         priority: float = ...,
         expires: float | timedelta | None = ...,
+        key: Hashable | Callable[[I], Hashable] = ...,
+        cost: CostLike | Callable[[I], CostLike] = ...,
     ) -> AsyncIterator[T]: ...
     def map(
         self,
@@ -185,6 +189,8 @@ class BulkFace(TaskFace):
         ordered: bool = True,
         priority: float = 0,
         expires: float | timedelta | None = INHERITED,
+        key: Hashable | Callable[[Any], Hashable] = None,
+        cost: CostLike | Callable[[Any], CostLike] = 1,
     ) -> AsyncIterator[Any]:
         """Iterate over ``fn(item)`` of every item; the first failure raises, and leaving the iteration cancels the rest.
 
@@ -195,6 +201,8 @@ class BulkFace(TaskFace):
             ordered: whether results come in the order of the items, or as they end.
             priority: a larger one is more important.
             expires: seconds that a call may wait, as for :meth:`schedule`; one that waits for longer is a failure.
+            key: whose calls they are, hashable; or a function that tells it of each item.
+            cost: what each start takes, as for :meth:`schedule`; or a function that tells it of each item.
 
         Raises:
             TypeError: if ``fn`` is not callable, or ``items`` cannot be iterated.
@@ -206,13 +214,27 @@ class BulkFace(TaskFace):
         make_options(priority=priority, expires=self._expires_of(expires))
         if not isinstance(items, (Iterable, AsyncIterable)):
             raise TypeError(f"items must be an iterable or async iterable, got {items!r}")
-        return self._map(
-            partial(self.submit, fn, priority=priority, expires=expires), items, limit=limit, ordered=ordered
-        )
+        _Terms(self, key, cost)  # bad arguments raise here
+        is_refusing = self._when_full is WhenFull.RAISE
+
+        async def submit(item: Any, handles: Collection[TaskHandle[Any]]) -> TaskHandle[Any]:
+            own = key(item) if callable(key) else key
+            price = cost(item) if callable(cost) else cost
+            held = key_of("key", own, self._keys)
+            while (
+                is_refusing
+                and not self._has_room_of(held)
+                and (under_way := [handle for handle in handles if not handle.done()])
+            ):
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]  # a future in all but name
+            call = partial(self.submit, fn, item, priority=priority, expires=expires, key=own, cost=price)
+            return await self._started().overload.in_turn(held, call)
+
+        return self._map(submit, items, limit=limit, ordered=ordered)
 
     async def _map(
         self,
-        submit: Callable[[Any], TaskHandle[Any]],
+        submit: Callable[[Any, Collection[TaskHandle[Any]]], Awaitable[TaskHandle[Any]]],
         items: Iterable[Any] | AsyncIterable[Any],
         *,
         limit: int,
@@ -230,7 +252,7 @@ class BulkFace(TaskFace):
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
                 if not is_async:
                     for item in islice(source, room):
-                        handles.append(await self._started().overload.in_turn(None, partial(submit, item)))
+                        handles.append(await submit(item, handles))
                 elif drawing is None and not is_drawn and room > 0:
                     drawing = asyncio.ensure_future(anext(source))
                 awaited: list[Any] = [
@@ -243,7 +265,7 @@ class BulkFace(TaskFace):
                 if drawing is not None and drawing.done():
                     drawn, drawing = drawing, None
                     try:
-                        handles.append(await self._started().overload.in_turn(None, partial(submit, drawn.result())))
+                        handles.append(await submit(drawn.result(), handles))
                     except StopAsyncIteration:
                         is_drawn = True
                 handle = next((one for one in islice(handles, 1 if ordered else None) if one.done()), None)
@@ -407,8 +429,11 @@ class BulkFace(TaskFace):
         """Whether an item of an iterator may wait."""
         if self._room() <= 0:
             return False
+        return self._key_limits.pending is None or self._has_room_of(plan.key_of(item))
+
+    def _has_room_of(self, key: Any) -> bool:
+        """Whether a task of a key may wait, as far as that has a limit of its own."""
         pending = self._key_limits.pending
-        key = None if pending is None else plan.key_of(item)
         return pending is None or key is None or self._started().overload.key_count(key) < pending
 
 

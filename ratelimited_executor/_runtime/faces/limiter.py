@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import anyio
 
-from ratelimited_executor._runtime.arguments import INHERITED, key_of
+from ratelimited_executor._runtime.arguments import INHERITED, NOT_GIVEN, key_of
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.permit import Permit, take_now
 
@@ -97,21 +97,62 @@ class LimiterFace(TaskFace):
             return None
         return self._read_rare({"key": key, "cost": cost})
 
-    def limited(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-        """Decorate an async function so that each call waits for a permit first.
+    @overload
+    def limited(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def limited(
+        self,
+        *,
+        priority: float = ...,
+        expires: float | timedelta | None = ...,
+        name: str | None = ...,
+        key: Hashable | Callable[..., Hashable] = ...,
+        cost: CostLike | Callable[..., CostLike] = ...,
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
+    def limited(
+        self,
+        fn: Any = NOT_GIVEN,
+        *,
+        priority: float = 0,
+        expires: float | timedelta | None = INHERITED,
+        name: str | None = None,
+        key: Hashable | Callable[..., Hashable] = None,
+        cost: CostLike | Callable[..., CostLike] = 1,
+    ) -> Any:
+        """Decorate an async function so that each call waits for a permit first: ``@limited`` or ``@limited(key=...)``.
+
+        Args:
+            fn: the function; a decorator is returned if it is left out.
+            priority: as for :meth:`permit`, and so are the rest.
+            expires: as for :meth:`permit`.
+            name: what the waiters are called; the function's name if None.
+            key: whose the calls are; or a function that tells it of the arguments of a call.
+            cost: what a call takes; or a function that tells it of the arguments of a call.
 
         Raises:
-            TypeError: if ``fn`` is no async function: a plain one cannot wait.
+            TypeError: if ``fn`` is no async function: a plain one cannot wait; or an argument has a wrong type.
+            ValueError: if an argument is out of range.
         """
+        make_options(priority=priority, expires=self._expires_of(expires), name=name)
+        if not callable(key):
+            key_of("key", key, self._keys)
+        if fn is NOT_GIVEN:
+            return partial(self.limited, priority=priority, expires=expires, name=name, key=key, cost=cost)
         if not inspect.iscoroutinefunction(fn):
             raise TypeError(
                 f"limited() decorates async functions, got {fn!r}: schedule() runs plain ones under the rate"
             )
-        name = getattr(fn, "__qualname__", "limited")
+        own = name or getattr(fn, "__qualname__", "limited")
 
         @functools.wraps(fn)
-        async def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-            async with self.permit(name=name):
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            async with self.permit(
+                priority=priority,
+                expires=expires,
+                name=own,
+                key=key(*args, **kwargs) if callable(key) else key,
+                cost=cost(*args, **kwargs) if callable(cost) else cost,
+            ):
                 return await fn(*args, **kwargs)
 
         return wrapper
