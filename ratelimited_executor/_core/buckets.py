@@ -99,6 +99,18 @@ class Bucket:
         self.calls.append(record)
         self.args.append(RECORD)
 
+    def set_due(self, place: int, due: float) -> bool:
+        """Let the task whose first place is ``place`` be due at another time of the same stretch.
+
+        Returns:
+            False if it has started or gone, or while places are in order or being moved.
+        """
+        position = place - self.shift if self._origin is None else self._position(place)
+        if self.opened or self.frozen or self._late is not None or position is None or self.calls[position] is None:
+            return False
+        self.dues[position] = due
+        return True
+
     def cancel(self, place: int) -> bool:
         """Remove the task whose first place is ``place``; False if it has started or gone before."""
         position = self._position(place)
@@ -109,6 +121,21 @@ class Bucket:
             self._late.append(place)
         self._check()
         return True
+
+    def take(self, place: int) -> tuple[Any, Any, Context | None] | None:
+        """Remove the task whose first place is ``place``, and return its callable, arguments and context; None if it has gone."""
+        position = self._position(place)
+        if position is None or self.calls[position] is None:
+            return None
+        call, args = self.calls[position], self.args[position]
+        self.calls[position] = self.args[position] = context = None
+        if self.contexts is not None:
+            context, self.contexts[position] = self.contexts[position], None
+        self.gone += 1
+        if self._late is not None:
+            self._late.append(place)
+        self._check()
+        return call, args, context
 
     def cancel_record(self) -> None:
         """Note that a record in the columns has left the waiting state; its place is freed later."""

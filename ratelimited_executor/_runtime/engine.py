@@ -134,6 +134,7 @@ class Engine:
         self.queue.set_crowded(is_crowded=max_concurrency is not None)
         self.queue.chores.on_added = self.wake
         self.on_time = self.queue.on_time  # the asyncio face adds to it
+        self.on_time.owner = self
         self.coroutines: Coroutines = getattr(self.loop, "make_coroutines", Coroutines)(self)
         self.running = self.coroutines.running
         self.holding: dict[TaskHandle[Any], asyncio.Task[Any] | None] = {}  # permits that somebody holds, and who
