@@ -33,6 +33,7 @@ from ratelimited_executor._runtime.launch import (
     await_it,
     context_of_thread,
     run_timeout_error,
+    with_deadline,
     with_timeout,
 )
 from ratelimited_executor._runtime.lone import start_lone
@@ -507,7 +508,12 @@ class Engine:
             if type(result) is ThreadCall:
                 self._defer_to(result)
             coroutine = result if is_coroutine else await_it(result)
-            if run_timeout is not None:
+            attempts = (
+                None if owner is None or type(owner) is tuple or owner._options is None else owner._options.attempts
+            )
+            if attempts is not None and attempts.within is not None:
+                coroutine = with_deadline(coroutine, owner, run_timeout, now=self.monotonic())
+            elif run_timeout is not None:
                 name = owner.name if isinstance(owner, Record) else name_of(call)
                 coroutine = with_timeout(coroutine, run_timeout, name)
             self.coroutines.start(owner, coroutine, context, origin)

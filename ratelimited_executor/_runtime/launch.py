@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["ThreadCall", "Threads", "await_it", "context_of_thread", "run_timeout_error", "with_timeout"]
+__all__ = [
+    "ThreadCall",
+    "Threads",
+    "await_it",
+    "context_of_thread",
+    "run_timeout_error",
+    "with_deadline",
+    "with_timeout",
+]
 
 
 class Threads:
@@ -123,8 +131,34 @@ def context_of_thread(context: Context | None, *, is_own: bool) -> Context:
     return context if is_own else context.copy()
 
 
-async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name: str) -> Any:
+def with_deadline(
+    coroutine: Coroutine[Any, Any, Any], record: Any, run_timeout: float | None, *, now: float
+) -> Coroutine[Any, Any, Any]:
+    """Run a coroutine until the deadline over all attempts of its task at most, and for its time limit.
+
+    Args:
+        coroutine: an attempt.
+        record: of the task, which has such a deadline.
+        run_timeout: seconds of the time limit; None if there is none.
+        now: loop time.
+    """
+    attempts = record._options.attempts
+    left = max(0.0, attempts.until(record._due) - now)
+    if run_timeout is not None and run_timeout <= left:
+        return with_timeout(coroutine, run_timeout, record.name)
+    return with_timeout(coroutine, left, record.name, deadline=attempts.within)
+
+
+async def with_timeout(
+    coroutine: Coroutine[Any, Any, Any], seconds: float, name: str, *, deadline: float | None = None
+) -> Any:
     """Run a coroutine for so many seconds at most.
+
+    Args:
+        coroutine: what to run.
+        seconds: how long it may run.
+        name: of its task, for the error.
+        deadline: the limit that this comes from, as the caller gave it; None if it is a ``run_timeout``.
 
     Raises:
         RunTimeoutError: if it has not finished by then; it is cancelled first.
@@ -135,7 +169,7 @@ async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name
             return await coroutine
     except TimeoutError as error:
         if scope.expired():
-            raise RunTimeoutError(name, run_timeout=seconds) from error
+            raise RunTimeoutError(name, run_timeout=seconds, deadline=deadline) from error
         raise
 
 

@@ -376,7 +376,7 @@ class Overload:
         count = 1 if attempts is None else attempts.count + 1
         first = record._context if attempts is None or attempts.first is None else attempts.first
         pause = pause_before_retry(policy, count, error, engine, first)
-        if pause is None:
+        if pause is None or (attempts is not None and engine.now() + pause >= attempts.until(record._due)):
             return False
         self.ended(record)
         if type(options) is not Options:
@@ -385,8 +385,11 @@ class Overload:
             options.attempts = Attempts(policy)
         options.attempts.count = count
         options.attempts.first = first
+        options.attempts.failed(record._due)
         now = engine.now()
         record._due = now + pause
+        if options.attempts.within is not None:
+            options.expires = options.attempts.expires_by(record._due)
         options.wall = None
         if options.charge is not None:
             options.charge.tickets = None

@@ -42,6 +42,8 @@ MATRIX = {
     ),
     "schedule expires": (lambda e, v: e.schedule(int, expires=v), "expires", NO_SPANS),
     "schedule run_timeout": (lambda e, v: e.schedule(int, run_timeout=v), "run_timeout", (*NO_SPANS, 0, timedelta())),
+    "schedule deadline": (lambda e, v: e.schedule(int, deadline=v), "deadline", (*NO_SPANS, 0, timedelta())),
+    "submit deadline": (lambda e, v: e.submit(int, deadline=v), "deadline", (*NO_SPANS, 0)),
     "schedule name": (lambda e, v: e.schedule(int, name=v), "name", (1, b"x", [], object())),
     "schedule context": (lambda e, v: e.schedule(int, context=v), "context", (1, "x", {}, contextvars.Context)),
     "submit priority": (lambda e, v: e.submit(int, priority=v), "priority", (NAN, INF, "1", None)),

@@ -39,9 +39,7 @@ def threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor 
     if pool is None:
         return _THREAD_COUNT if count is None else count, None
     if not isinstance(pool, concurrent.futures.Executor):
-        raise TypeError(
-            f"thread_pool must be a concurrent.futures.Executor such as ThreadPoolExecutor(8), got {pool!r}"
-        )
+        raise TypeError(f"thread_pool must be a concurrent.futures.Executor of threads, got {pool!r}")
     if not _NOT_OF_THREADS.isdisjoint(kind.__name__ for kind in type(pool).__mro__):
         raise TypeError(f"thread_pool must run calls in threads of this interpreter, got {pool!r}")
     if count is not None:

@@ -89,6 +89,8 @@ class TaskFace(ExecutorBase):
             key: whose task it is, hashable: for ``order=Fair()`` and the limits of keys.
             cost: permits that its start takes, >= 1; or a mapping from resource to amount, with ``"permits"`` for these.
             retry: how it is tried again if it fails, in place of the executor's ``retry``; None for not at all.
+            deadline: seconds after its first due time by which it must have ended, all attempts included: none begins later,
+                and a coroutine or a call in a thread that still runs then is stopped as by ``run_timeout``.
 
         Raises:
             TypeError: if ``fn`` is not callable, or an argument has a wrong type or an unknown name.
@@ -321,6 +323,7 @@ class TaskFace(ExecutorBase):
             ValueError: if a cost is out of range.
         """
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
+        deadline = rare.pop("deadline", None)
         if rare:
             _refuse(rare)
         key = key_of("key", key, self._keys)
@@ -328,7 +331,11 @@ class TaskFace(ExecutorBase):
         if key is not None and self._key_limits.is_gated:
             self._check_key(key, 1 if needs is None else needs[PERMITS])
         shared = None if key is None else self._started().overload.key_options(key)
-        return Rare(key, needs, retry if retry is INHERITED else check_retry("retry", retry), shared)
+        policy = retry if retry is INHERITED else check_retry("retry", retry)
+        if deadline is None:
+            return Rare(key, needs, policy, shared)
+        within = seconds_of("deadline", deadline)
+        return Rare(key, needs, self._retry if policy is INHERITED else policy, shared, within)
 
     def _check_key(self, key: Any, cost: int) -> None:
         """Refuse a cost that the rate of a key never admits, and a key whose limits cannot be told.
@@ -390,12 +397,14 @@ class Rare(NamedTuple):
         needs: how much of each resource its start takes; None for one permit.
         retry: the policy by which it is tried again; :data:`INHERITED` for the executor's.
         shared: the options of tasks that have a key and nothing else; None without a key.
+        within: seconds after the first due time by which the last attempt has to have ended; None for no such deadline.
     """
 
     key: Any
     needs: Mapping[str, int] | None
     retry: Any
     shared: KeyOptions | None
+    within: float | None = None
 
 
 def make_options(
@@ -426,7 +435,10 @@ def make_options(
     if rare is not None:
         made.key = rare.key
         made.charge = None if rare.needs is None else Charge(rare.needs)
-        made.attempts = None if rare.retry is INHERITED else Attempts(rare.retry)
+        if rare.retry is not INHERITED:
+            made.attempts = Attempts(rare.retry, within=rare.within, expires=made.expires)
+        if rare.within is not None:
+            made.expires = rare.within if made.expires is None else min(made.expires, rare.within)
     return made
 
 
@@ -464,7 +476,12 @@ def _with_rare(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a function with its rare keyword arguments by their names, as ``help()`` is to show it."""
     signature = inspect.signature(function)
     kept = [parameter for parameter in signature.parameters.values() if parameter.kind is not _KEYWORDS]
-    rare = {"key": ("Hashable", None), "cost": ("CostLike", 1), "retry": ("Retry | Any", INHERITED)}
+    rare = {
+        "key": ("Hashable", None),
+        "cost": ("CostLike", 1),
+        "retry": ("Retry | Any", INHERITED),
+        "deadline": ("float | timedelta | None", None),
+    }
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in rare.items()
