@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from ratelimited_executor.peers.redis.progress import RedisProgress as RedisProgress
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
 
+__version__: str  # read from the metadata of the distribution when somebody asks
+
 __all__ = [
     "Adaptive",
     "Ageing",
@@ -213,6 +215,8 @@ _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _read_version()
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -221,5 +225,15 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _read_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # it takes longer than all the rest
+
+    try:
+        found = globals()["__version__"] = version("ratelimited-executor")
+    except PackageNotFoundError:
+        raise AttributeError("__version__ is unknown: the distribution ratelimited-executor is not installed") from None
+    return found
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Paced, Rate, RateLimitedExecutor, WrongLoopError
+from ratelimited_executor import Burst, ExecutorManager, Paced, Rate, RateLimitedExecutor, Window, WrongLoopError
 
 NAN, INF = math.nan, math.inf
 NAIVE = datetime(2024, 1, 1)  # noqa: DTZ001  # that is the mistake
@@ -156,7 +156,7 @@ MATRIX = {
     "rate": (
         lambda e, v: setattr(e, "rate", v),
         "rate",
-        (NAN, -INF, -1, True, None, [], "", "1", "1/x", "-1/s", Decimal("NaN")),
+        (NAN, -INF, -1, True, None, [], "", "1 1", "1/x", "-1/s", "-1", "nan", Decimal("NaN")),
     ),
     "pacing": (lambda e, v: setattr(e, "pacing", v), "pacing", ("spread", None, 1)),
     "order": (lambda e, v: setattr(e, "order", v), "order", (None, 1, "x")),
@@ -322,9 +322,9 @@ async def test_bad_options_from_another_thread_are_in_the_future(virtual_clock):
 
 CONSTRUCTOR = {
     "name": (1, b"x", "", None, [], object(), "tenant\ud800"),
-    "rate": (NAN, -INF, -1, True, None, [], "", "1", "1/fortnight"),
+    "rate": (NAN, -INF, -1, True, None, [], "", "-1", "1/fortnight", "5/month"),
     "pacing": ("spread", None, 1),
-    "policy": (None, 0.02, "paced"),
+    "policy": (None, 0.02, "paced", Paced, Window, Burst),
     "order": (None, 1),
     "max_concurrency": NO_COUNTS,
     "max_pending": (*NO_COUNTS, 0),
@@ -448,3 +448,21 @@ def test_settings_may_be_made_before_the_start():
     executor.rate, executor.max_concurrency = "5/s", 3
     executor.pause()
     assert (Rate(5), 3, True) == (executor.rate, executor.max_concurrency, executor.is_paused)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"policy": Paced}, TypeError, r"got the class Paced: write Paced\(\)"),
+        ({"policy": Window}, TypeError, r"got the class Window: write Window\(\)"),
+        ({"policy": Burst}, TypeError, r"got the class Burst: write Burst\(n\)"),
+        ({"rate": "5/month"}, ValueError, "write '5 per month' for a quota"),
+        ({"rate": "5/weeks"}, ValueError, "write '5 per week' for a quota"),
+        ({"rate": "5/fortnight"}, ValueError, "must look like '100/s'.* got '5/fortnight'$"),
+    ],
+    ids=str,
+)
+async def test_common_mistakes_name_their_remedy(virtual_clock, options, error, words):
+    """A class for an object, a rate of what has no fixed length."""
+    with pytest.raises(error, match=words):
+        RateLimitedExecutor("x", **options)

@@ -27,6 +27,7 @@ from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.faces.settings import (
     check_adaptive,
     check_name,
+    check_policy,
     count_or_function,
     order_of,
     rate_or_function,
@@ -36,12 +37,10 @@ from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ExecutorManager
 from ratelimited_executor._runtime.overload import KeyLimits
 from ratelimited_executor._runtime.policy import (
-    Burst,
     Paced,
     Policy,
     PolicyPlan,
     WhenFull,
-    Window,
     check_key_rate,
     read_rates,
     read_resources,
@@ -138,8 +137,7 @@ class ExecutorBase:
         manager: ExecutorManager | None = None,
     ) -> None:
         check_name(name)
-        if not isinstance(policy, (Paced, Window, Burst)):
-            raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
+        check_policy(policy)
         self._when_full = member_of("when_full", when_full, WhenFull)
         if manager is not None and not isinstance(manager, ExecutorManager):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
