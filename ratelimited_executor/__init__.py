@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from ratelimited_executor.stores.redis import RedisProgress as RedisProgress
     from ratelimited_executor.stores.sqlite import SQLiteProgress as SQLiteProgress
 
+__version__: str  # read from the metadata of the distribution when somebody asks
+
 __all__ = [
     "Adaptive",
     "Ageing",
@@ -210,6 +212,8 @@ _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _read_version()
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -218,5 +222,15 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _read_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # it takes longer than all the rest
+
+    try:
+        found = globals()["__version__"] = version("ratelimited-executor")
+    except PackageNotFoundError:
+        raise AttributeError("__version__ is unknown: the distribution ratelimited-executor is not installed") from None
+    return found
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -10,7 +10,7 @@
     ├── TaskDroppedError             a task was given up for lack of room
     ├── RetryLater                   raised by a task that wants to be tried again
     ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
-    ├── RunTimeoutError              a task ran longer than its ``run_timeout``         (also TimeoutError)
+    ├── RunTimeoutError              a task ran into its ``run_timeout`` or ``deadline`` (also TimeoutError)
     └── IllegalTransitionError       a task or a peer went to a state that may not follow: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
@@ -69,7 +69,7 @@ class WrongLoopError(RateLimitedExecutorError, RuntimeError):
     def __str__(self) -> str:
         return (
             f"{self.name} was used outside its own event loop: from another thread call "
-            "schedule_threadsafe() or call_soon_threadsafe()"
+            "schedule_threadsafe() or call_soon_threadsafe(), or any other method by call_threadsafe()"
         )
 
 
@@ -143,14 +143,17 @@ class TaskExpiredError(RateLimitedExecutorError, TimeoutError):
 
 
 class RunTimeoutError(RateLimitedExecutorError, TimeoutError):
-    """The task was started, and did not finish within its ``run_timeout``."""
+    """The task was started, and did not finish within its ``run_timeout``, or by its ``deadline``."""
 
-    def __init__(self, name: str, *, run_timeout: float) -> None:
-        super().__init__(name, run_timeout)
+    def __init__(self, name: str, *, run_timeout: float, deadline: float | None = None) -> None:
+        super().__init__(name, run_timeout, deadline)
         self.name = name
         self.run_timeout = run_timeout
+        self.deadline = deadline
 
     def __str__(self) -> str:
+        if self.deadline is not None:
+            return f"{self.name} was stopped at its deadline, {self.deadline:g} s after its first due time"
         return f"{self.name} ran longer than its run_timeout of {self.run_timeout:g} s"
 
 

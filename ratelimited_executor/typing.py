@@ -33,6 +33,7 @@ class SubmitOptions(TypedDict, total=False):
     key: Hashable
     cost: CostLike
     retry: Retry | Any
+    deadline: float | timedelta | None
 
 
 class ScheduleOptions(SubmitOptions, total=False):

@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,24 @@ def test_unknown_name_is_an_attribute_error() -> None:
     assert set(ratelimited_executor.__all__) <= set(dir(ratelimited_executor))
 
 
+def test_version_is_that_of_the_distribution() -> None:
+    """It is read when somebody asks, from what is installed, and is no name to import with all others."""
+    assert version("ratelimited-executor") == ratelimited_executor.__version__ == ratelimited_executor.__version__
+    assert "__version__" in dir(ratelimited_executor)
+    assert "__version__" not in ratelimited_executor.__all__
+
+
+def test_version_of_what_is_not_installed_is_an_attribute_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of any name that is not there: ``getattr`` with a default works."""
+
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.delitem(vars(ratelimited_executor), "__version__", raising=False)
+    monkeypatch.setattr("importlib.metadata.version", unknown)
+    assert getattr(ratelimited_executor, "__version__", None) is None
+
+
 def test_import_loads_nothing_else() -> None:
     """``import ratelimited_executor`` alone brings in neither asyncio nor anyio: pytest pays for it in every run."""
     code = "import sys; import ratelimited_executor; print(*sorted(sys.modules))"
@@ -114,7 +133,7 @@ def test_import_loads_nothing_else() -> None:
     ).stdout.split()
 
     assert ["ratelimited_executor"] == [name for name in loaded if name.startswith("ratelimited_executor")]
-    assert [] == [name for name in loaded if name in ("asyncio", "anyio", "logging")]
+    assert [] == [name for name in loaded if name in ("asyncio", "anyio", "logging", "importlib.metadata")]
 
 
 def test_package_is_marked_as_typed() -> None:

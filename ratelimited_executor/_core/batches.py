@@ -116,7 +116,13 @@ class BatchSource:
 
     def waiting_positions(self) -> Iterator[int]:
         """Walk the positions of the tasks that wait."""
-        return (position for position in range(self.count) if not self.has_started(position))
+        if self._started is None:
+            yield from range(self.started_count, self.count)
+            return
+        position = self._started.find(0)
+        while position >= 0:
+            yield position
+            position = self._started.find(0, position + 1)
 
     def next_deadline(self) -> float:
         """Return the loop time by which another deadline has passed; infinity if none is left."""
@@ -165,6 +171,15 @@ class BatchSource:
             1, first=due, indexes=(index,), rank=rank, name=self.name, owner=self.owner,
             deadline_after=self.deadline_after, key=self.key, needs=self.needs,
         )  # fmt: skip
+
+    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
+        """Return what is called for a task."""
+        return self.owner.call
+
+    def _args_of(self, position: int) -> tuple[Any, ...]:
+        """Return the item of a task, as arguments; nothing once all have started."""
+        items = self.owner._parts.get(self)
+        return () if items is None else (items[self.indexes[position]],)
 
     def _make_flags(self) -> None:
         self._started = bytearray(self.count)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextvars import Context
 
     from ratelimited_executor._core.records import Record
@@ -101,6 +101,18 @@ class Bucket:
         self.calls.append(record)
         self.args.append(RECORD)
 
+    def set_due(self, place: int, due: float) -> bool:
+        """Let the task whose first place is ``place`` be due at another time of the same stretch.
+
+        Returns:
+            False if it has started or gone, or while places are in order or being moved.
+        """
+        position = place - self.shift if self._origin is None else self._position(place)
+        if self.opened or self.frozen or self._late is not None or position is None or self.calls[position] is None:
+            return False
+        self.dues[position] = due
+        return True
+
     def cancel(self, place: int) -> bool:
         """Remove the task whose first place is ``place``; False if it has started or gone before."""
         position = self._position(place)
@@ -111,6 +123,21 @@ class Bucket:
             self._late.append(place)
         self._check()
         return True
+
+    def take(self, place: int) -> tuple[Any, Any, Context | None] | None:
+        """Remove the task whose first place is ``place``, and return its callable, arguments and context; None if it has gone."""
+        position = self._position(place)
+        if position is None or self.calls[position] is None:
+            return None
+        call, args = self.calls[position], self.args[position]
+        self.calls[position] = self.args[position] = context = None
+        if self.contexts is not None:
+            context, self.contexts[position] = self.contexts[position], None
+        self.gone += 1
+        if self._late is not None:
+            self._late.append(place)
+        self._check()
+        return call, args, context
 
     def cancel_record(self) -> None:
         """Note that a record in the columns has left the waiting state; its place is freed later."""
@@ -150,8 +177,16 @@ class Bucket:
         self.args = []
         self.contexts = None
 
-    def cut(self, start: int, stop: int) -> tuple[int, list[Record]]:
-        """Empty places, and return how many tasks without a record waited there, and the records, to be cancelled now."""
+    def cut(
+        self, start: int, stop: int, on_call: Callable[[Bucket, int], None] | None = None
+    ) -> tuple[int, list[Record]]:
+        """Empty places, and return how many tasks without a record waited there, and the records, to be cancelled now.
+
+        Args:
+            start: the first place.
+            stop: the place behind the last.
+            on_call: is told of each task without a record, by its place, before it goes.
+        """
         count = 0
         records: list[Record] = []
         for position in range(start, min(stop, len(self.calls))):
@@ -160,6 +195,8 @@ class Bucket:
                     records.append(self.calls[position])
                     self.calls[position] = None  # else the last step would free all of them at once
                 else:
+                    if on_call is not None:
+                        on_call(self, position)
                     self.clear(position)
                     count += 1
         return count, records
@@ -191,6 +228,14 @@ class Bucket:
     def name_of(self, position: int) -> str:
         """Return what a task is called: the name of its callable."""
         return name_of(self.calls[position])
+
+    def _fn_of(self, position: int) -> Any:
+        """Return the callable of a task that waits without a record; None once it has gone."""
+        return self.calls[position] if position < len(self.calls) else None
+
+    def _args_of(self, position: int) -> Any:
+        """Return its arguments."""
+        return self.args[position] or () if position < len(self.calls) else ()
 
     def compact(self) -> Iterator[None]:
         """Move the survivors together, :data:`STEP` places between two yields; gives up if the bucket is opened."""

@@ -74,7 +74,7 @@ class Calendar:
 
     __slots__ = (
         "_ahead", "_batches", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start",
-        "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "groups", "number", "numbers", "on_cancelled", "opened_count", "per_second", "ready",
+        "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "groups", "number", "numbers", "on_cancelled", "opened_count", "owner", "per_second", "ready",
         "soon_class", "take_count_max",
     )  # fmt: skip
 
@@ -96,6 +96,7 @@ class Calendar:
         self.cancelled_count = 0  # tasks without a record that were cancelled by their handle
         self.on_cancelled: Callable[[], None] | None = None  # told of each of them while somebody waits for the end
         self.opened_count = 0  # waiting tasks whose interval has begun
+        self.owner: Any = None  # whose tasks these are: a handle of one without a record finds it here
         self.ready: Ready = ReadyQueues(self)
         self.soon_class = TaskClass.IMMEDIATE  # of what is asked for without delay, in the default order
         self.take_count_max = RUN_COUNT  # how many tasks become ready at a stretch
@@ -133,6 +134,22 @@ class Calendar:
         if len(bucket.calls) == LARGE_COUNT:
             self._note_large()
         return bucket, place
+
+    def move_call(self, bucket: Bucket, place: int, due: float) -> CallPlace | None:
+        """Put a task without a record where another due time belongs; None if it does not wait any more."""
+        number = int((due + self.epoch_offset) * self.per_second) if due < FAR_SECONDS else self.number
+        target = self.future.get(number)
+        if target is bucket and bucket.set_due(place, due):
+            return bucket, place
+        taken = bucket.take(place)
+        if taken is None:
+            return None
+        call, args, context = taken
+        if bucket.opened:
+            self.opened_count -= 1
+        if target is None or due < self.end or len(target.calls) == LARGE_COUNT - 1:
+            return self.add_call(due, call, args, context)
+        return target, target.add(due, call, args, context)
 
     def add_call_ready(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
         """Make a task without a record ready at once: it was asked for without delay."""

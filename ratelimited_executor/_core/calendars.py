@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.ready_protocols import Ready
@@ -153,11 +154,14 @@ class Calendars:
 
     # Ending.
 
-    def cut(self, step_count: int) -> Iterator[tuple[int, list[Record]]]:
+    def cut(
+        self, step_count: int, on_call: Callable[[Bucket, int], None] | None = None
+    ) -> Iterator[tuple[int, list[Record]]]:
         """Empty a halted queue of all but its batches, which must have been revoked; nothing may be added meanwhile.
 
         Args:
             step_count: tasks looked at, at most, from one result to the next.
+            on_call: is told of each task without a record before it goes.
 
         Yields:
             How many tasks without a record have gone, and records, for the caller to cancel.
@@ -170,7 +174,7 @@ class Calendars:
             for bucket in holder.buckets():
                 bucket.frozen = True  # compacting it would move what the next step looks for
                 for start in range(0, len(bucket.calls), step_count):
-                    count, records = bucket.cut(start, start + step_count)
+                    count, records = bucket.cut(start, start + step_count, on_call)
                     if bucket.opened and isinstance(holder, Calendar):
                         holder.opened_count -= count
                     yield count, records

@@ -28,19 +28,8 @@ class TaskClass(IntEnum):
     OTHER = 2
 
 
-class TaskView(NamedTuple):
-    """What an order may look at: a task that has just become due.
-
-    Attributes:
-        name: the name given when it was scheduled, else that of its callable.
-        priority: larger is more important, by convention.
-        due: epoch seconds.
-        is_repeating: whether it is an occurrence of a repeating task.
-        is_immediate: whether it was asked for without any delay.
-        arrival: a number that rises with each task that becomes due.
-        key: whose task it is; None if it was scheduled without one.
-        cost: permits that its start takes.
-    """
+class _TaskFields(NamedTuple):
+    """The fields of a :class:`TaskView`, and where its callable is found."""
 
     name: str
     priority: float
@@ -50,6 +39,44 @@ class TaskView(NamedTuple):
     arrival: int
     key: Hashable = None
     cost: int = 1
+    place: Any = None  # (what has the task, its position there); looked up on demand, for items may be code of the user
+
+
+delattr(_TaskFields, "place")  # as a statement, it would be unknown to type checkers that it is there
+
+
+class TaskView(_TaskFields):
+    """What an order may look at: a task that has just become due.
+
+    Attributes:
+        name: the name given when it was scheduled, else that of its callable.
+        priority: larger is more important, by convention.
+        due: epoch seconds.
+        is_repeating: whether it is an occurrence of a repeating task.
+        is_immediate: whether it was asked for without any delay.
+        arrival: a number that rises with each task that becomes due; 0 in lists of tasks.
+        key: whose task it is; None if it was scheduled without one.
+        cost: permits that its start takes.
+    """
+
+    __slots__ = ()
+
+    @property
+    def fn(self) -> Callable[..., Any] | None:
+        """The callable; None for who waits for a permit, and once the task has ended."""
+        place = self[8]
+        return None if place is None else place[0]._fn_of(place[1])
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Its positional arguments, the item if it is a task of a batch."""
+        place = self[8]
+        return () if place is None else place[0]._args_of(place[1])
+
+    def __repr__(self) -> str:
+        return (
+            f"TaskView({', '.join(f'{name}={value!r}' for name, value in zip(self._fields[:8], self, strict=False))})"
+        )
 
 
 Order: TypeAlias = "Callable[[TaskView], Any]"

@@ -286,6 +286,16 @@ class TaskQueue(IntervalCalendars):
             if self._admit(calendar, source, item, now):
                 return source, item
 
+    @decision
+    def take_next(self, now: float, record: Record) -> bool:
+        """Take a record that has just been made ready, if it is what starts now; else it goes on waiting."""
+        calendar = self._choose(now)
+        self._beyond = None  # that is for take() to find out
+        if calendar is not self.on_time or calendar.ready.peek()[1] is not record:
+            return False
+        calendar.ready.pop().take()
+        return self.admit_record(calendar, record, now, is_paid=True)
+
     def take_lone(self, now: float) -> tuple[Any, Any] | None:
         """Take what starts now, if nothing else is due or ready, and there is nothing else to do: nearly always, where little is.
 

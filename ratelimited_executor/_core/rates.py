@@ -33,7 +33,8 @@ _RATE_PATTERN: Final = re.compile(
 )
 _WORDS_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_.]*)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*")
 _SHORT_UNITS: Final = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h"}
-_PLAIN_PATTERN: Final = re.compile(r"\s*([0-9_.]+|inf)\s*")
+_PLAIN_PATTERN: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|inf)\s*")
+_CALENDAR_UNITS: Final = ("week", "month")  # a quota has them, a rate has not: months differ in length
 
 
 class Rate:
@@ -68,16 +69,22 @@ class Rate:
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"`` or ``"inf/s"``.
+        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"`` or ``"inf/s"``; a number alone is permits a second.
 
         Raises:
             ValueError: if the text is anything else.
         """
+        plain = _PLAIN_PATTERN.fullmatch(text.lower())
+        if plain is not None:
+            return cls(math.inf if plain[1] == "inf" else Fraction(plain[1].replace("_", "")))
         match = _RATE_PATTERN.fullmatch(text.lower())
         unit = None if match is None else _UNIT_SECONDS.get(match["unit"])
         if match is None or unit is None:
             words = _WORDS_PATTERN.fullmatch(text.lower())
-            hint = "; pass a plain number as a number" if _PLAIN_PATTERN.fullmatch(text) else ""
+            hint = ""
+            period = "" if match is None else match["unit"].removesuffix("s")
+            if match is not None and period in _CALENDAR_UNITS:
+                hint = f": write '{match['permits']} per {period}' for a quota of each {period} of the calendar"
             if words is not None and words["unit"] in _UNIT_SECONDS:
                 hint = f": write '{words['permits']}/{words['count']}{_SHORT_UNITS.get(words['unit'], words['unit'])}'"
             raise ValueError(f"rate must look like '100/s', '5/min' or '1000/15min', got {text!r}{hint}")

@@ -77,7 +77,7 @@ class ReadyFair:
         options = record._options
         key = None if options is None else options.key
         if self._clock.fair.by is not None:
-            key = self._key_by(key, record.name, record._due, rank, record.cost)
+            key = self._key_by(key, record.name, record._due, rank, record.cost, (record, 0))
             if record._place is not self:  # the function has cancelled it
                 return
             if self.successor is not None:  # the function has set another order
@@ -101,7 +101,7 @@ class ReadyFair:
         for position in positions:
             if source.is_waiting(position):
                 due, name = source.due_of(position), source.name_of(position)
-                key = self._key_by(source.key, name, due, rank, source.cost_of(position))
+                key = self._key_by(source.key, name, due, rank, source.cost_of(position), (source, position))
                 if self.successor is not None:  # as above
                     self.successor.push_position(source, position, rank)
                 else:
@@ -441,7 +441,7 @@ class ReadyFair:
         tasks = chain.from_iterable(item.walk() if type(item) is Run else (item,) for item in self._waiting(flow))
         return sum(1 for _ in islice(tasks, math.ceil(most)))
 
-    def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int) -> Hashable:
+    def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int, place: Any) -> Hashable:
         by = self._clock.fair.by
         assert by is not None
         view = TaskView(
@@ -453,6 +453,7 @@ class ReadyFair:
             arrival=next(self._clock.arrivals),
             key=given_key(key),
             cost=cost,
+            place=place,
         )
         try:
             found = self._clock.keys.held(by(view))

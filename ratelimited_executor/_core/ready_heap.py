@@ -287,6 +287,7 @@ class ReadyHeap:
             arrival=arrival,
             key=given_key(keyed.key),
             cost=position.cost if source is None else source.cost_of(position),
+            place=(position, 0) if source is None else (source, position),
         )
         try:
             key: Any = (self._order(view),)

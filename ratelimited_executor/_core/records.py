@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.ordering import TaskClass
     from ratelimited_executor._core.states import TaskState
 
-__all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "Record"]
+__all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "Record", "StandIn"]
 
 PERMITS: Final = "permits"  # names the executor's own permits among the resources
 
@@ -69,6 +69,27 @@ class Record:
     def name(self) -> str:
         """What the task is called in logs, errors and orders."""
         raise NotImplementedError
+
+
+class StandIn:
+    """A call of ours in place of one of the user, which is what orders and lists show.
+
+    Args:
+        call: what is called.
+        fn: the callable of the user; None if there is none.
+        args: its arguments.
+    """
+
+    __slots__ = ("_stand_in", "args", "fn")
+
+    def __init__(self, call: Any, fn: Any = None, args: tuple[Any, ...] = ()) -> None:
+        self._stand_in = call
+        self.fn = fn
+        self.args = args
+
+    def __call__(self) -> Any:
+        """Call what stands in."""
+        return self._stand_in()
 
 
 class Charge:

@@ -88,14 +88,39 @@ class Attempts:
         policy: says how often it may be.
         count: attempts that have failed.
         first: loop time at which the first one started.
+        within: seconds after the first due time by which the last has to have ended; None for no such deadline.
+        expires: seconds after the due time of each by which it has to start, as the caller gave it.
     """
 
-    __slots__ = ("count", "first", "policy")
+    __slots__ = ("_until", "count", "expires", "first", "policy", "within")
 
-    def __init__(self, policy: object) -> None:
+    def __init__(self, policy: object, *, within: float | None = None, expires: float | None = None) -> None:
         self.policy = policy
         self.count = 0
         self.first: float | None = None
+        self.within = within
+        self.expires = expires
+        self._until: float | None = None
+
+    def until(self, due: float) -> float:
+        """Return the loop time by which the last attempt has to have ended; infinity if there is no such deadline.
+
+        Args:
+            due: loop time at which the present attempt was due, which counts if it is the first.
+        """
+        if self.within is None:
+            return math.inf
+        return due + self.within if self._until is None else self._until
+
+    def expires_by(self, due: float) -> float | None:
+        """Return the seconds after a due time by which another attempt has to start; None if it need not."""
+        assert self._until is not None
+        left = self._until - due
+        return left if self.expires is None else min(self.expires, left)
+
+    def failed(self, due: float) -> None:
+        """Note that an attempt has failed, which was due at a loop time."""
+        self._until = None if self.within is None else self.until(due)
 
 
 def _is_error(kind: object) -> bool:

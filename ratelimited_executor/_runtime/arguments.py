@@ -6,12 +6,14 @@ import asyncio
 import math
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.keys import KeyTable
 
 __all__ = [
+    "INHERITED",
+    "NOT_GIVEN",
     "callable_of",
     "count_of",
     "delay_of",
@@ -25,6 +27,20 @@ __all__ = [
 
 
 E = TypeVar("E", bound=Enum)
+
+
+class _Mark:
+    """Stands for an argument that was left out, where None means something else."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+INHERITED: Final[Any] = _Mark("INHERITED")  # the executor's own setting is in force
+NOT_GIVEN: Final[Any] = _Mark("NOT_GIVEN")
 
 
 def number_of(name: str, value: Any) -> float:

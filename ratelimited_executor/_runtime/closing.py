@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ratelimited_executor._runtime.coroutines import cancel_guarded
+from ratelimited_executor._runtime.listing import Unstarted
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.exceptions import WrongLoopError
 
@@ -55,6 +56,7 @@ class Closing:
         self._on_begin = on_begin
         self._on_closed = on_closed
         self._is_cut = False
+        self._unstarted: Unstarted | None = None  # what is cut, if somebody wants to know
         self._limits: list[asyncio.TimerHandle] = []  # of those who asked for the end again
         self._progress = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -89,6 +91,15 @@ class Closing:
         engine.accounts.on_end = self._progress.set
         engine.queue.on_time.on_cancelled = engine.queue.spread.on_cancelled = self._progress.set
         self._task = engine.loop.create_task(self._run(engine, timeout), name=f"close {self.name}")
+
+    def unstarted(self) -> Unstarted:
+        """Return what takes in the tasks that are cut from now on; they are kept for who has asked, and for nobody else."""
+        if self._unstarted is not None:
+            return self._unstarted
+        unstarted = Unstarted(float if self.engine is None else self.engine.timeline.to_epoch)
+        if not self.is_closed:
+            self._unstarted = unstarted
+        return unstarted
 
     def cut(self) -> None:
         """Cancel what waits and what runs; closing must have begun."""
@@ -166,7 +177,7 @@ class Closing:
         for task in running:
             cancel_guarded(engine.loop, task)
         count = 0
-        steps = _cut(engine)
+        steps = _cut(engine, self._unstarted)
         try:
             for step in steps:
                 count += step
@@ -190,6 +201,7 @@ class Closing:
 
     def _close(self) -> None:
         self.closed.set()
+        self._unstarted = None
         for limit in self._limits:
             limit.cancel()
         if self.engine is not None:
@@ -237,15 +249,24 @@ def check_loop(name: str, loop: asyncio.AbstractEventLoop) -> None:
         raise WrongLoopError(name)
 
 
-def _cut(engine: Engine) -> Iterator[int]:
-    """Start nothing more, and cancel all that waits: in steps of a millisecond or two, each of which tells its count."""
+def _cut(engine: Engine, unstarted: Unstarted | None) -> Iterator[int]:
+    """Start nothing more, and cancel all that waits: in steps of a millisecond or two, each of which tells its count.
+
+    Args:
+        engine: whose tasks wait.
+        unstarted: takes them in, unless nobody wants to know.
+    """
     engine.halt()
     owners: set[BatchHandle[Any]] = {source.owner for source in engine.queue.batches()}
     for owner in owners:
+        if unstarted is not None:
+            unstarted.add_batch(owner)
         yield from owner._cancel_steps(_CUT_COUNT)
     record: Any
-    for plain_count, records in engine.queue.cut(_CUT_COUNT):
+    for plain_count, records in engine.queue.cut(_CUT_COUNT, None if unstarted is None else unstarted.add_call):
         for record in records:
+            if unstarted is not None:
+                unstarted.add_record(record)
             engine.cancel_waiting(record, None)
         engine.accounts.note_cancelled(plain_count)
         yield plain_count + len(records)

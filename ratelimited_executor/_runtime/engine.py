@@ -88,7 +88,7 @@ class Engine:
         self.is_adaptive = settings.adaptive is not None
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.max_concurrency = settings.max_concurrency
-        self.thread_limiter = settings.thread_limiter
+        self.threads = settings.threads
         self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
         self._is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
         runner.engines.add(self)
@@ -109,7 +109,7 @@ class Engine:
             coroutines=self.coroutines,
             contexts=contexts,
             moments=moments,
-            thread_limiter=settings.thread_limiter,
+            threads=settings.threads,
             warn=self.warn,
         )
         self.settle, self.detach = self.starter.settle, self.starter.detach
@@ -162,6 +162,7 @@ class Engine:
         queue.set_crowded(is_crowded=settings.max_concurrency is not None)
         queue.chores.on_added = self.wake
         queue.on_gone = self._end_gone
+        queue.on_time.owner = self
         return queue
 
     def _make_retries(self, settings: Settings) -> Retries:

@@ -76,10 +76,13 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
             raise :class:`RetryLater`, five times in all.
         adaptive: how the rate follows what the other side can take; None if it does not.
         penalty_max: seconds that the other side is obeyed at most, by :meth:`penalize` or ``RetryLater(after=)``.
+        expires: seconds after its due time by which a task must start, where its own call says nothing; None for never. Not
+            for the asyncio face, whose callbacks always come, as those of an event loop do.
         drain_timeout: seconds for which accepted tasks may go on when the executor is left; None for as long as they
             take. Set it in a server: a task due in an hour would hold its shutdown for an hour.
         early: whether a task may start anywhere in the interval of its due time, so up to one interval early.
-        max_threads: worker threads at most, for ``in_thread=True``.
+        max_threads: worker threads at most, for ``in_thread=True``; 40 if None.
+        thread_pool: a pool of your own in place of these threads, such as a ``ThreadPoolExecutor``. It is yours to shut down.
         manager: runs it on a timeline shared with others; it makes its own if None.
 
     Use it as an async context manager. Leaving it normally drains it, see :meth:`aclose`; leaving it by an exception

@@ -1,31 +1,32 @@
-"""A ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit.
+"""The ways in from other threads: futures of ``concurrent.futures`` for what happens on the event loop.
 
-It can be used from any thread, and ``loop.run_in_executor(face, fn)`` works with it.
+``FuturesFace`` is a ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit. It can be
+used from any thread, and ``loop.run_in_executor(face, fn)`` works with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextvars
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-import anyio
-
 from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of
-from ratelimited_executor._runtime.launch import ThreadCall
+from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor._runtime.launch import ThreadCall, Threads
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor._runtime.engine import Engine
-    from ratelimited_executor._runtime.handles import TaskHandle
 
-__all__ = ["FuturesFace"]
+__all__ = ["FuturesFace", "call_on_loop"]
 
 T = TypeVar("T")
 _CANCELLED: Final = "CANCELLED"  # as concurrent.futures calls a future that is cancelled while nobody was told
@@ -103,10 +104,8 @@ class FuturesFace(concurrent.futures.Executor):
         self._executor = executor
         self._loop = engine.loop
         self._loop_thread = threading.get_ident()
-        self._limiter = (
-            engine.thread_limiter
-            if max_workers is None
-            else anyio.CapacityLimiter(count_of("max_workers", max_workers, least=1))
+        self._threads = (
+            engine.threads if max_workers is None else Threads(count_of("max_workers", max_workers, least=1))
         )
         self._lock = threading.Lock()
         self._open: set[_Future[Any]] = set()
@@ -156,7 +155,7 @@ class FuturesFace(concurrent.futures.Executor):
         with self._lock:
             self._open.discard(future)
 
-    def _place(self, future: _Future[Any], call: Callable[[], Any]) -> None:
+    def _place(self, future: _Future[Any], call: partial[Any]) -> None:
         """Schedule a call; on the loop's thread."""
         if future.cancelled():
             future.set_running_or_notify_cancel()  # who waits for it learns of its cancellation only so
@@ -172,15 +171,20 @@ class FuturesFace(concurrent.futures.Executor):
                 raise _ExitOfCallError(error) from None
 
         def start() -> Any:
-            return ThreadCall(run, (), contextvars.copy_context(), self._limiter)
+            return ThreadCall(run, (), contextvars.copy_context(), self._threads)
 
         try:
-            handle = self._executor.submit(start, name=name_of(call))
+            handle = self._executor.submit(StandIn(start, *_shown(call)), name=name_of(call))
         except Exception as error:  # noqa: BLE001  # closed, full: it goes to the future, whose owner is elsewhere
             future.set_exception(error)
             return
         future.on_cancel = partial(self._loop.call_soon_threadsafe, handle.cancel)
         handle.add_done_callback(partial(_complete, future))
+
+
+def _shown(call: partial[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """Return a function and its arguments as they were given; with those by name in the function."""
+    return (partial(call.func, **call.keywords) if call.keywords else call.func), call.args
 
 
 def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
@@ -206,3 +210,70 @@ def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
         future.set_result(handle.result())
     else:
         future.set_exception(error)
+
+
+def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+    """Make a call on a loop, from any thread, and return a future of what it comes to: of what it returns to await, the end.
+
+    Raises:
+        RuntimeError: if the event loop is closed.
+    """
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def place() -> None:
+        if future.cancelled():
+            future.set_running_or_notify_cancel()
+            return
+        try:
+            outcome = call()
+            if hasattr(outcome, "__aiter__") and not hasattr(outcome, "__await__"):
+                raise TypeError(
+                    f"{name_of(call)} is iterated on the event loop: from a thread use as_futures_executor().map()"
+                )
+        except Exception as error:  # noqa: BLE001  # it goes to the future, whose owner is in another thread
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+            return
+        if not hasattr(outcome, "__await__"):
+            if future.set_running_or_notify_cancel():
+                future.set_result(outcome)
+            return
+        ended: Any = outcome
+        if not isinstance(outcome, (TaskHandle, asyncio.Future)):
+            ended = loop.create_task(_wait_for(outcome))
+            _WAITING.add(ended)
+            ended.add_done_callback(_WAITING.discard)
+        ended.add_done_callback(partial(_copy_outcome, future))
+        cancelled = outcome if hasattr(outcome, "cancel") else ended
+        future.add_done_callback(partial(_pass_cancel, loop, ended, cancelled))
+
+    loop.call_soon_threadsafe(place)
+    return future
+
+
+_WAITING: Final[set[asyncio.Task[Any]]] = set()  # for somebody in another thread; a loop would not keep them alive
+
+
+async def _wait_for(outcome: Any) -> Any:
+    return await outcome
+
+
+def _copy_outcome(future: concurrent.futures.Future[Any], ended: Any) -> None:
+    """Hand the outcome of a task to a future, unless that was cancelled: its task's failure then concerns nobody."""
+    error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+    if ended.cancelled():
+        future.cancel()
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is None:
+        future.set_result(ended.result())
+    else:
+        future.set_exception(error)
+
+
+def _pass_cancel(
+    loop: asyncio.AbstractEventLoop, ended: Any, outcome: Any, future: concurrent.futures.Future[Any]
+) -> None:
+    """Cancel what somebody in another thread waits for, if he has cancelled his future."""
+    if future.cancelled() and not ended.done() and not loop.is_closed():
+        loop.call_soon_threadsafe(outcome.cancel)

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 from collections.abc import Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
-from ratelimited_executor._core.records import PERMITS, Record
+from ratelimited_executor._core.records import PERMITS, Record, StandIn
 from ratelimited_executor._core.states import FINAL_STATES, TRANSITIONS, TaskState
-from ratelimited_executor._runtime.arguments import count_of
-from ratelimited_executor.exceptions import IllegalTransitionError
+from ratelimited_executor._runtime.arguments import count_of, number_of
+from ratelimited_executor._runtime.clock import next_tick
+from ratelimited_executor.exceptions import IllegalTransitionError, WrongLoopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.ordering import TaskClass
+    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.records import Charge, Options
     from ratelimited_executor._core.timeline import Timeline
 
@@ -303,6 +306,18 @@ class TaskHandle(Record, Generic[T_co]):
 
     # For the engine.
 
+    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
+        """Return the callable, that of the user; None once the task has ended."""
+        if self._state in FINAL_STATES:
+            return None
+        return self._call.fn if type(self._call) is StandIn else self._call
+
+    def _args_of(self, position: int) -> Any:  # noqa: ARG002  # as above
+        """Return its arguments."""
+        if self._state in FINAL_STATES:
+            return ()
+        return self._call.args if type(self._call) is StandIn else self._outcome
+
     def _start(self, now: float) -> tuple[Any, Any]:
         """Enter the state of a task that runs, at loop time ``now``; return the arguments and the context of its call."""
         if TaskState.RUNNING not in TRANSITIONS[self._state]:  # _move_to() without a call, here and in _end_done()
@@ -430,8 +445,23 @@ class _Unseen:
             self.loop.call_exception_handler({"message": message, "exception": self.error})
 
 
+class CallHost(Protocol):
+    """What a callback asks of its executor."""
+
+    name: str
+    loop: asyncio.AbstractEventLoop
+    timeline: Timeline
+    armed: float  # loop time at which it is run next
+    monotonic: Callable[[], float]
+    queue: TaskQueue
+
+    def wake_for(self, due: float) -> None:
+        """Let it be run no later than something that is due at a loop time demands."""
+        ...
+
+
 class CallHandle:
-    """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``."""
+    """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``, and :meth:`reschedule`."""
 
     __slots__ = ("_bucket", "_place", "_when")
 
@@ -446,6 +476,45 @@ class CallHandle:
         if bucket is not None:
             self._bucket = None
             bucket.calendar.cancel_call(bucket, self._place)
+
+    def reschedule(self, delay: float) -> bool:
+        """Let the callback be due ``delay`` seconds from now, in place of its time so far; a negative delay is due now.
+
+        It is the same call, with its arguments and context variables, and it costs a fraction of a cancellation and another
+        ``call_later``. Among calls of equal due times it may keep its place.
+
+        Returns:
+            False if it was cancelled, or has run, or runs at this moment; nothing is changed then.
+
+        Raises:
+            TypeError: if ``delay`` is no number.
+            ValueError: if ``delay`` is NaN or infinite.
+            WrongLoopError: from another thread or event loop.
+        """
+        bucket = self._bucket
+        if type(delay) is not float or not -math.inf < delay < math.inf:
+            delay = number_of("delay", delay)
+        if bucket is None:
+            return False
+        calendar = bucket.calendar
+        engine: CallHost = calendar.owner
+        if asyncio._get_running_loop() is not engine.loop:
+            if not engine.loop.is_closed():
+                raise WrongLoopError(engine.name)
+            return False
+        if engine.queue.is_halted:
+            return False
+        when = engine.monotonic() + delay
+        if engine.timeline.loop_time is not None:
+            when = next_tick(when)
+        place = calendar.move_call(bucket, self._place, when)
+        if place is None:
+            return False
+        self._bucket, self._place = place
+        self._when = when
+        if when < engine.armed:
+            engine.wake_for(when)
+        return True
 
     def cancelled(self) -> bool:
         """Whether :meth:`cancel` was called."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -14,10 +15,53 @@ from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor.exceptions import RunTimeoutError
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from collections.abc import Callable, Coroutine, Generator
 
+T = TypeVar("T")
 
-__all__ = ["ThreadCall", "await_it", "context_of_thread", "is_awaitable", "run_timeout_error", "with_timeout"]
+__all__ = [
+    "ThreadCall",
+    "Threads",
+    "await_it",
+    "context_of_thread",
+    "is_awaitable",
+    "limited",
+    "run_timeout_error",
+    "with_timeout",
+]
+
+
+class Threads:
+    """Where calls in threads run: threads of ours, or a pool of the user.
+
+    Args:
+        count: how many threads of ours at most.
+        pool: runs them in place of those, as many at once as it has workers; its own limit is the only one then.
+
+    Attributes:
+        limiter: bounds the threads of ours.
+    """
+
+    __slots__ = ("_pool", "limiter")
+
+    def __init__(self, count: int, pool: concurrent.futures.Executor | None = None) -> None:
+        self._pool = pool
+        self.limiter = anyio.CapacityLimiter(count)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a call in a thread; who is cancelled leaves it to itself."""
+        if self._pool is None:
+            return await anyio.to_thread.run_sync(call, limiter=self.limiter, abandon_on_cancel=True)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _without_stop, call)
+
+
+def _without_stop(call: Callable[[], T]) -> T:
+    """Make a call whose ``StopIteration`` a future cannot carry."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("the call raised StopIteration") from error
 
 
 class ThreadCall:
@@ -29,21 +73,20 @@ class ThreadCall:
         call: the function; a plain one.
         args: its arguments.
         context: the variables that it runs in, itself and not a copy.
-        limiter: bounds the threads.
+        threads: where it runs.
 
     Attributes:
-        on_begin: called when a thread begins with it, in that thread, or when none ever will; perhaps twice.
+        on_begin: called once: when a thread begins with it, in that thread, or when none ever will.
     """
 
-    __slots__ = ("_args", "_call", "_context", "_limiter", "on_begin")
+    __slots__ = ("_args", "_call", "_context", "_threads", "_turn", "on_begin")
 
-    def __init__(
-        self, call: Callable[..., Any], args: tuple[Any, ...], context: Context, limiter: anyio.CapacityLimiter
-    ) -> None:
+    def __init__(self, call: Callable[..., Any], args: tuple[Any, ...], context: Context, threads: Threads) -> None:
         self._call = call
         self._args = args
         self._context = context
-        self._limiter = limiter
+        self._threads = threads
+        self._turn = Lock()  # taken once, by the thread that begins, or by us when nobody wants it any more
         self.on_begin: Callable[[], None] = _ignore
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -57,12 +100,15 @@ class ThreadCall:
                     f"{name_of(self._call)} is to run in a thread, which a simulation has none of: simulate it as a job"
                 )
             call = partial(self._context.run, self._call_plain)
-            return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+            return await self._threads.run(call)
         finally:
-            self.on_begin()
+            if self._turn.acquire(blocking=False):
+                self.on_begin()
 
     def _call_plain(self) -> Any:
         """Call a function that must not be async: in a worker thread nobody would run its coroutine."""
+        if not self._turn.acquire(blocking=False):
+            return None  # it was cancelled while it waited for a thread
         self.on_begin()
         return _plain_result(self._call, self._args)
 
@@ -94,8 +140,33 @@ def is_awaitable(result: Any) -> bool:
         return False
 
 
-async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name: str) -> Any:
+def limited(coroutine: Coroutine[Any, Any, Any], record: Any, options: Any, *, now: float) -> Coroutine[Any, Any, Any]:
+    """Run a coroutine for the time limit of its task, and until the deadline over all attempts, if it has these.
+
+    Args:
+        coroutine: an attempt.
+        record: of the task.
+        options: of that.
+        now: loop time.
+    """
+    seconds, attempts = options.run_timeout, options.attempts
+    if attempts is not None and attempts.within is not None:
+        left = max(0.0, attempts.until(record._due) - now)
+        if seconds is None or seconds > left:
+            return with_timeout(coroutine, left, record.name, deadline=attempts.within)
+    return coroutine if seconds is None else with_timeout(coroutine, seconds, record.name)
+
+
+async def with_timeout(
+    coroutine: Coroutine[Any, Any, Any], seconds: float, name: str, *, deadline: float | None = None
+) -> Any:
     """Run a coroutine for so many seconds at most.
+
+    Args:
+        coroutine: what to run.
+        seconds: how long it may run.
+        name: of its task, for the error.
+        deadline: the limit that this comes from, as the caller gave it; None if it is a ``run_timeout``.
 
     Raises:
         RunTimeoutError: if it has not finished by then; it is cancelled first.
@@ -106,7 +177,7 @@ async def with_timeout(coroutine: Coroutine[Any, Any, Any], seconds: float, name
             return await coroutine
     except TimeoutError as error:
         if scope.expired():
-            raise RunTimeoutError(name, run_timeout=seconds) from error
+            raise RunTimeoutError(name, run_timeout=seconds, deadline=deadline) from error
         raise
 
 

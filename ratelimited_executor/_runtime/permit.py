@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.records import Options
     from ratelimited_executor._runtime.engine import Engine
 
-__all__ = ["Permit"]
+__all__ = ["Permit", "take_now"]
 
 
 class Permit:
@@ -102,6 +102,47 @@ class Permit:
         else:
             self._engine.release(record, TaskState.FAILED, error)
             record.exception()  # it is on its way to the caller: nobody else need hear of it
+
+
+def take_now(engine: Engine, options: Options | None) -> bool:
+    """Use up the permit that a waiter would get at this instant; False, and nothing is counted, if he would have to wait.
+
+    He joins what is due, and is taken if he is the next to start: so he goes before nobody whom a task would not go before.
+
+    Args:
+        engine: of the executor.
+        options: of the waiter.
+    """
+    queue = engine.queue
+    engine.detach()
+    now = engine.now()
+    if queue.is_halted or not engine.has_place():
+        return False
+    granted: asyncio.Future[Any] = engine.loop.create_future()
+    effects: list[list[int]] = []
+    record: TaskHandle[Any] = TaskHandle(
+        engine, HOLD, (granted, None, effects), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
+    )
+    if queue.is_unlimited and engine.max_concurrency is None and queue.gate is None and queue.costs is None:
+        engine.accounts.accepted_count += 1  # there is a permit for everybody, whoever is next
+        engine.accounts.started_count += 1
+        record._start(now)
+        engine.accounts.done(record, None)
+        return True
+    queue.pull(now)
+    queue.expire(now)
+    engine.accounts.accepted_count += 1
+    queue.add_immediate(record)
+    if not queue.take_next(now, record):
+        if queue.cancel(record, now):
+            engine.wake()
+        engine.accounts.accepted_count -= 1
+        return False
+    engine.starter.start(None, record, now)
+    note_effect(effects, engine.moments.ns())
+    engine.limits.take_effect(granted.result())
+    engine.release(record, TaskState.DONE, None)
+    return True
 
 
 def _fail(granted: asyncio.Future[Any], handle: TaskHandle[Any]) -> None:

@@ -11,6 +11,7 @@ import contextvars
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.repeating import LastRun, OnError
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
@@ -53,6 +54,7 @@ class RepeatingHandle:
         self._engine = engine
         self._call = call
         self._args = args
+        self._run = StandIn(self._start, call, args)
         self._next_due = next_due
         self._make_options = make_options
         self._context = context
@@ -132,7 +134,7 @@ class RepeatingHandle:
         options.wall = wall_due
         if options.expires is not None:
             options.deadline = due + options.expires
-        handle: TaskHandle[Any] = TaskHandle(engine, self._start, (), due, TaskClass.REPEATING, self._context, options)
+        handle: TaskHandle[Any] = TaskHandle(engine, self._run, (), due, TaskClass.REPEATING, self._context, options)
         handle.add_done_callback(self._ended, context=engine.runner.context)
         self._open.add(handle)
         self._waiting = handle
@@ -149,7 +151,7 @@ class RepeatingHandle:
             now = self._engine.monotonic()
             self._place(LastRun(now, now))
         if self._in_thread:
-            return ThreadCall(self._call, self._args, contextvars.copy_context(), self._engine.thread_limiter)
+            return ThreadCall(self._call, self._args, contextvars.copy_context(), self._engine.threads)
         return self._call(*self._args)
 
     def _ended(self, handle: TaskHandle[Any]) -> None:

@@ -121,7 +121,8 @@ class Retries:
         count = 1 if attempts is None else attempts.count + 1
         first = record._context if attempts is None or attempts.first is None else attempts.first
         pause = self._pause(policy, count, error, first)
-        if pause is None:
+        now = self._moments.monotonic()
+        if pause is None or (attempts is not None and now + pause >= attempts.until(record._due)):
             return False
         self._on_key_end(record)
         if type(options) is not Options:
@@ -130,11 +131,14 @@ class Retries:
             options.attempts = Attempts(policy)
         options.attempts.count = count
         options.attempts.first = first
+        options.attempts.failed(record._due)
+        if options.attempts.within is not None:
+            options.expires = options.attempts.expires_by(now + pause)
         options.wall = None
         if options.charge is not None:
             options.charge.tickets = None
             options.charge.needs = options.charge.reserved
-        record._wait_again(self._moments.monotonic() + pause, origin)
+        record._wait_again(now + pause, origin)
         self.count += 1
         self._add(record)
         return True

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import anyio
-
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.pacing import Pacing
     from ratelimited_executor._runtime.keys import KeyLimits
+    from ratelimited_executor._runtime.launch import Threads
     from ratelimited_executor._runtime.policy import PolicyPlan, WhenFull
 
 __all__ = ["Settings"]
@@ -28,7 +27,7 @@ class Settings:
         order: the key function of importance, or what shares by key.
         early: whether a task may start anywhere in the interval of its due time.
         max_concurrency: how many tasks may run at once; None for no limit.
-        thread_limiter: bounds the worker threads.
+        threads: where calls in threads run.
         key_limits: of the keys of tasks.
         max_pending: how many tasks may wait; None for no limit.
         when_full: what to do when there is no room.
@@ -42,7 +41,7 @@ class Settings:
     order: Order | Fair
     early: bool
     max_concurrency: int | None
-    thread_limiter: anyio.CapacityLimiter
+    threads: Threads
     key_limits: KeyLimits
     max_pending: int | None
     when_full: WhenFull

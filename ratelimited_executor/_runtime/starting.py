@@ -20,22 +20,21 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.limits.window import note_effect
-from ratelimited_executor._core.records import Record
+from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.states import TaskState
 from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
 from ratelimited_executor._runtime.launch import (
     ThreadCall,
+    Threads,
     await_it,
     context_of_thread,
     is_awaitable,
+    limited,
     run_timeout_error,
-    with_timeout,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import anyio
 
     from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.queue import TaskQueue
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOLD", "Starter"]
 
-HOLD: Final[Any] = object()  # in place of a callable: the permit is handed to a waiter, who says when he is done
+HOLD: Final[Any] = StandIn(None)  # in place of a callable: the permit is handed to a waiter, who says when he is done
 _LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 
 
@@ -61,7 +60,7 @@ class Starter:
         coroutines: runs what a call leaves to be awaited.
         contexts: what calls run in that bring no variables.
         moments: the time.
-        thread_limiter: bounds the worker threads.
+        threads: where calls in threads run.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
 
     Attributes:
@@ -70,7 +69,7 @@ class Starter:
 
     __slots__ = (
         "_accounts", "_batch", "_contexts", "_coroutine_count", "_coroutines", "_is_ahead", "_kinds", "_moments", "_monotonic",
-        "_queue", "_stretch", "_thread_limiter", "_warn", "is_changed",
+        "_queue", "_stretch", "_threads", "_warn", "is_changed",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +80,7 @@ class Starter:
         coroutines: Coroutines,
         contexts: SharedContexts,
         moments: Moments,
-        thread_limiter: anyio.CapacityLimiter,
+        threads: Threads,
         warn: Callable[..., None],
     ) -> None:
         self._queue = queue
@@ -91,7 +90,7 @@ class Starter:
         self._contexts = contexts
         self._moments = moments
         self._monotonic = moments.monotonic
-        self._thread_limiter = thread_limiter
+        self._threads = threads
         self._warn = warn
         self._stretch: Stretch | None = None  # what is being started; None if nothing is, or it was let go of
         self._batch: BatchHandle[Any] | None = None  # whose items these are
@@ -153,10 +152,10 @@ class Starter:
             if not granted.done():
                 granted.set_result(self._queue.tickets())
         elif options.in_thread:
-            thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._thread_limiter)
-            self._run(record, call, thread, contextvars.Context(), origin, options.run_timeout)
+            thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._threads)
+            self._run(record, thread, contextvars.Context(), origin, options)
         else:
-            self._call(record, call, args, origin, is_own=options.own_context, run_timeout=options.run_timeout)
+            self._call(record, call, args, origin, is_own=options.own_context, options=options)
         del record  # as in _call
 
     def _call(
@@ -167,7 +166,7 @@ class Starter:
         origin: contextvars.Context | None,
         *,
         is_own: bool = False,
-        run_timeout: float | None = None,
+        options: Any = None,
     ) -> None:
         """Call a function inline; if it returns a coroutine, run that as a task.
 
@@ -177,7 +176,7 @@ class Starter:
             args: its arguments.
             origin: the variables that it was scheduled with; None if there were none.
             is_own: whether it runs in these themselves, and not in a copy.
-            run_timeout: seconds that it may run; None if unlimited.
+            options: of its record, if that has any.
         """
         accounts, contexts = self._accounts, self._contexts
         context = contexts.scratch if origin is None else origin if is_own else origin.copy()
@@ -191,11 +190,11 @@ class Starter:
             accounts.raised(owner, error, origin)
         else:
             accounts.is_inside = False
-            if type(result) in self._kinds and run_timeout is None:
+            if type(result) in self._kinds and options is None:
                 self._coroutines.start(owner, result, context, origin)
             elif result is not None and is_awaitable(result):
-                self._run(owner, call, result, context, origin, run_timeout)
-            elif run_timeout is not None:
+                self._run(owner, result, context, origin, options)
+            elif options is not None and options.run_timeout is not None:
                 accounts.end(owner, TaskState.FAILED, run_timeout_error(call))
             elif accounts.on_end is None and accounts.on_key_end is None:  # done() without a call
                 accounts.counts[TaskState.DONE] += 1
@@ -209,22 +208,20 @@ class Starter:
     def _run(
         self,
         owner: Any,
-        call: Any,
         awaitable: Any,
         context: contextvars.Context,
         origin: contextvars.Context | None,
-        run_timeout: float | None,
+        options: Any = None,
     ) -> None:
-        """Run as a task what a call has left to be awaited."""
+        """Run as a task what a call has left to be awaited; arguments as of :meth:`_call`."""
         if type(awaitable) is ThreadCall:  # its start takes effect when a thread begins with it
             effects: list[list[int]] = []
             self._queue.defer(effects)
             awaitable.on_begin = lambda: note_effect(effects, self._moments.ns())
         is_coroutine = type(awaitable) in self._kinds or asyncio.iscoroutine(awaitable)
         coroutine = awaitable if is_coroutine else await_it(awaitable)
-        if run_timeout is not None:
-            name = owner.name if isinstance(owner, Record) else name_of(call)
-            coroutine = with_timeout(coroutine, run_timeout, name)
+        if options is not None:
+            coroutine = limited(coroutine, owner, options, now=self._monotonic())
         self._coroutines.start(owner, coroutine, context, origin)
         del owner  # as in _call
 
@@ -360,7 +357,7 @@ class Starter:
             self._coroutines.start(owner, result, context)
         elif is_awaitable(result):
             self._leave_call()
-            self._run(owner, None, result, context, None, None)
+            self._run(owner, result, context, None)
             self._contexts.clean()
         else:
             self._contexts.clean()

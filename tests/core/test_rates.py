@@ -36,7 +36,8 @@ def test_text_is_read_exactly(text, per_second):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "100", "/s", "100/", "100/x", "-1/s", "1e3/s", "nan/s", "1/0s", "5 per minute", "1//s", "inf", "1/s/s"]
+    "text",
+    ["", "100 s", "/s", "100/", "100/x", "-1/s", "1e3/s", "nan/s", "1/0s", "5 per minute", "1//s", "infinite", "1/s/s"],
 )
 def test_other_text_is_refused(text):
     """What does not look like a rate raises ValueError."""
@@ -118,3 +119,11 @@ def test_text_forms():
     assert math.inf == float(Rate(math.inf)) == Rate(math.inf).permits
     assert Rate(math.inf).is_unlimited
     assert not Rate(math.inf).is_zero
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("5", 5), ("0.5", 0.5), (" 1_000 ", 1000), ("inf", math.inf), ("INF", math.inf), ("0", 0)]
+)
+def test_number_alone_is_permits_a_second(text: str, rate: float) -> None:
+    """As on the command line."""
+    assert Rate(rate) == Rate.parse(text) == Rate.of(text)

@@ -29,7 +29,7 @@ NAN, INF = math.nan, math.inf
 NO_NUMBERS = (NAN, INF, -INF, True, "1", b"1", [], None, 1j)
 NO_SPANS = (*NO_NUMBERS, -1, -1e-9, timedelta(seconds=-1), datetime(2024, 1, 1))  # noqa: DTZ001  # a mistake anyway
 NO_COUNTS = (NAN, INF, -1, 1.0, 1.5, True, "1", Decimal(1), timedelta(1))
-NO_RATES = (NAN, -INF, -1, True, [], "", "1", "1/x", "-1/s", Decimal("NaN"), {}, object())
+NO_RATES = (NAN, -INF, -1, True, [], "", "1 1", "1/x", "-1/s", Decimal("NaN"), {}, object())
 NO_POLICIES = (1, "x", Retry, object(), ValueError, [], True, lambda error: 1.0)
 NO_COSTS = (0, -1, 1.5, NAN, INF, "1", None, [], {"permits": 0}, {"permits": 1.5}, {"tokens": -1}, {"tokens": "1"})
 UNHASHABLE = ([], {}, {1: 2}, [1], set())

@@ -1,6 +1,7 @@
 """Every numeric, textual and callable argument of every method, with every bad value: a matrix, not examples."""
 
 import asyncio
+import concurrent.futures
 import contextvars
 import gc
 import math
@@ -11,12 +12,13 @@ from decimal import Decimal
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Paced, Rate, RateLimitedExecutor, WrongLoopError
+from ratelimited_executor import Burst, ExecutorManager, Paced, Rate, RateLimitedExecutor, Window, WrongLoopError
 
 NAN, INF = math.nan, math.inf
 NAIVE = datetime(2024, 1, 1)  # noqa: DTZ001  # that is the mistake
 NO_NUMBERS = (NAN, INF, -INF, True, False, "1", b"1", [], object(), 1j)
 NO_SPANS = (*NO_NUMBERS, NAIVE, -1, -1e-9, -(10**400), 10**400, timedelta(seconds=-1), Decimal("-1"), Decimal("NaN"))
+NO_COSTS = (NAN, 0, -1, 1.5, True, "1", None, {"x": 1}, {"permits": 0})
 NO_COUNTS = (NAN, INF, -1, 1.0, 1.5, True, "1", Decimal(1), timedelta(1))
 
 
@@ -40,6 +42,8 @@ MATRIX = {
     ),
     "schedule expires": (lambda e, v: e.schedule(int, expires=v), "expires", NO_SPANS),
     "schedule run_timeout": (lambda e, v: e.schedule(int, run_timeout=v), "run_timeout", (*NO_SPANS, 0, timedelta())),
+    "schedule deadline": (lambda e, v: e.schedule(int, deadline=v), "deadline", (*NO_SPANS, 0, timedelta())),
+    "submit deadline": (lambda e, v: e.submit(int, deadline=v), "deadline", (*NO_SPANS, 0)),
     "schedule name": (lambda e, v: e.schedule(int, name=v), "name", (1, b"x", [], object())),
     "schedule context": (lambda e, v: e.schedule(int, context=v), "context", (1, "x", {}, contextvars.Context)),
     "submit priority": (lambda e, v: e.submit(int, priority=v), "priority", (NAN, INF, "1", None)),
@@ -75,6 +79,18 @@ MATRIX = {
     "schedule_many items": (lambda e, v: e.schedule_many(int, v), "items", (1, None, work, int)),
     "map items": (lambda e, v: e.map(int, v), "items", (1, None, work, int)),
     "map limit": (lambda e, v: e.map(int, [1], limit=v), "limit", (*NO_COUNTS, 0, None)),
+    "map key": (lambda e, v: e.map(int, [1], key=v), "key", ([], {}, set())),
+    "map cost": (lambda e, v: e.map(int, [1], cost=v), "cost", NO_COSTS),
+    "fixed rate key": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, key=v), "key", ([], {})),
+    "fixed rate cost": (lambda e, v: e.schedule_at_fixed_rate(int, period=1, cost=v), "cost", NO_COSTS),
+    "fixed delay cost": (lambda e, v: e.schedule_with_fixed_delay(int, delay=1, cost=v), "cost", NO_COSTS),
+    "cron cost": (lambda e, v: e.schedule_cron("* * * * *", int, cost=v), "cost", NO_COSTS),
+    "limited priority": (lambda e, v: e.limited(priority=v), "priority", (NAN, INF, "1", None)),
+    "limited expires": (lambda e, v: e.limited(expires=v), "expires", NO_SPANS),
+    "limited name": (lambda e, v: e.limited(name=v), "name", (1, b"x", [1])),
+    "limited key": (lambda e, v: e.limited(key=v), "key", ([], {})),
+    "limited fn with arguments": (lambda e, v: e.limited(key=1)(v), "", (int, None, "x", 5)),
+    "map expires": (lambda e, v: e.map(int, [1], expires=v), "expires", NO_SPANS),
     "map priority": (lambda e, v: e.map(int, [1], priority=v), "priority", (NAN, INF, "1", None)),
     "fixed rate period": (lambda e, v: e.schedule_at_fixed_rate(int, period=v), "period", (*NO_SPANS, 0, None)),
     "fixed rate initial_delay": (
@@ -127,18 +143,25 @@ MATRIX = {
     "permit priority": (lambda e, v: e.permit(priority=v), "priority", (NAN, INF, "1", None)),
     "permit expires": (lambda e, v: e.permit(expires=v), "expires", NO_SPANS),
     "permit name": (lambda e, v: e.permit(name=v), "name", (1, b"x", [1])),
+    "acquire_nowait priority": (lambda e, v: e.acquire_nowait(priority=v), "priority", (NAN, INF, "1", None)),
+    "acquire_nowait name": (lambda e, v: e.acquire_nowait(name=v), "name", (1, b"x", [1])),
+    "acquire_nowait cost": (lambda e, v: e.acquire_nowait(cost=v), "cost", NO_COSTS),
+    "acquire_nowait key": (lambda e, v: e.acquire_nowait(key=v), "key", ([], {})),
     "limited fn": (lambda e, v: e.limited(v), "", (int, None, "x", 5)),
     "shutdown timeout": (lambda e, v: e.shutdown(timeout=v), "timeout", NO_SPANS),
     "as_futures_executor max_workers": (lambda e, v: e.as_futures_executor(v), "max_workers", (*NO_COUNTS, 0)),
+    "waiting_tasks limit": (lambda e, v: e.waiting_tasks(v), "limit", (*NO_COUNTS,)),
+    "call_threadsafe method": (lambda e, v: e.call_threadsafe(v), "method", (None, 1, "x", object())),
     "explain handle": (lambda e, v: e.explain(v), "handle", (None, 1, "x", object())),
     "rate": (
         lambda e, v: setattr(e, "rate", v),
         "rate",
-        (NAN, -INF, -1, True, None, [], "", "1", "1/x", "-1/s", Decimal("NaN")),
+        (NAN, -INF, -1, True, None, [], "", "1 1", "1/x", "-1/s", "-1", "nan", Decimal("NaN")),
     ),
     "pacing": (lambda e, v: setattr(e, "pacing", v), "pacing", ("spread", None, 1)),
     "order": (lambda e, v: setattr(e, "order", v), "order", (None, 1, "x")),
     "max_concurrency": (lambda e, v: setattr(e, "max_concurrency", v), "max_concurrency", NO_COUNTS),
+    "expires": (lambda e, v: setattr(e, "expires", v), "expires", NO_SPANS),
 }
 AWAITED = {
     "acquire priority": (lambda e, v: e.acquire(priority=v), "priority", (NAN, INF, "1", None)),
@@ -178,6 +201,7 @@ def unchanged(executor, call) -> tuple[object, object]:
             executor.pacing,
             executor.order,
             executor.max_concurrency,
+            executor.expires,
             executor.is_shutdown,
             repr(executor),
             executor._engine.armed,
@@ -298,15 +322,17 @@ async def test_bad_options_from_another_thread_are_in_the_future(virtual_clock):
 
 CONSTRUCTOR = {
     "name": (1, b"x", "", None, [], object(), "tenant\ud800"),
-    "rate": (NAN, -INF, -1, True, None, [], "", "1", "1/fortnight"),
+    "rate": (NAN, -INF, -1, True, None, [], "", "-1", "1/fortnight", "5/month"),
     "pacing": ("spread", None, 1),
-    "policy": (None, 0.02, "paced"),
+    "policy": (None, 0.02, "paced", Paced, Window, Burst),
     "order": (None, 1),
     "max_concurrency": NO_COUNTS,
     "max_pending": (*NO_COUNTS, 0),
     "when_full": ("raise", None),
+    "expires": NO_SPANS,
     "drain_timeout": NO_SPANS,
     "max_threads": (*NO_COUNTS, 0),
+    "thread_pool": (1, "x", object(), map, concurrent.futures.ThreadPoolExecutor),
     "manager": (1, "x", object(), ExecutorManager),
 }
 
@@ -422,3 +448,21 @@ def test_settings_may_be_made_before_the_start():
     executor.rate, executor.max_concurrency = "5/s", 3
     executor.pause()
     assert (Rate(5), 3, True) == (executor.rate, executor.max_concurrency, executor.is_paused)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"policy": Paced}, TypeError, r"got the class Paced: write Paced\(\)"),
+        ({"policy": Window}, TypeError, r"got the class Window: write Window\(\)"),
+        ({"policy": Burst}, TypeError, r"got the class Burst: write Burst\(n\)"),
+        ({"rate": "5/month"}, ValueError, "write '5 per month' for a quota"),
+        ({"rate": "5/weeks"}, ValueError, "write '5 per week' for a quota"),
+        ({"rate": "5/fortnight"}, ValueError, "must look like '100/s'.* got '5/fortnight'$"),
+    ],
+    ids=str,
+)
+async def test_common_mistakes_name_their_remedy(virtual_clock, options, error, words):
+    """A class for an object, a rate of what has no fixed length."""
+    with pytest.raises(error, match=words):
+        RateLimitedExecutor("x", **options)

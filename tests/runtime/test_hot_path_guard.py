@@ -66,6 +66,19 @@ async def test_call_later_calls_little(executor):
     check(calls, 4.1, 14.3)  # 13, and one more where other tests have run before
 
 
+@pytest.mark.parametrize(
+    ("seconds", "python_max", "c_max"), [(0.0, 4.1, 5.1), (1.0, 12.9, 20.1)], ids=["in place", "moved"]
+)
+async def test_reschedule_calls_less_than_cancel_and_call_later(executor, seconds, python_max, c_max):
+    """Itself and the bucket, and the clock; where the bucket is another, what leaves one and enters the other."""
+    handles = [executor.call_later(10.5, task) for _ in range(COUNT)]
+    executor.call_later(10.5 + seconds, task)
+    with Calls() as calls:
+        for handle in handles:
+            handle.reschedule(10.5 + seconds)
+    check(calls, python_max, c_max)
+
+
 async def test_schedule_calls_little(executor):
     """The handle's constructor, the clock, the calendar and the bucket."""
     executor.schedule(task, delay=10.5)

@@ -87,6 +87,36 @@ async def test_early_dispatch_is_an_option(virtual_clock):
     assert "a2.000 b2.500" == log.text()
 
 
+@pytest.mark.parametrize("before", [False, True])
+async def test_early_can_be_set_at_any_time(virtual_clock, before):
+    """It counts at once for what waits: later intervals go by it, and the running one if it is set to True."""
+    starts = {}
+    loop = asyncio.get_running_loop()
+    async with RateLimitedExecutor("x", early=before) as executor:
+        for due in (5.5, 5.9, 8.9):
+            executor.schedule(lambda due=due: starts.update({due: loop.time()}), delay=due)
+        await asyncio.sleep(5.25 if not before else 4.5)
+        assert executor.early is before
+        executor.early = not before
+        assert executor.early is not before
+        await asyncio.sleep(9)
+    if before:
+        assert all(0 <= starts[due] - due < 1 for due in starts), starts
+    else:
+        assert all(int(due) <= starts[due] < due for due in starts), starts
+    assert 3 == len(starts)
+
+
+async def test_early_of_an_executor_that_has_not_started_can_be_set(virtual_clock):
+    """It is what the executor starts with."""
+    executor = RateLimitedExecutor("x")
+    executor.early = True
+    async with executor:
+        handle = executor.schedule(int, delay=3.9)
+        await handle
+    assert 3 == virtual_clock.monotonic()
+
+
 async def test_each_occurrence_counts_when_it_is_placed(virtual_clock):
     """A repeating task is one accepted task at a time; the items of a lazy batch count when they are drawn."""
     async with RateLimitedExecutor("x") as executor:

@@ -77,6 +77,13 @@ def tasks(executor: RateLimitedExecutor) -> None:
     assert_type(executor.execute(length, "x"), None)
     assert_type(executor.schedule_threadsafe(fetch, "url", 3), concurrent.futures.Future[bytes])
     assert_type(executor.schedule_threadsafe(length, "x"), concurrent.futures.Future[int])
+    assert_type(
+        executor.call_threadsafe(executor.schedule_at_fixed_rate, ping, period=1), concurrent.futures.Future[None]
+    )
+    # A checker that cannot choose among the overloads of a method gives up: Future[Any] would be what it says.
+    of_batch: concurrent.futures.Future[BatchSummary] = executor.call_threadsafe(executor.schedule_many, length, ["x"])
+    assert_type(of_batch.result(), BatchSummary)
+    assert_type(executor.call_threadsafe(executor.statistics), concurrent.futures.Future[Statistics])
 
 
 def refused_tasks(executor: RateLimitedExecutor) -> None:

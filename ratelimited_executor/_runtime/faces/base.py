@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import anyio
-
-from ratelimited_executor._core.adaptive import Adaptive
-from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.keys import KeyTable
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
-from ratelimited_executor._runtime import insight
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, member_of, seconds_of
+from ratelimited_executor._runtime import insight, listing
+from ratelimited_executor._runtime.arguments import (
+    INHERITED,
+    count_of,
+    delay_of,
+    key_of,
+    member_of,
+    seconds_of,
+)
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.engine import Engine
+from ratelimited_executor._runtime.faces.checks import (
+    check_adaptive,
+    check_name,
+    check_policy,
+    count_or_function,
+    order_of,
+    rate_or_function,
+    threads_of,
+)
 from ratelimited_executor._runtime.keys import KeyLimits
+from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ManagerBase
 from ratelimited_executor._runtime.policy import (
-    Burst,
     Paced,
     Policy,
     PolicyPlan,
     WhenFull,
-    Window,
     check_key_rate,
     read_rates,
     read_resources,
@@ -45,11 +55,14 @@ from ratelimited_executor.exceptions import (
 from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Sequence
+    import concurrent.futures
+    from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
-    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.adaptive import Adaptive
+    from ratelimited_executor._core.fair import Fair
+    from ratelimited_executor._core.ordering import Order, TaskView
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._runtime.cycle import CycleHandle
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -62,7 +75,6 @@ if TYPE_CHECKING:
 __all__ = ["ExecutorBase"]
 
 _PENALTY_SECONDS_MAX: Final = 3600.0
-_THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's own default
 
 
 class ExecutorBase:
@@ -76,6 +88,7 @@ class ExecutorBase:
         "_adaptive",
         "_closing",
         "_engine",
+        "_expires",
         "_home",
         "_is_early",
         "_is_paused",
@@ -84,7 +97,6 @@ class ExecutorBase:
         "_manager",
         "_max_concurrency",
         "_max_pending",
-        "_max_threads",
         "_name",
         "_order",
         "_owns_manager",
@@ -96,6 +108,7 @@ class ExecutorBase:
         "_repeating",
         "_resources",
         "_retry",
+        "_threads",
         "_when_full",
     )
 
@@ -117,46 +130,41 @@ class ExecutorBase:
         retry: Retry | Any = Retry(),  # noqa: B008  # it is immutable
         adaptive: Adaptive | None = None,
         penalty_max: float = _PENALTY_SECONDS_MAX,
+        expires: float | timedelta | None = None,
         drain_timeout: float | None = None,
         early: bool = False,
-        max_threads: int = _THREAD_COUNT,
+        max_threads: int | None = None,
+        thread_pool: concurrent.futures.Executor | None = None,
         manager: ManagerBase[Any] | None = None,
     ) -> None:
-        _check_name(name)
-        if not isinstance(policy, (Paced, Window, Burst)):
-            raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
+        check_name(name)
+        check_policy(policy)
         self._when_full = member_of("when_full", when_full, WhenFull)
         if manager is not None and not isinstance(manager, ManagerBase):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
-        if adaptive is not None and not isinstance(adaptive, Adaptive):
-            raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
         self._name = name
         self._policy = policy
         self._resources = read_resources(resources)
         self._peers = StaticPeers(1, 0) if manager is None else manager.peers
         self._plan = self._make_plan(read_rates("rate", rate))
         self._pacing = member_of("pacing", pacing, Pacing)
-        self._order: Order | Fair = _order_of(order)
+        self._order: Order | Fair = order_of(order)
         self._keys = KeyTable()
         self._key_limits = KeyLimits(
-            rate=_rate_or_function("key_rate", key_rate),
-            concurrency=_count_or_function("key_concurrency", key_concurrency),
+            rate=rate_or_function("key_rate", key_rate),
+            concurrency=count_or_function("key_concurrency", key_concurrency),
             pending=None if key_max_pending is None else count_of("key_max_pending", key_max_pending, least=1),
         )
         if isinstance(self._key_limits.rate, Rate):
             check_key_rate(policy, self._key_limits.rate)
         self._retry = check_retry("retry", retry)
-        self._adaptive = adaptive
-        if adaptive is not None and not adaptive.floor <= float(self._plan.rate) <= adaptive.ceiling:
-            raise ValueError(
-                f"rate must be what adaptive begins with, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
-                f"got {self._plan.rate!r}"
-            )
+        self._adaptive = check_adaptive(adaptive, self._plan.rate)
         self._penalty_max = seconds_of("penalty_max", penalty_max)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
+        self._expires = None if expires is None else delay_of("expires", expires)
         self._is_early = bool(early)
-        self._max_threads = count_of("max_threads", max_threads, least=1)
+        self._threads = threads_of(max_threads, thread_pool)
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
         self._engine: Engine | None = None
@@ -184,19 +192,21 @@ class ExecutorBase:
         else:
             self._open(self._manager._started_runner())
 
-    async def aclose(self) -> None:
-        """Close as leaving ``async with`` normally does.
+    async def aclose(self) -> Collection[TaskView]:
+        """Close as leaving ``async with`` normally does, and return the tasks that were cancelled before their start.
 
         Repeating tasks stop, and what was accepted runs at its due times, up to ``drain_timeout``; when that has passed,
         or nothing can progress, the rest is cancelled, with one warning. To be cancelled here cuts the drain short.
         """
-        self._closing.begin()
-        await self._closing.wait()
+        return await self.shutdown()
 
     def shutdown(
         self, wait: bool = True, *, cancel_pending: bool = False, timeout: float | None = None
-    ) -> Awaitable[None]:
-        """Begin to close at once, and return what to await for the end.
+    ) -> Awaitable[Collection[TaskView]]:
+        """Begin to close at once, and return what to await for the end, and for the tasks that were cancelled before their start.
+
+        They are sized and can be iterated, in no particular order; a batch takes no more memory in them than its items. Who
+        asks when they have been cancelled gets none: they are kept for nobody else.
 
         Args:
             wait: whether awaiting the answer waits for the end; it need not be awaited otherwise.
@@ -206,9 +216,10 @@ class ExecutorBase:
         if timeout is not None:
             timeout = delay_of("timeout", timeout)
         self._closing.begin(timeout=timeout)
+        unstarted = self._closing.unstarted()
         if cancel_pending:
             self._closing.cut()
-        return _Ended(self._closing if wait else None)
+        return _Ended(self._closing if wait else None, unstarted)
 
     async def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the executor is closed by somebody; False if that takes longer than ``timeout`` seconds."""
@@ -241,7 +252,8 @@ class ExecutorBase:
     ) -> None:
         if error is not None:
             self._closing.abort()
-        await self.aclose()
+        self._closing.begin()
+        await self._closing.wait()
 
     # Settings.
 
@@ -306,6 +318,22 @@ class ExecutorBase:
             self._engine.set_pacing(self._pacing)
 
     @property
+    def early(self) -> bool:
+        """True if a task may start anywhere in the interval of its due time; may be set at any time.
+
+        Tasks of the running interval that were taken up before it was set to False may still start early.
+        """
+        return self._is_early
+
+    @early.setter
+    def early(self, early: bool) -> None:
+        self._check_place()
+        self._is_early = bool(early)
+        if self._engine is not None:
+            self._engine.queue.early = self._is_early
+            self._engine.wake()
+
+    @property
     def order(self) -> Order | Fair:
         """The key function of importance; may be set at any time, which re-keys what is due once."""
         return self._order
@@ -313,7 +341,7 @@ class ExecutorBase:
     @order.setter
     def order(self, order: Order | Fair) -> None:
         self._check_place()
-        self._order = _order_of(order)
+        self._order = order_of(order)
         if self._engine is not None:
             self._engine.set_order(self._order)
 
@@ -337,7 +365,7 @@ class ExecutorBase:
     @key_rate.setter
     def key_rate(self, rate: RateLike | Callable[[Any], RateLike | None] | None) -> None:
         self._check_place()
-        found = _rate_or_function("key_rate", rate)
+        found = rate_or_function("key_rate", rate)
         if isinstance(found, Rate):
             check_key_rate(self._policy, found)
         self._key_limits.rate = found
@@ -351,12 +379,29 @@ class ExecutorBase:
     @key_concurrency.setter
     def key_concurrency(self, count: int | Callable[[Any], int | None] | None) -> None:
         self._check_place()
-        self._key_limits.concurrency = _count_or_function("key_concurrency", count)
+        self._key_limits.concurrency = count_or_function("key_concurrency", count)
         self._set_key_limits()
 
     def _set_key_limits(self) -> None:
         if self._engine is not None:
             self._engine.set_key_limits(self._key_limits)
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds after its due time by which a task must start, where its own call says nothing; None for never.
+
+        May be set at any time, for what is scheduled from then on, and for the next runs of repeating tasks.
+        """
+        return self._expires
+
+    @expires.setter
+    def expires(self, expires: float | timedelta | None) -> None:
+        self._check_place()
+        self._expires = None if expires is None else delay_of("expires", expires)
+
+    def _expires_of(self, expires: Any) -> Any:
+        """Return ``expires`` of one call, as it was given or as the executor has it."""
+        return self._expires if expires is INHERITED else expires
 
     @property
     def is_paused(self) -> bool:
@@ -417,6 +462,16 @@ class ExecutorBase:
             raise ValueError(f"handle must be a task of {self._name}, got {handle!r}")
         return insight.explain(engine, handle)
 
+    def waiting_tasks(self, limit: int | None = 1000) -> list[TaskView]:
+        """Return tasks that wait, those for another attempt included, in no particular order: O(limit).
+
+        Args:
+            limit: how many at most, >= 0; None for all.
+        """
+        engine = self._started()
+        self._check_place()
+        return listing.waiting_tasks(engine, None if limit is None else count_of("limit", limit))
+
     def __repr__(self) -> str:
         kind = type(self).__name__
         if self._engine is None:
@@ -476,7 +531,7 @@ class ExecutorBase:
             order=self._order,
             early=self._is_early,
             max_concurrency=self._max_concurrency,
-            thread_limiter=anyio.CapacityLimiter(self._max_threads),
+            threads=Threads(*self._threads),
             key_limits=self._key_limits,
             max_pending=self._max_pending,
             when_full=self._when_full,
@@ -530,46 +585,6 @@ class ExecutorBase:
             self._manager._close_alone()
 
 
-def _check_name(name: Any) -> None:
-    """Refuse a name that is none, or that can be neither written to a log nor sent to a server."""
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"name must be a str that is not empty, got {name!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"name must be a text that UTF-8 can write, without lone surrogates, got {name!r}") from None
-
-
-def _order_of(order: Any) -> Any:
-    if isinstance(order, type):
-        raise TypeError(f"order must be a function of a task, or a Fair, got the class {order.__name__}: call it first")
-    return order if isinstance(order, Fair) else callable_of("order", order)
-
-
-def _rate_or_function(name: str, rate: Any) -> Any:
-    if rate is None or callable(rate):
-        return rate
-    _refuse_mapping(name, rate)
-    try:
-        return Rate.of(rate)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
-
-
-def _count_or_function(name: str, count: Any) -> Any:
-    if count is None or callable(count):
-        return count
-    _refuse_mapping(name, count)
-    return count_of(name, count)
-
-
-def _refuse_mapping(name: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        raise TypeError(
-            f"{name} must be one for all keys, or a function of the key, got a mapping: pass its method get"
-        )
-
-
 class _Home:
     """Tells which thread runs a loop at this moment, as an attribute that asyncio's own loops have, too."""
 
@@ -585,11 +600,13 @@ _NOWHERE: Final = _Home(None)
 
 
 class _Ended:
-    """What ``shutdown`` returns: awaiting it waits for the end, if that was asked for."""
+    """What ``shutdown`` returns: awaiting it waits for the end, if that was asked for, and gives what was not started."""
 
-    def __init__(self, closing: Closing | None) -> None:
+    def __init__(self, closing: Closing | None, unstarted: Collection[TaskView]) -> None:
         self._closing = closing
+        self._unstarted = unstarted
 
     def __await__(self) -> Any:
         if self._closing is not None:
             yield from self._closing.wait().__await__()
+        return self._unstarted

@@ -18,10 +18,10 @@ from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, key_of, wall_of
+from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, delay_of, key_of, wall_of
 from ratelimited_executor._runtime.batches import BatchHandle, feed
 from ratelimited_executor._runtime.coroutines import cancel_guarded
-from ratelimited_executor._runtime.faces.tasks import INHERITED, TaskFace, check_context, make_options
+from ratelimited_executor._runtime.faces.tasks import TaskFace, check_context, make_options
 from ratelimited_executor._runtime.policy import WhenFull
 from ratelimited_executor._runtime.retrying import check_retry
 
@@ -71,7 +71,7 @@ class BulkFace(TaskFace):
         over: float | timedelta | None = None,
         count: int | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         results: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
@@ -92,7 +92,7 @@ class BulkFace(TaskFace):
             count: how many items there are; needed with ``over`` for an iterator, which may end before, but not go on after.
             priority: a larger one is more important, where more tasks are due than may start.
             expires: seconds after its due time; a task that has not started by then never does. It counts anew at each
-                attempt of a task that is tried again.
+                attempt of a task that is tried again. The executor's ``expires`` if it is left out; None for never.
             results: whether outcomes are kept; otherwise the batch only counts.
             name: what the tasks are called, with their index; the function's name if None.
             context: the context variables to run in; those of the caller if None.
@@ -114,7 +114,7 @@ class BulkFace(TaskFace):
         given = [key for key, value in times.items() if value is not None]
         if len(given) > 1:
             raise TypeError(f"schedule_many() takes one of delay=, delays=, at= and over=, not {' and '.join(given)}")
-        options = make_options(priority=priority, expires=expires, name=name)
+        options = make_options(priority=priority, expires=self._expires_of(expires), name=name)
         terms = _Terms(self, key, cost)
         policy = self._retry if retry is INHERITED else check_retry("retry", retry)
         plan = _Plan(
@@ -163,6 +163,9 @@ class BulkFace(TaskFace):
         limit: int = ...,
         ordered: bool = ...,
         priority: float = ...,
+        expires: float | timedelta | None = ...,
+        key: Hashable | Callable[[I], Hashable] = ...,
+        cost: CostLike | Callable[[I], CostLike] = ...,
     ) -> AsyncIterator[T]: ...
     @overload
     def map(
@@ -173,6 +176,9 @@ class BulkFace(TaskFace):
         limit: int = ...,
         ordered: bool = ...,
         priority: float = ...,
+        expires: float | timedelta | None = ...,
+        key: Hashable | Callable[[I], Hashable] = ...,
+        cost: CostLike | Callable[[I], CostLike] = ...,
     ) -> AsyncIterator[T]: ...
     def map(
         self,
@@ -182,6 +188,9 @@ class BulkFace(TaskFace):
         limit: int = _MAP_LIMIT,
         ordered: bool = True,
         priority: float = 0,
+        expires: float | timedelta | None = INHERITED,
+        key: Hashable | Callable[[Any], Hashable] = None,
+        cost: CostLike | Callable[[Any], CostLike] = 1,
     ) -> AsyncIterator[Any]:
         """Iterate over ``fn(item)`` of every item; the first failure raises, and leaving the iteration cancels the rest.
 
@@ -191,6 +200,9 @@ class BulkFace(TaskFace):
             limit: how many calls wait, run or have results that were not taken yet, at most.
             ordered: whether results come in the order of the items, or as they end.
             priority: a larger one is more important.
+            expires: seconds that a call may wait, as for :meth:`schedule`; one that waits for longer is a failure.
+            key: whose calls they are, hashable; or a function that tells it of each item.
+            cost: what each start takes, as for :meth:`schedule`; or a function that tells it of each item.
 
         Raises:
             TypeError: if ``fn`` is not callable, or ``items`` cannot be iterated.
@@ -199,14 +211,30 @@ class BulkFace(TaskFace):
         self._admit(0)
         callable_of("fn", fn)
         count_of("limit", limit, least=1)
-        make_options(priority=priority)
+        make_options(priority=priority, expires=self._expires_of(expires))
         if not isinstance(items, (Iterable, AsyncIterable)):
             raise TypeError(f"items must be an iterable or async iterable, got {items!r}")
-        return self._map(partial(self.submit, fn, priority=priority), items, limit=limit, ordered=ordered)
+        _Terms(self, key, cost)  # bad arguments raise here
+        is_refusing = self._when_full is WhenFull.RAISE
+
+        async def submit(item: Any, handles: Collection[TaskHandle[Any]]) -> TaskHandle[Any]:
+            own = key(item) if callable(key) else key
+            price = cost(item) if callable(cost) else cost
+            held = key_of("key", own, self._keys)
+            while (
+                is_refusing
+                and not self._has_room_of(held)
+                and (under_way := [handle for handle in handles if not handle.done()])
+            ):
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]  # a future in all but name
+            call = partial(self.submit, fn, item, priority=priority, expires=expires, key=own, cost=price)
+            return await self._started().backlog.in_turn(held, call)
+
+        return self._map(submit, items, limit=limit, ordered=ordered)
 
     async def _map(
         self,
-        submit: Callable[[Any], TaskHandle[Any]],
+        submit: Callable[[Any, Collection[TaskHandle[Any]]], Awaitable[TaskHandle[Any]]],
         items: Iterable[Any] | AsyncIterable[Any],
         *,
         limit: int,
@@ -224,7 +252,7 @@ class BulkFace(TaskFace):
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
                 if not is_async:
                     for item in islice(source, room):
-                        handles.append(await self._started().backlog.in_turn(None, partial(submit, item)))
+                        handles.append(await submit(item, handles))
                 elif drawing is None and not is_drawn and room > 0:
                     drawing = asyncio.ensure_future(anext(source))
                 awaited: list[Any] = [
@@ -237,7 +265,7 @@ class BulkFace(TaskFace):
                 if drawing is not None and drawing.done():
                     drawn, drawing = drawing, None
                     try:
-                        handles.append(await self._started().backlog.in_turn(None, partial(submit, drawn.result())))
+                        handles.append(await submit(drawn.result(), handles))
                     except StopAsyncIteration:
                         is_drawn = True
                 handle = next((one for one in islice(handles, 1 if ordered else None) if one.done()), None)
@@ -401,8 +429,11 @@ class BulkFace(TaskFace):
         """Whether an item of an iterator may wait."""
         if self._room() <= 0:
             return False
+        return self._key_limits.pending is None or self._has_room_of(plan.key_of(item))
+
+    def _has_room_of(self, key: Any) -> bool:
+        """Whether a task of a key may wait, as far as that has a limit of its own."""
         pending = self._key_limits.pending
-        key = None if pending is None else plan.key_of(item)
         return pending is None or key is None or self._started().backlog.key_count(key) < pending
 
 

@@ -9,10 +9,10 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
-from ratelimited_executor._runtime.arguments import callable_of, count_of, name_or_none, seconds_of
+from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, name_or_none, seconds_of
 from ratelimited_executor._runtime.cycle import CycleHandle, CyclePlan
 from ratelimited_executor._runtime.faces.bulk import BulkFace
-from ratelimited_executor._runtime.faces.tasks import INHERITED, make_options
+from ratelimited_executor._runtime.faces.tasks import make_options
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor.abc import Progress
 from ratelimited_executor.spread.slots import CycleSlots
@@ -77,7 +77,8 @@ class CycleFace(BulkFace):
             catch_up: whether turns that were missed before now, at most a cycle of them, are taken.
             window: how many keys may be placed and not through, for a slot that is huge.
             lease: seconds for which a turn is a node's own; it is prolonged while the node lives, > 0.
-            priority: as for ``schedule_many``, and so are ``key``, ``cost`` and ``retry``.
+            priority: as for ``schedule_many``, and so are ``key``, ``cost`` and ``retry``. Keys never expire, whatever the
+                executor's ``expires``: each is to run once in each cycle.
             name: what the cycle is called, in logs and in the store; the function's name if None.
 
         Raises:
@@ -98,6 +99,7 @@ class CycleFace(BulkFace):
                 found,
                 delays=delays,
                 priority=priority,
+                expires=None,
                 name=own,
                 context=context,
                 key=key,

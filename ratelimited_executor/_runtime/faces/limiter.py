@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ratelimited_executor._runtime.arguments import key_of
+import anyio
+
+from ratelimited_executor._runtime.arguments import INHERITED, NOT_GIVEN, key_of
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
-from ratelimited_executor._runtime.permit import Permit
+from ratelimited_executor._runtime.permit import Permit, take_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from datetime import timedelta
 
+    from ratelimited_executor._runtime.faces.tasks import Rare
     from ratelimited_executor.typing import CostLike
 
 __all__ = ["LimiterFace"]
@@ -24,7 +27,7 @@ T = TypeVar("T")
 
 
 class LimiterFace(TaskFace):
-    """``permit``, ``acquire`` and ``limited``."""
+    """``permit``, ``acquire``, ``acquire_nowait`` and ``limited``."""
 
     __slots__ = ()
 
@@ -32,7 +35,7 @@ class LimiterFace(TaskFace):
         self,
         *,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         name: str | None = None,
         key: Hashable = None,
         cost: CostLike = 1,
@@ -43,7 +46,8 @@ class LimiterFace(TaskFace):
 
         Args:
             priority: a larger one is more important.
-            expires: seconds to wait at most; then entering raises ``TaskExpiredError``.
+            expires: seconds to wait at most; then entering raises ``TaskExpiredError``. The executor's ``expires`` if it is
+                left out; None for as long as it takes.
             name: what the waiter is called; ``permit`` if None.
             key: who waits, for ``order=Fair()`` and the limits of keys.
             cost: permits that it takes, >= 1, or a mapping from resource to amount; ``settle()`` what is entered to
@@ -54,19 +58,15 @@ class LimiterFace(TaskFace):
         room = engine.backlog.room
         if room is None:
             self._admit(0 if self._is_dropping else 1, key=key)
-        rare = (
-            self._read_rare({"key": key, "cost": cost})
-            if key is not None or type(cost) is not int or cost != 1
-            else None
-        )
-        options = make_options(priority=priority, expires=expires, name=name or "permit", rare=rare)
+        rare = self._rare_of_waiter(key, cost)
+        options = make_options(priority=priority, expires=self._expires_of(expires), name=name or "permit", rare=rare)
         return Permit(engine, options, partial(self._admit, 0 if self._is_dropping else 1, key=key))
 
     async def acquire(
         self,
         *,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         name: str | None = None,
         key: Hashable = None,
         cost: CostLike = 1,
@@ -75,21 +75,84 @@ class LimiterFace(TaskFace):
         async with self.permit(priority=priority, expires=expires, name=name or "acquire", key=key, cost=cost):
             pass
 
-    def limited(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-        """Decorate an async function so that each call waits for a permit first.
+    def acquire_nowait(
+        self, *, priority: float = 0, name: str | None = None, key: Hashable = None, cost: CostLike = 1
+    ) -> None:
+        """Use up a permit that is there at this instant, without waiting; the arguments are those of :meth:`acquire`.
+
+        It goes before nobody: what is due and more important takes its permit first. A call that finds none is not counted.
 
         Raises:
-            TypeError: if ``fn`` is no async function: a plain one cannot wait.
+            anyio.WouldBlock: if :meth:`acquire` would have to wait.
         """
+        key = key_of("key", key, self._keys)
+        engine = self._admit(0)
+        options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of_waiter(key, cost))
+        if not take_now(engine, options):
+            raise anyio.WouldBlock
+
+    def _rare_of_waiter(self, key: Any, cost: Any) -> Rare | None:
+        """Check what few waiters are given; None if there is nothing of it."""
+        if key is None and type(cost) is int and cost == 1:
+            return None
+        return self._read_rare({"key": key, "cost": cost})
+
+    @overload
+    def limited(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def limited(
+        self,
+        *,
+        priority: float = ...,
+        expires: float | timedelta | None = ...,
+        name: str | None = ...,
+        key: Hashable | Callable[..., Hashable] = ...,
+        cost: CostLike | Callable[..., CostLike] = ...,
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
+    def limited(
+        self,
+        fn: Any = NOT_GIVEN,
+        *,
+        priority: float = 0,
+        expires: float | timedelta | None = INHERITED,
+        name: str | None = None,
+        key: Hashable | Callable[..., Hashable] = None,
+        cost: CostLike | Callable[..., CostLike] = 1,
+    ) -> Any:
+        """Decorate an async function so that each call waits for a permit first: ``@limited`` or ``@limited(key=...)``.
+
+        Args:
+            fn: the function; a decorator is returned if it is left out.
+            priority: as for :meth:`permit`, and so are the rest.
+            expires: as for :meth:`permit`.
+            name: what the waiters are called; the function's name if None.
+            key: whose the calls are; or a function that tells it of the arguments of a call.
+            cost: what a call takes; or a function that tells it of the arguments of a call.
+
+        Raises:
+            TypeError: if ``fn`` is no async function: a plain one cannot wait; or an argument has a wrong type.
+            ValueError: if an argument is out of range.
+        """
+        make_options(priority=priority, expires=self._expires_of(expires), name=name)
+        if not callable(key):
+            key_of("key", key, self._keys)
+        if fn is NOT_GIVEN:
+            return partial(self.limited, priority=priority, expires=expires, name=name, key=key, cost=cost)
         if not inspect.iscoroutinefunction(fn):
             raise TypeError(
                 f"limited() decorates async functions, got {fn!r}: schedule() runs plain ones under the rate"
             )
-        name = getattr(fn, "__qualname__", "limited")
+        own = name or getattr(fn, "__qualname__", "limited")
 
         @functools.wraps(fn)
-        async def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-            async with self.permit(name=name):
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            async with self.permit(
+                priority=priority,
+                expires=expires,
+                name=own,
+                key=key(*args, **kwargs) if callable(key) else key,
+                cost=cost(*args, **kwargs) if callable(cost) else cost,
+            ):
                 return await fn(*args, **kwargs)
 
         return wrapper

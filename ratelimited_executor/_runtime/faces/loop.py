@@ -1,6 +1,6 @@
 """The asyncio face: the signatures of ``loop.call_soon``, ``call_later`` and ``call_at``, as a drop-in.
 
-Always on time, never spread, never early; the rate of the executor still holds. Nothing is kept for a call but its place
+Always on time, never spread, never early, and never expired, whatever the executor's ``expires``; its rate still holds. Nothing is kept for a call but its place
 in a bucket's columns: the handle that is returned names that place, and may be dropped.
 """
 

@@ -9,23 +9,32 @@ from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import Options
 from ratelimited_executor._core.repeating import MissedTick, OnError
 from ratelimited_executor._runtime import schedules
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, member_of, seconds_of
-from ratelimited_executor._runtime.faces.base import ExecutorBase
-from ratelimited_executor._runtime.faces.tasks import make_options
+from ratelimited_executor._runtime.arguments import (
+    INHERITED,
+    callable_of,
+    count_of,
+    delay_of,
+    key_of,
+    member_of,
+    seconds_of,
+)
+from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.repeating import RepeatingHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from datetime import timedelta
 
     from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.faces.tasks import Rare
+    from ratelimited_executor.typing import CostLike
 
 __all__ = ["RepeatingFace"]
 
 Ts = TypeVarTuple("Ts")
 
 
-class RepeatingFace(ExecutorBase):
+class RepeatingFace(TaskFace):
     """``schedule_at_fixed_rate``, ``schedule_with_fixed_delay`` and ``schedule_cron``."""
 
     __slots__ = ()
@@ -41,10 +50,12 @@ class RepeatingFace(ExecutorBase):
         max_runs: int | None = None,
         allow_overlap: bool = False,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
+        key: Hashable = None,
+        cost: CostLike = 1,
     ) -> RepeatingHandle:
         """Run ``fn(*args)`` every ``period`` seconds, in phase with the first run.
 
@@ -59,7 +70,7 @@ class RepeatingFace(ExecutorBase):
             allow_overlap: whether a run may start while the one before goes on.
             priority: as for ``schedule``, and so are the rest.
         """
-        engine = self._admit()
+        engine, rare = self._admit_runs(key, cost)
         step = seconds_of("period", period)
         first = engine.now() + delay_of("initial_delay", initial_delay)
         return self._repeat(
@@ -67,6 +78,7 @@ class RepeatingFace(ExecutorBase):
             fn,
             args,
             schedules.fixed_rate(first, step, member_of("missed", missed, MissedTick)),
+            rare=rare,
             gap=step,
             on_error=on_error,
             max_runs=max_runs,
@@ -89,16 +101,18 @@ class RepeatingFace(ExecutorBase):
         on_error: OnError = OnError.CONTINUE,
         max_runs: int | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
+        key: Hashable = None,
+        cost: CostLike = 1,
     ) -> RepeatingHandle:
         """Run ``fn(*args)`` again and again, due ``delay`` seconds after the end of the run before.
 
         The arguments are those of :meth:`schedule_at_fixed_rate`; nothing can be missed, and runs never overlap.
         """
-        engine = self._admit()
+        engine, rare = self._admit_runs(key, cost)
         pause = delay_of("delay", delay)
         first = engine.now() + delay_of("initial_delay", initial_delay)
         return self._repeat(
@@ -106,6 +120,7 @@ class RepeatingFace(ExecutorBase):
             fn,
             args,
             schedules.fixed_delay(first, pause),
+            rare=rare,
             gap=pause,
             on_error=on_error,
             max_runs=max_runs,
@@ -130,10 +145,12 @@ class RepeatingFace(ExecutorBase):
         max_runs: int | None = None,
         allow_overlap: bool = False,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
+        key: Hashable = None,
+        cost: CostLike = 1,
     ) -> RepeatingHandle:
         """Run ``fn(*args)`` at the times of a cron expression, by the wall clock.
 
@@ -148,7 +165,7 @@ class RepeatingFace(ExecutorBase):
             ImportError: if the extra ``cron`` is not installed.
             ValueError: if the expression is none.
         """
-        engine = self._admit()
+        engine, rare = self._admit_runs(key, cost)
         if not isinstance(expression, str):
             raise TypeError(f"expression must be a str such as '*/5 * * * *', got {expression!r}")
         if tz is not None and not isinstance(tz, tzinfo):
@@ -158,6 +175,7 @@ class RepeatingFace(ExecutorBase):
             fn,
             args,
             schedules.cron(expression, tz, member_of("missed", missed, MissedTick), engine.runner.clock.wall),
+            rare=rare,
             gap=60.0,
             on_error=on_error,
             max_runs=max_runs,
@@ -171,6 +189,12 @@ class RepeatingFace(ExecutorBase):
             },
         )
 
+    def _admit_runs(self, key: Any, cost: Any) -> tuple[Engine, Rare | None]:
+        """Return the engine if it may take in one more task from here, and what few repeating tasks are given."""
+        engine = self._admit(key=key_of("key", key, self._keys))
+        is_plain = key is None and type(cost) is int and cost == 1
+        return engine, None if is_plain else self._read_rare({"key": key, "cost": cost})
+
     def _repeat(
         self,
         engine: Engine,
@@ -178,6 +202,7 @@ class RepeatingFace(ExecutorBase):
         args: tuple[Any, ...],
         next_due: schedules.NextDue,
         *,
+        rare: Rare | None,
         gap: float,
         on_error: OnError,
         max_runs: int | None,
@@ -188,12 +213,15 @@ class RepeatingFace(ExecutorBase):
         member_of("on_error", on_error, OnError)
         if max_runs is not None:
             count_of("max_runs", max_runs, least=1)
-        make_options(**options)  # bad arguments raise here, not at the second run
+        expires = options.pop("expires")
+        make_options(
+            expires=self._expires_of(expires), rare=rare, **options
+        )  # bad arguments raise here, not at the second run
         # Spread by up to an interval, a task that repeats about as often would come too late for its next tick.
         on_time = gap < 2 * self._manager.interval
 
         def options_of_a_run() -> Options:
-            made = make_options(**options) or Options()
+            made = make_options(expires=self._expires_of(expires), rare=rare, **options) or Options()
             made.on_time = on_time
             return made
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextvars
 import functools
 import inspect
@@ -17,6 +15,7 @@ from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options
 from ratelimited_executor._core.retries import Attempts
 from ratelimited_executor._runtime.arguments import (
+    INHERITED,
     callable_of,
     count_of,
     delay_of,
@@ -27,12 +26,13 @@ from ratelimited_executor._runtime.arguments import (
     wall_of,
 )
 from ratelimited_executor._runtime.faces.base import ExecutorBase
-from ratelimited_executor._runtime.futures import FuturesFace
+from ratelimited_executor._runtime.futures import FuturesFace, call_on_loop
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
 from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from collections.abc import Awaitable, Callable
     from datetime import datetime, timedelta
 
@@ -64,7 +64,7 @@ class TaskFace(ExecutorBase):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
@@ -80,7 +80,8 @@ class TaskFace(ExecutorBase):
             at: when it is due by the wall clock, an aware datetime or epoch seconds; the past is due now.
             priority: a larger one is more important, where more tasks are due than may start.
             expires: seconds after its due time; if it has not started by then, it fails with ``TaskExpiredError``. Each
-                attempt of a task that is tried again has a due time of its own, from which it counts anew.
+                attempt of a task that is tried again has a due time of its own, from which it counts anew. The executor's
+                ``expires`` if it is left out; None for never.
             run_timeout: seconds that it may run; then it is cancelled and fails with ``RunTimeoutError``.
             in_thread: whether the function runs in a worker thread, because it blocks.
             name: what the task is called in logs and errors; the function's name if None.
@@ -88,6 +89,8 @@ class TaskFace(ExecutorBase):
             key: whose task it is, hashable: for ``order=Fair()`` and the limits of keys.
             cost: permits that its start takes, >= 1; or a mapping from resource to amount, with ``"permits"`` for these.
             retry: how it is tried again if it fails, in place of the executor's ``retry``; None for not at all.
+            deadline: seconds after its first due time by which it must have ended, all attempts included: none begins later,
+                and a coroutine or a call in a thread that still runs then is stopped as by ``run_timeout``.
 
         Raises:
             TypeError: if ``fn`` is not callable, or an argument has a wrong type or an unknown name.
@@ -100,6 +103,8 @@ class TaskFace(ExecutorBase):
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
         callable_of("fn", fn)
+        if expires is INHERITED:
+            expires = self._expires
         if (
             rare
             or priority != 0
@@ -183,7 +188,7 @@ class TaskFace(ExecutorBase):
         fn: Callable[..., Any],
         *args: Any,
         priority: float = 0,
-        expires: float | timedelta | None = None,
+        expires: float | timedelta | None = INHERITED,
         run_timeout: float | timedelta | None = None,
         in_thread: bool = False,
         name: str | None = None,
@@ -199,7 +204,7 @@ class TaskFace(ExecutorBase):
             callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
         options = make_options(
             priority=priority,
-            expires=expires,
+            expires=self._expires if expires is INHERITED else expires,
             run_timeout=run_timeout,
             in_thread=in_thread,
             name=name,
@@ -248,6 +253,9 @@ class TaskFace(ExecutorBase):
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
+        if self._expires is not None:
+            self.submit(fn, *args, retry=None)  # only a record can expire
+            return
         engine: Any = self._engine
         if self._home._thread_id != get_ident():
             engine = self._admit()
@@ -275,23 +283,38 @@ class TaskFace(ExecutorBase):
         """
         engine = self._started()
         callable_of("fn", fn)
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        return call_on_loop(engine.loop, functools.partial(self.schedule, fn, *args, **options))
 
-        def place() -> None:
-            if future.cancelled():
-                future.set_running_or_notify_cancel()
-                return
-            try:
-                handle: TaskHandle[Any] = self.schedule(fn, *args, **options)
-            except Exception as error:  # noqa: BLE001  # it goes to the future, whose owner is in another thread
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
-            else:
-                handle.add_done_callback(functools.partial(_copy_outcome, future))
-                future.add_done_callback(functools.partial(_pass_cancel, engine.loop, handle))
+    # Without a ParamSpec: that does not fit methods which take the arguments of a function as a TypeVarTuple.
+    @overload
+    def call_threadsafe(
+        self, method: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[T]: ...
+    @overload
+    def call_threadsafe(
+        self, method: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[T]: ...
+    def call_threadsafe(
+        self, method: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[Any]:
+        """Call a method of the executor, such as :meth:`schedule_many`, on its loop, from any thread.
 
-        engine.loop.call_soon_threadsafe(place)
-        return future
+        The future has what awaiting gives where the method returns something to await: the result of a task, the summary of a
+        batch, None at the end of a repeating task. Cancelling it cancels that: what waits of a batch, a repetition. Of any
+        other method it has what that returns. What the method raises, ``future.result()`` raises.
+
+        Args:
+            method: what is called on the loop.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+
+        Raises:
+            ExecutorNotStartedError: before the start.
+            RuntimeError: if the event loop is closed.
+            TypeError: if ``method`` is not callable.
+        """
+        engine = self._started()
+        return call_on_loop(engine.loop, functools.partial(callable_of("method", method), *args, **kwargs))
 
     def _admit_one(self, rare: dict[str, Any]) -> tuple[Engine, Options | None]:
         """Return the engine if it may take in one more task from here, and options if each task needs some."""
@@ -306,6 +329,7 @@ class TaskFace(ExecutorBase):
             ValueError: if a cost is out of range.
         """
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
+        deadline = rare.pop("deadline", None)
         if rare:
             _refuse(rare)
         key = key_of("key", key, self._keys)
@@ -313,7 +337,11 @@ class TaskFace(ExecutorBase):
         if key is not None and self._key_limits.is_gated:
             self._check_key(key, 1 if needs is None else needs[PERMITS])
         shared = None if key is None else self._started().keys.options_of(key)
-        return Rare(key, needs, retry if retry is INHERITED else check_retry("retry", retry), shared)
+        policy = retry if retry is INHERITED else check_retry("retry", retry)
+        if deadline is None:
+            return Rare(key, needs, policy, shared)
+        within = seconds_of("deadline", deadline)
+        return Rare(key, needs, self._retry if policy is INHERITED else policy, shared, within)
 
     def _check_key(self, key: Any, cost: int) -> None:
         """Refuse a cost that the rate of a key never admits, and a key whose limits cannot be told.
@@ -375,22 +403,14 @@ class Rare(NamedTuple):
         needs: how much of each resource its start takes; None for one permit.
         retry: the policy by which it is tried again; :data:`INHERITED` for the executor's.
         shared: the options of tasks that have a key and nothing else; None without a key.
+        within: seconds after the first due time by which the last attempt has to have ended; None for no such deadline.
     """
 
     key: Any
     needs: Mapping[str, int] | None
     retry: Any
     shared: KeyOptions | None
-
-
-class _Inherited:
-    """Stands for the executor's own retry policy."""
-
-    def __repr__(self) -> str:
-        return "INHERITED"
-
-
-INHERITED: Final[Any] = _Inherited()
+    within: float | None = None
 
 
 def make_options(
@@ -421,7 +441,10 @@ def make_options(
     if rare is not None:
         made.key = rare.key
         made.charge = None if rare.needs is None else Charge(rare.needs)
-        made.attempts = None if rare.retry is INHERITED else Attempts(rare.retry)
+        if rare.retry is not INHERITED:
+            made.attempts = Attempts(rare.retry, within=rare.within, expires=made.expires)
+        if rare.within is not None:
+            made.expires = rare.within if made.expires is None else min(made.expires, rare.within)
     return made
 
 
@@ -455,32 +478,16 @@ _REMEDIES: Final = {
 }
 
 
-def _copy_outcome(future: concurrent.futures.Future[Any], handle: TaskHandle[Any]) -> None:
-    """Hand the outcome of a task to a future, unless that was cancelled: its task's failure then concerns nobody."""
-    error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
-    if handle.cancelled():
-        future.cancel()
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is None:
-        future.set_result(handle.result())
-    else:
-        future.set_exception(error)
-
-
-def _pass_cancel(
-    loop: asyncio.AbstractEventLoop, handle: TaskHandle[Any], future: concurrent.futures.Future[Any]
-) -> None:
-    """Cancel a task whose future was cancelled, in whatever thread."""
-    if future.cancelled() and not handle.done() and not loop.is_closed():
-        loop.call_soon_threadsafe(handle.cancel)
-
-
 def _with_rare(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a function with its rare keyword arguments by their names, as ``help()`` is to show it."""
     signature = inspect.signature(function)
     kept = [parameter for parameter in signature.parameters.values() if parameter.kind is not _KEYWORDS]
-    rare = {"key": ("Hashable", None), "cost": ("CostLike", 1), "retry": ("Retry | Any", INHERITED)}
+    rare = {
+        "key": ("Hashable", None),
+        "cost": ("CostLike", 1),
+        "retry": ("Retry | Any", INHERITED),
+        "deadline": ("float | timedelta | None", None),
+    }
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in rare.items()

@@ -1,0 +1,114 @@
+"""Checks of the settings of an executor: each names the parameter and the remedy, and changes nothing."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ratelimited_executor._core.adaptive import Adaptive
+from ratelimited_executor._core.fair import Fair
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._runtime.arguments import callable_of, count_of
+from ratelimited_executor._runtime.policy import Burst, Paced, Window
+
+__all__ = [
+    "check_adaptive",
+    "check_name",
+    "check_policy",
+    "count_or_function",
+    "order_of",
+    "rate_or_function",
+    "threads_of",
+]
+
+_NOT_OF_THREADS: Final = {"ProcessPoolExecutor", "InterpreterPoolExecutor"}  # by name: to import them takes long
+_THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's own default
+
+
+def check_name(name: Any) -> None:
+    """Refuse a name that is none, or that can be neither written to a log nor sent to a server."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name must be a str that is not empty, got {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"name must be a text that UTF-8 can write, without lone surrogates, got {name!r}") from None
+
+
+def threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor | None]:
+    """Return how many threads of the executor's own there are, or a pool in place of them.
+
+    Raises:
+        TypeError: if an argument has a wrong type, or both are given.
+        ValueError: if the count is out of range.
+    """
+    if count is not None:
+        count_of("max_threads", count, least=1)
+    if pool is None:
+        return _THREAD_COUNT if count is None else count, None
+    if not isinstance(pool, concurrent.futures.Executor):
+        raise TypeError(f"thread_pool must be a concurrent.futures.Executor of threads, got {pool!r}")
+    if not _NOT_OF_THREADS.isdisjoint(kind.__name__ for kind in type(pool).__mro__):
+        raise TypeError(f"thread_pool must run calls in threads of this interpreter, got {pool!r}")
+    if count is not None:
+        raise TypeError(
+            "max_threads is for threads of the executor's own: thread_pool has a limit of its own, leave one out"
+        )
+    return _THREAD_COUNT, pool
+
+
+def check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
+    """Refuse what is no ``Adaptive``, or one that cannot begin with a rate."""
+    if adaptive is None:
+        return None
+    if not isinstance(adaptive, Adaptive):
+        raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
+    if not adaptive.floor <= float(rate) <= adaptive.ceiling:
+        raise ValueError(
+            f"rate must be what adaptive begins with, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
+            f"got {rate!r}"
+        )
+    return adaptive
+
+
+def check_policy(policy: Any) -> None:
+    """Refuse what is no policy; a class is refused by name, as the mistake that it is."""
+    if isinstance(policy, type) and issubclass(policy, (Paced, Window, Burst)):
+        call = "Burst(n), with its depth" if issubclass(policy, Burst) else f"{policy.__name__}()"
+        raise TypeError(f"policy must be a Paced, Window or Burst, got the class {policy.__name__}: write {call}")
+    if not isinstance(policy, (Paced, Window, Burst)):
+        raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
+
+
+def order_of(order: Any) -> Any:
+    """Return an order: a key function or a ``Fair``; a class is refused, as the mistake that it is."""
+    if isinstance(order, type):
+        raise TypeError(f"order must be a function of a task, or a Fair, got the class {order.__name__}: call it first")
+    return order if isinstance(order, Fair) else callable_of("order", order)
+
+
+def rate_or_function(name: str, rate: Any) -> Any:
+    """Return a rate, a function of a key that tells it, or None."""
+    if rate is None or callable(rate):
+        return rate
+    _refuse_mapping(name, rate)
+    try:
+        return Rate.of(rate)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def count_or_function(name: str, count: Any) -> Any:
+    """Return a count, a function of a key that tells it, or None."""
+    if count is None or callable(count):
+        return count
+    _refuse_mapping(name, count)
+    return count_of(name, count)
+
+
+def _refuse_mapping(name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        raise TypeError(
+            f"{name} must be one for all keys, or a function of the key, got a mapping: pass its method get"
+        )
