@@ -409,7 +409,7 @@ class TaskQueue(IntervalCalendars):
         due: float = source.due_of(item)
         if type(source) is BatchSource:
             source.start(item)
-            if not source.live:
+            if source.started_count == source.count:
                 calendar.finish(source)
             if now > due + source.deadline_after:
                 self.on_gone(source, item, TaskState.EXPIRED)
@@ -543,7 +543,7 @@ class TaskQueue(IntervalCalendars):
                 wake = self.timeline.start_of(sweep)
         if self.wall.is_pending:
             wake = min(wake, self.interval_end)
-        if not may_start or self.permits.rate.is_zero:
+        if not may_start or self.admission.permits.rate.is_zero:
             return wake
         wake = min(wake, self._note_opening(), self._next_instant(now))
         if self.gate is None:

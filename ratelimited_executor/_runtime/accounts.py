@@ -13,7 +13,7 @@ to the loop's exception handler.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.states import TaskState
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue import TaskQueue
 
 __all__ = ["Accounts", "TaskOwner"]
+
+_DONE: Final = TaskState.DONE  # members of an enum are slow to look up, and this is the path of every end
 
 
 class TaskOwner(Protocol):
@@ -91,7 +93,7 @@ class Accounts:
         """End a task that has returned: :meth:`end` for nearly every task."""
         if self.on_key_end is not None:
             self.on_key_end(owner)
-        self.counts[TaskState.DONE] += 1
+        self.counts[_DONE] += 1
         owner._end_done(result)
         if self.on_end is not None:
             self.on_end()

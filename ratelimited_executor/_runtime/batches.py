@@ -40,6 +40,8 @@ _DRAW_COUNT_MAX: Final = 100  # items drawn between two turns of the loop: about
 _LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
 
 
+_DONE: Final = TaskState.DONE  # members of an enum are slow to look up
+_FAILED: Final = TaskState.FAILED
 _ERROR_STATES: Final = (TaskState.FAILED, TaskState.EXPIRED, TaskState.DROPPED)
 INERT_TYPES: Final = frozenset((list, tuple, range, array))  # of items, whose look-up runs no code of the user
 
@@ -277,9 +279,9 @@ class BatchHandle(Generic[T]):
 
     def _take_items(self, source: BatchSource) -> Items:
         """Return the items of a source by their index in the batch, and free them here if the last of its tasks starts."""
-        items = self._parts[source]
-        self._forget(source)
-        return items
+        if source.started_count == source.count:
+            return self._parts.pop(source)
+        return self._parts[source]
 
     def _call_and_items(self, source: BatchSource) -> tuple[Callable[[Any], Any], Items]:
         """Return what to call for tasks of a source, and with what of each index in the batch.
@@ -293,7 +295,7 @@ class BatchHandle(Generic[T]):
 
     def _note_done(self, count: int) -> None:
         """Note that tasks have ended well, whom nobody asks after."""
-        self._counts[TaskState.DONE] += count
+        self._counts[_DONE] += count
 
     def _forget(self, source: BatchSource) -> None:
         """Free the items of a source that has no waiting task left."""
@@ -313,7 +315,7 @@ class BatchHandle(Generic[T]):
         self._counts[state] += 1
         if self._on_end is not None or self._listeners or self._outcomes is not None:
             self._note(index, state, outcome)
-        elif state is TaskState.FAILED and self._counts[state] == 1:
+        elif state is _FAILED and self._counts[state] == 1:
             message = f"exception in {self.name}[{index}], the first of its batch to fail"
             self._engine.loop.call_exception_handler({"message": message, "exception": outcome})
         if self._changed:
@@ -369,7 +371,7 @@ class BatchItem:
 
     def _end_done(self, result: Any) -> None:
         """Note that it has returned."""
-        self.batch._item_ended(self.index, TaskState.DONE, result)
+        self.batch._item_ended(self.index, _DONE, result)
 
     def _end(self, state: TaskState, outcome: Any) -> None:
         """Note that it has ended in another way."""

@@ -349,14 +349,19 @@ class Engine:
         self._is_full = False
         now = begin = self.now()
         starter.is_changed = False
-        taken: Any = queue.take_lone(now) if self.has_place() else None
+        taken: Any = None
+        if self.max_concurrency is None or self.has_place():
+            taken = queue.take_lone(now)
         start_count = 0
         if taken is not None:
-            now = self._start(taken, now, stop)
+            source, item = taken
+            now = starter.start(source, item, now)
+            if now >= queue.end:
+                now = self.now()
             if now >= stop:
                 return now
             if not starter.is_changed:
-                self._is_full = not self.has_place()
+                self._is_full = self.max_concurrency is not None and not self.has_place()
                 return self._rest(now, begin, 1)
             start_count = 1
         while True:

@@ -14,7 +14,7 @@ import contextvars
 import math
 from collections.abc import Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import PERMITS, Record, StandIn
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["CallHandle", "TaskHandle"]
 
 T_co = TypeVar("T_co", covariant=True)
+_RUNNING: Final = TaskState.RUNNING  # members of an enum are slow to look up, and this is the path of every start
+_DONE: Final = TaskState.DONE
 
 
 class TaskHost(Protocol):
@@ -320,9 +322,9 @@ class TaskHandle(Record, Generic[T_co]):
 
     def _start(self, now: float) -> tuple[Any, Any]:
         """Enter the state of a task that runs, at loop time ``now``; return the arguments and the context of its call."""
-        if TaskState.RUNNING not in TRANSITIONS[self._state]:  # _move_to() without a call, here and in _end_done()
-            self._move_to(TaskState.RUNNING)
-        self._state = TaskState.RUNNING
+        if _RUNNING not in TRANSITIONS[self._state]:  # _move_to() without a call, here and in _end_done()
+            self._move_to(_RUNNING)
+        self._state = _RUNNING
         context, self._context = self._context, now
         return self._outcome, context
 
@@ -357,9 +359,9 @@ class TaskHandle(Record, Generic[T_co]):
 
     def _end_done(self, result: Any) -> None:
         """Enter the state of a call that has returned: what :meth:`_end` does, for nearly every task."""
-        if TaskState.DONE not in TRANSITIONS[self._state]:
-            self._move_to(TaskState.DONE)
-        self._state = TaskState.DONE
+        if _DONE not in TRANSITIONS[self._state]:
+            self._move_to(_DONE)
+        self._state = _DONE
         call = self._call
         self._call = call.__qualname__ if type(call) is FunctionType else name_of(call)
         self._outcome = result

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["HOLD", "Starter"]
 
 HOLD: Final[Any] = StandIn(None)  # in place of a callable: the permit is handed to a waiter, who says when he is done
+_DONE: Final = TaskState.DONE  # members of an enum are slow to look up
 _LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 
 
@@ -135,6 +136,8 @@ class Starter:
                 self._call(accounts.calls, call, args, origin[0], is_own=True)
             else:
                 self._call(accounts.calls, call, args, origin)
+        if accounts.on_end is not None:
+            accounts.on_end()
         after = self._monotonic()
         if self._queue.counts_effects:
             self._queue.take_effect(after)
@@ -196,11 +199,11 @@ class Starter:
                 self._run(owner, result, context, origin, options)
             elif options is not None and options.run_timeout is not None:
                 accounts.end(owner, TaskState.FAILED, run_timeout_error(call))
-            elif accounts.on_end is None and accounts.on_key_end is None:  # done() without a call
-                accounts.counts[TaskState.DONE] += 1
+            else:  # done() without a call; who waits for the end is told by our caller
+                if accounts.on_key_end is not None:
+                    accounts.on_key_end(owner)
+                accounts.counts[_DONE] += 1
                 owner._end_done(result)
-            else:
-                accounts.done(owner, result)
             if contexts.scratch:
                 contexts.clean()
         del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
