@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.fair import Fair
+    from ratelimited_executor._core.fleet.demand import Worker
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.pacing import Pacing
     from ratelimited_executor._core.records import Charge
@@ -92,7 +93,10 @@ class Engine:
         self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
         self._is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
         runner.engines.add(self)
-        self.member = peers.join(self) if isinstance(peers, Fleet) else None
+        self.queue: TaskQueue
+        self.accounts: Accounts
+        worker: Worker = self  # as the fleet knows it
+        self.member = peers.join(worker) if isinstance(peers, Fleet) else None
         self._report = order_reporter(lambda: self.queue.order, self.loop, self.warn)
         fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
         self.queue = queue = self._make_queue(settings, fixed)

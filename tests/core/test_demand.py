@@ -42,6 +42,10 @@ class Executor:
         self.running = 0
         self.demand = Demand(self)
 
+    @property
+    def accounts(self):
+        return self
+
     def running_count(self) -> int:
         return self.running
 

@@ -33,16 +33,26 @@ _MEMORY_SECONDS: Final = 2.0  # what was seen so long ago counts a third
 _ROUNDING: Final = 1e-9
 
 
+class Counts(Protocol):
+    """What has become of the tasks."""
+
+    started_count: int
+
+    def running_count(self) -> int:
+        """Count the tasks that run."""
+        ...
+
+
 class Worker(Protocol):
     """What starts the tasks: an executor's engine."""
 
     timeline: Timeline
     queue: TaskQueue
     max_concurrency: int | None
-    started_count: int
 
-    def running_count(self) -> int:
-        """Count the tasks that run."""
+    @property
+    def accounts(self) -> Counts:
+        """What has become of them."""
         ...
 
 
@@ -73,7 +83,7 @@ class Demand:
         worker = self._worker
         if worker.max_concurrency is None and worker.queue.gate is None:
             return
-        running_count, started_count = worker.running_count(), worker.started_count
+        running_count, started_count = worker.accounts.running_count(), worker.accounts.started_count
         ended_count, ready_count = started_count - running_count, worker.queue.ready_count()
         if self._seen_at is not None:
             seconds = max(0.0, now - self._seen_at)
@@ -117,7 +127,7 @@ class Demand:
         if isinstance(grid, CombinedPermits):
             count = grid.startable_until(span.begin_ns, span.end_ns)
         if worker.max_concurrency is not None:
-            running_count = worker.running_count()
+            running_count = worker.accounts.running_count()
             count = min(count, span.places(worker.max_concurrency - running_count, running_count))
         if count <= 0:
             return 0
