@@ -311,7 +311,8 @@ class Calendar:
                     group[:] = [s for s in group if s is self._current or s.order.head() < math.inf]
             if group or group is self._current_group:
                 break
-            groups.popleft()
+            if groups and groups[0] is group:  # else the order has looked for itself, and come further
+                groups.popleft()
         return max(steps, 0)
 
     def take_lone(self, now: float) -> tuple[Source | None, Any] | None:

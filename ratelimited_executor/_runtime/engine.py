@@ -324,6 +324,8 @@ class Engine:
 
     def _drop(self, record: Any, reason: str) -> None:
         """End a record that waits as dropped."""
+        if record._state is not TaskState.WAITING:  # what died with the one before has ended it
+            return
         self._remove(record)
         self.accounts.end(record, TaskState.DROPPED, TaskDroppedError(record.name, reason=reason))
 
@@ -360,6 +362,9 @@ class Engine:
         if taken is not None:
             source, item = taken
             now = starter.start(source, item, now)
+            taken = source = item = (
+                None  # else a traceback keeps this frame, which keeps the handle, which keeps the error
+            )
             if now >= queue.end:
                 now = self.now()
             if now >= stop:
@@ -375,6 +380,7 @@ class Engine:
             while (taken := self._take(now)) is not None:
                 started_before = self.accounts.started_count
                 now = self._start(taken, now, stop)
+                taken = None  # as above
                 start_count += self.accounts.started_count - started_before
                 if now >= stop or start_count >= _START_COUNT_MAX:
                     return now
@@ -408,6 +414,8 @@ class Engine:
         else:
             source, item = taken
             now = self.starter.start(source, item, now)
+            del source, item  # as in run()
+        del taken
         return now if now < queue.end else self.now()
 
     def _rest(self, now: float, begin: float, start_count: int) -> float:

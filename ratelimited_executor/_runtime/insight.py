@@ -287,6 +287,8 @@ def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
     queue = engine.queue
     while not queue.pull(now):
         pass
+    if handle.state is not TaskState.WAITING:  # the order has ended it, which it was asked for just now
+        return explain(engine, handle)
     is_halted = queue.permits.is_stopped or engine.max_concurrency == 0
     due = _due(engine, handle, now)
     if due > now:

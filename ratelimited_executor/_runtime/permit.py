@@ -131,6 +131,8 @@ def take_now(engine: Engine, options: Options | None) -> bool:
         return True
     queue.pull(now)
     queue.expire(now)
+    if not queue.is_unlimited and not queue.admission.find(now, queue.interval_end):
+        return False
     engine.accounts.accepted_count += 1
     queue.add_immediate(record)
     if not queue.take_next(now, record):

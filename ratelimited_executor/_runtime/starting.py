@@ -266,6 +266,7 @@ class Starter:
             if after - now > _LONG_HOLD_SECONDS:
                 self._note_hold(call, after - now)
             now = after
+            call = args = origin = None  # as in _start_plain
             if now >= stop or self.is_changed:
                 break
         return now
@@ -332,6 +333,10 @@ class Starter:
                 if after - now > _LONG_HOLD_SECONDS:
                     self._note_hold(batch.call if is_batch else call, after - now)
                 now = after
+                if (
+                    not is_batch
+                ):  # what dies with them may cancel, or change anything: not while the next is being taken
+                    call = arguments = None
                 if now >= stop or self.is_changed:
                     break
         finally:

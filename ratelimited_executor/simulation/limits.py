@@ -26,7 +26,7 @@ __all__ = [
 
 # Jobs that wait at a time, on all nodes of an executor: some 100 bytes each, 2 GB.
 JOBS_MAX: Final = 20_000_000
-# Keys of a population: some 180 bytes each, 2 GB.
+# Keys of a population: some 400 bytes each while they are made, 2 GB.
 KEYS_MAX: Final = 10_000_000
 # Executors of a fleet: some 15 kB each, and a minute to set them up.
 NODES_MAX: Final = 10_000

@@ -84,9 +84,13 @@ class LimiterFace(TaskFace):
 
         Raises:
             anyio.WouldBlock: if :meth:`acquire` would have to wait.
+            BacklogFullError: if it would be refused.
         """
         key = key_of("key", key, self._keys)
         engine = self._admit(0)
+        if engine.backlog.room is not None and not engine.backlog.room.is_free(key):
+            raise anyio.WouldBlock
+        self._admit(0 if self._is_dropping else 1, key=key)
         options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of_waiter(key, cost))
         if not take_now(engine, options):
             raise anyio.WouldBlock

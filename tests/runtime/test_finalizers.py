@@ -1,0 +1,152 @@
+"""What dies with a task may run code: in the middle of starts, between one and the next."""
+
+import asyncio
+import gc
+import weakref
+
+import anyio
+import pytest
+
+from ratelimited_executor import Pacing, RateLimitedExecutor, WhenFull
+
+
+class Dying:
+    """An object whose finalizer acts."""
+
+    def __init__(self, act) -> None:
+        self._act = act
+
+    def step(self, log: list) -> None:
+        log.append("A")
+
+    def __del__(self) -> None:
+        self._act()
+
+
+ADDERS = {
+    "calls": lambda executor, call, *args: executor.call_later(1.5, call, *args),
+    "records": lambda executor, call, *args: executor.schedule(call, *args, delay=1.5),
+}
+
+
+@pytest.mark.parametrize("rate", [float("inf"), 1000])
+@pytest.mark.parametrize("kind", ADDERS)
+@pytest.mark.parametrize("dies", ["callable", "argument"])
+async def test_finalizer_that_cancels_the_next_call_is_obeyed(virtual_clock, account, rate, kind, dies):
+    """The callable, or an argument, of the first task dies before the second is taken."""
+    log, box, add = [], {}, ADDERS[kind]
+    async with RateLimitedExecutor("x", rate=rate, pacing=Pacing.ON_TIME) as executor:
+        dying = Dying(lambda: box["second"].cancel())
+        if dies == "callable":
+            add(executor, dying.step, log)
+        else:
+            add(executor, lambda _: log.append("A"), dying)
+        del dying
+        box["second"] = add(executor, log.append, "B")
+        add(executor, log.append, "C")
+        await asyncio.sleep(3)
+        assert ["A", "C"] == log
+        assert (2, 1, 0) == (executor.statistics().done, executor.statistics().cancelled, executor.statistics().waiting)
+        account(executor)
+
+
+@pytest.mark.parametrize("dies", ["callable", "argument"])
+async def test_finalizer_that_reschedules_the_next_call_moves_it(virtual_clock, account, dies):
+    """It runs once, at its new time."""
+    log, box = [], {}
+    async with RateLimitedExecutor("x") as executor:
+        dying = Dying(lambda: box["second"].reschedule(0.5))
+        if dies == "callable":
+            executor.call_later(1.5, dying.step, log)
+        else:
+            executor.call_later(1.5, lambda _: log.append("A"), dying)
+        del dying
+        box["second"] = executor.call_later(1.5, log.append, "B")
+        executor.call_later(1.5, log.append, "C")
+        await asyncio.sleep(3)
+        assert ["A", "C", "B"] == log
+        account(executor)
+
+
+@pytest.mark.parametrize("rate", [float("inf"), 1000])
+@pytest.mark.parametrize("options", [{}, {"priority": 1}, {"delay": 1.5}], ids=["plain", "priority", "delay"])
+async def test_failed_task_is_freed_without_the_collector(virtual_clock, rate, options):
+    """Its error keeps no frame that keeps its handle."""
+
+    class Argument:
+        pass
+
+    def fail(argument):
+        raise ValueError
+
+    reports = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context["message"]))
+    async with RateLimitedExecutor("x", rate=rate, pacing=Pacing.ON_TIME) as executor:
+        gc.collect()
+        gc.disable()
+        try:
+            argument = Argument()
+            gone = weakref.ref(argument)
+            executor.schedule(fail, argument, **options)
+            del argument
+            await asyncio.sleep(3)
+            assert gone() is None
+            assert 1 == len(reports)
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("look", ["acquire_nowait", "explain"])
+async def test_order_that_looks_for_itself_does_not_end_the_run(virtual_clock, look):
+    """A look makes ready what is due; the look that asked the order goes on from there."""
+    reports, log, handles, asked = [], [], [], []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: reports.append(context))
+
+    def order(task):
+        if not asked:
+            asked.append(task)
+            if look == "explain":
+                executor.explain(handles[0])
+            else:
+                try:
+                    executor.acquire_nowait()
+                except anyio.WouldBlock:
+                    pass
+        return task.due
+
+    async with RateLimitedExecutor("x", rate=100, order=order) as executor:
+        executor.call_later(1.5, log.append, 0)
+        executor.call_later(2.5, log.append, 1)
+        handles.append(executor.schedule(log.append, 9, delay=2.5))
+        loop.block_for(3)
+        await asyncio.sleep(20)
+    assert [] == reports
+    assert [0, 1, 9] == sorted(log)
+
+
+async def test_explaining_a_task_that_its_order_cancels(virtual_clock):
+    """The look asks the order, which ends the task."""
+    box = {}
+
+    def order(task):
+        box["handle"].cancel()
+        return task.due
+
+    async with RateLimitedExecutor("x", rate=1, order=order, drain_timeout=0) as executor:
+        box["handle"] = executor.schedule(int, delay=0.5)
+        asyncio.get_running_loop().block_for(2)
+        assert "cancelled" == executor.explain(box["handle"]).state.value
+
+
+@pytest.mark.parametrize("when_full", [WhenFull.WAIT, WhenFull.RAISE])
+async def test_permit_at_once_needs_room_like_any_other(virtual_clock, when_full):
+    """Where ``acquire`` would wait for room, or be refused, ``acquire_nowait`` does not get a permit."""
+    from ratelimited_executor import BacklogFullError
+
+    refused = {WhenFull.WAIT: anyio.WouldBlock, WhenFull.RAISE: BacklogFullError}[when_full]
+    async with RateLimitedExecutor("x", max_pending=1, when_full=when_full, drain_timeout=0) as executor:
+        executor.acquire_nowait()
+        executor.schedule(int, delay=100)
+        with pytest.raises(refused):
+            executor.acquire_nowait()
