@@ -20,11 +20,9 @@ from ratelimited_executor import (
     Window,
 )
 
+from ..helpers import now
+
 MS = 0.001
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def keeps_its_word(executor, handle, *, hold: Hold, detail: str | None = None) -> Explanation:

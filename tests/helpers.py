@@ -1,4 +1,4 @@
-"""What the tests of overload ask and use."""
+"""What the tests of several parts ask and use."""
 
 import asyncio
 
@@ -6,7 +6,26 @@ from ratelimited_executor import RetryLater
 
 
 def now() -> float:
+    """Return the loop time."""
     return asyncio.get_running_loop().time()
+
+
+def now_rounded() -> float:
+    """Return the loop time, to the microsecond."""
+    return round(now(), 6)
+
+
+def check_accounting(executor) -> None:
+    """Assert that accepted = waiting + running + the five ends, with waiting and running counted by walking."""
+    engine = executor._engine
+    statistics = executor.statistics()
+    waiting = sum(1 for _ in engine.walk())
+    running = len(engine.running) + len(engine.holding) + engine.accounts.is_inside
+    ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
+    assert waiting == statistics.waiting, (waiting, statistics)
+    assert running == statistics.running, (running, statistics)
+    assert statistics.accepted == waiting + running + ends, (waiting, running, statistics)
+    assert engine.queue.live_count() == waiting, (engine.queue.live_count(), waiting)
 
 
 def seen(handle) -> None:
@@ -48,3 +67,20 @@ class Flaky:
     def pauses(self) -> list[float]:
         """The seconds between the starts."""
         return [late - early for early, late in zip(self.starts, self.starts[1:], strict=False)]
+
+
+async def sleep_for(seconds: float) -> str:
+    """Sleep, and tell."""
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+async def swallow(seconds: float) -> str:
+    """Sleep, whatever anybody says."""
+    end = now() + seconds
+    while (left := end - now()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            pass
+    return "unmoved"

@@ -6,11 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ratelimited_executor import MissedTick, OnError, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, MissedTick, OnError, Pacing, RateLimitedExecutor
 
-
-def now() -> float:
-    return round(asyncio.get_running_loop().time(), 6)
+from ..helpers import now_rounded
 
 
 async def test_fixed_rate_keeps_its_phase(virtual_clock):
@@ -18,7 +16,7 @@ async def test_fixed_rate_keeps_its_phase(virtual_clock):
     starts = []
     async with RateLimitedExecutor("x") as executor:
         await asyncio.sleep(0.3)
-        handle = executor.schedule_at_fixed_rate(lambda: starts.append(now()), period=0.25, initial_delay=0.1)
+        handle = executor.schedule_at_fixed_rate(lambda: starts.append(now_rounded()), period=0.25, initial_delay=0.1)
         await asyncio.sleep(1.2)
         assert 5 == handle.run_count
         assert virtual_clock.wall() - 1.5 + 1.65 == pytest.approx(handle.next_due)
@@ -30,7 +28,7 @@ async def test_fixed_delay_counts_from_the_end(virtual_clock):
     starts = []
 
     async def work():
-        starts.append(now())
+        starts.append(now_rounded())
         await asyncio.sleep(0.5)
 
     async with RateLimitedExecutor("x") as executor:
@@ -53,7 +51,7 @@ async def test_missed_ticks_follow_their_policy(virtual_clock, missed, expected)
     starts = []
 
     async def work():
-        starts.append(int(now()))
+        starts.append(int(now_rounded()))
         if len(starts) == 1:
             await asyncio.sleep(35)
 
@@ -97,7 +95,7 @@ async def test_max_runs_end_the_repetition(virtual_clock):
     """After so many runs the handle is done."""
     starts = []
     async with RateLimitedExecutor("x") as executor:
-        handle = executor.schedule_at_fixed_rate(lambda: starts.append(now()), period=2, max_runs=3)
+        handle = executor.schedule_at_fixed_rate(lambda: starts.append(now_rounded()), period=2, max_runs=3)
         await handle
         assert [0, 2, 4] == [int(start) for start in starts]
         assert handle.done()
@@ -234,3 +232,68 @@ async def test_cron_times_missed_by_a_long_run_follow_the_policy(virtual_clock, 
         await asyncio.sleep(3300)
     expected = {"SKIP": [10, 50], "COALESCE": [10, 45, 50], "BURST": [10, 45, 45, 45, 50]}[missed.name]
     assert expected == minutes
+
+
+# Ticks whose time passed before their run could start.
+
+
+@pytest.mark.parametrize(
+    ("missed", "starts"),
+    [
+        (MissedTick.SKIP, [0.0, 35.0, 40.0]),
+        (MissedTick.COALESCE, [0.0, 35.0, 40.0]),
+        (MissedTick.BURST, [0.0, 35.0, 35.0, 35.0, 40.0]),
+    ],
+)
+async def test_a_run_held_back_by_a_pause_stands_for_what_the_policy_says(virtual_clock, missed, starts):
+    """A run that waited through a pause is the one that COALESCE makes of all that were due, and the first of BURST."""
+    seen = []
+    async with RateLimitedExecutor("pause", pacing=Pacing.ON_TIME) as executor:
+        begin = virtual_clock.monotonic()
+        repeating = executor.schedule_at_fixed_rate(
+            lambda: seen.append(round(virtual_clock.monotonic() - begin, 6)), period=10, missed=missed
+        )
+        await asyncio.sleep(5)
+        executor.pause()
+        await asyncio.sleep(30)
+        executor.resume()
+        await asyncio.sleep(9)
+        repeating.cancel()
+
+    assert starts == seen
+
+
+@pytest.mark.parametrize("interval", [1.0, 0.6])
+async def test_spreading_costs_no_tick_of_a_period_near_the_interval(virtual_clock, interval):
+    """Ten tasks that repeat about once an interval, each run of which takes a while, run at every tick."""
+    counts = [0] * 10
+
+    async def run(index):
+        counts[index] += 1
+        await asyncio.sleep(0.3)
+
+    async with ExecutorManager(interval=interval) as manager:
+        executor = manager.executor("spread")
+        repeating = [executor.schedule_at_fixed_rate(run, index, period=1) for index in range(10)]
+        await asyncio.sleep(20.5)
+        for handle in repeating:
+            handle.cancel(running=True)
+
+    assert [21] * 10 == counts
+
+
+async def test_spreading_costs_no_time_of_a_cron_expression(virtual_clock):
+    """With an interval of an hour, a task that is due every five minutes runs every five minutes."""
+    count = 0
+
+    def run():
+        nonlocal count
+        count += 1
+
+    async with ExecutorManager(interval=3600) as manager:
+        executor = manager.executor("cron")
+        repeating = executor.schedule_cron("*/5 * * * *", run)
+        await asyncio.sleep(6 * 3600 + 10)
+        repeating.cancel()
+
+    assert 72 == count

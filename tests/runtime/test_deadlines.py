@@ -15,11 +15,9 @@ from ratelimited_executor import (
     TaskState,
 )
 
+from ..helpers import now
+
 OFTEN = Retry(1000, base=1e-6, cap=1e-6, on=Exception)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Fails:

@@ -14,8 +14,7 @@ from ratelimited_executor import (
     WhenFull,
 )
 
-from .helpers import now, seen, turns
-
+from ..helpers import now, seen, turns
 
 # Waited for.
 

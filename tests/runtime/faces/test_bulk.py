@@ -9,9 +9,7 @@ import pytest
 from ratelimited_executor import BatchSummary, RateLimitedExecutor, TaskState
 from ratelimited_executor.testing import audit
 
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from ...helpers import now
 
 
 def summary(**counts) -> BatchSummary:

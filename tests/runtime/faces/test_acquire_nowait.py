@@ -20,9 +20,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit
 
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from ...helpers import now
 
 
 def attempt(executor, **options) -> bool:

@@ -17,7 +17,6 @@ from ratelimited_executor import (
     MemoryProgress,
     RateLimitedExecutor,
     RetryLater,
-    SQLiteProgress,
 )
 from ratelimited_executor.spread import CycleSlots, balance, reciprocal
 from ratelimited_executor.testing import run_virtual

@@ -7,9 +7,7 @@ import pytest
 
 from ratelimited_executor import BacklogFullError, Fair, Rate, RateLimitedExecutor, WhenFull, Window
 
-
-def now() -> float:
-    return round(asyncio.get_running_loop().time(), 6)
+from ..helpers import now_rounded
 
 
 async def drained(iterator) -> list:
@@ -25,7 +23,7 @@ async def test_map_has_the_limits_of_keys(virtual_clock, account, is_async):
     starts = []
 
     def work(item):
-        starts.append((item[0], now()))
+        starts.append((item[0], now_rounded()))
         return item
 
     async def drawn(items):
@@ -39,19 +37,19 @@ async def test_map_has_the_limits_of_keys(virtual_clock, account, is_async):
         account(executor)
         assert [0, 1, 2] == [time for key, time in starts if key == "a"]
         assert {0} == {time for key, time in starts if key == "b"}
-        begin = now()
+        begin = now_rounded()
         await drained(executor.map(work, ["c1", "c2"], key="a"))
-        assert now() > begin + 1
+        assert now_rounded() > begin + 1
 
 
 async def test_map_costs_what_its_items_cost(virtual_clock):
     """A function of the item, in permits and in resources."""
     starts = []
     async with RateLimitedExecutor("x", rate=1, resources={"tokens": Rate(10, per=10)}) as executor:
-        await drained(executor.map(lambda item: starts.append(now()), [1, 4, 2, 1], cost=lambda item: item))
+        await drained(executor.map(lambda item: starts.append(now_rounded()), [1, 4, 2, 1], cost=lambda item: item))
         assert [0, 1, 5, 7] == starts
         del starts[:]
-        await drained(executor.map(lambda item: starts.append(now()), [1, 2], cost={"tokens": 10}))
+        await drained(executor.map(lambda item: starts.append(now_rounded()), [1, 2], cost={"tokens": 10}))
         assert starts[1] - starts[0] >= 10
 
 
@@ -106,16 +104,16 @@ async def test_limited_has_key_and_cost(virtual_clock):
     @executor.limited(key=lambda tenant, **_: tenant, cost=lambda tenant, *, size=1: size)
     async def call(tenant, *, size=1):
         """Do it."""
-        starts.append((tenant, now()))
+        starts.append((tenant, now_rounded()))
         return size
 
     assert ("call", "Do it.") == (call.__name__, call.__doc__)
     async with executor:
         assert [1, 1, 1] == await asyncio.gather(call("slow"), call("slow"), call("fast"))
-        assert 1 == now()
-        begin = now()
+        assert 1 == now_rounded()
+        begin = now_rounded()
         assert [5, 1] == await asyncio.gather(call("fast", size=5), call("fast"))
-        assert now() >= begin + 0.5
+        assert now_rounded() >= begin + 0.5
 
 
 async def test_limited_with_arguments_decorates_as_without(virtual_clock):
@@ -124,11 +122,11 @@ async def test_limited_with_arguments_decorates_as_without(virtual_clock):
 
     @executor.limited(priority=5, expires=3, name="mine")
     async def important():
-        return now()
+        return now_rounded()
 
     @executor.limited()
     async def plain():
-        return now()
+        return now_rounded()
 
     async with executor:
         assert 0 == await plain()
@@ -156,11 +154,11 @@ async def test_runs_have_key_and_cost(virtual_clock, account, kind):
             every = executor.schedule_cron("* * * * *", int, **terms)
         (task,) = executor.waiting_tasks()
         assert ("a", 6, True) == (task.key, task.cost, task.is_repeating)
-        begin = now()
+        begin = now_rounded()
         await every
         account(executor)
         if kind != "cron":  # two do not fit one window
-            assert 20 <= now() - begin < 22
+            assert 20 <= now_rounded() - begin < 22
         assert 3 == every.run_count
 
 
@@ -170,8 +168,8 @@ async def test_runs_share_the_concurrency_of_their_key(virtual_clock):
     async with RateLimitedExecutor("x", key_concurrency=1) as executor:
         executor.submit(asyncio.sleep, 5, key="a")
         await asyncio.sleep(0.5)
-        executor.schedule_at_fixed_rate(lambda: starts.append(now()), period=1, key="a", max_runs=1)
-        executor.schedule_at_fixed_rate(lambda: starts.append(now()), period=1, key="b", max_runs=1)
+        executor.schedule_at_fixed_rate(lambda: starts.append(now_rounded()), period=1, key="a", max_runs=1)
+        executor.schedule_at_fixed_rate(lambda: starts.append(now_rounded()), period=1, key="b", max_runs=1)
         await asyncio.sleep(10)
     assert [0.5, 5] == starts
 

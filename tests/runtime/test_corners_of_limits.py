@@ -27,6 +27,8 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import worst_window
 
+from ..helpers import now
+
 ORDERS = {
     "default": default_order,
     "fair": Fair(),
@@ -34,10 +36,6 @@ ORDERS = {
     "fair by name": Fair(lambda task: task.name),
 }
 TEN_A_MINUTE = Rate(10, per=60)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # Keys of classes of the user.

@@ -11,11 +11,9 @@ import pytest
 
 from ratelimited_executor import BacklogFullError, ExecutorStoppedError, RateLimitedExecutor, Retry
 
+from ..helpers import now
+
 variable = contextvars.ContextVar("variable", default="nobody's")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def test_starts_of_the_face_are_on_the_permits_of_the_executor(virtual_loop, audit):

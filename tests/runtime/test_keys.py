@@ -21,11 +21,9 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
+from ..helpers import now
+
 ORDERS = {"default": default_order, "fair": Fair(), "latest": latest_due_first, "ageing": Ageing(1)}
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Crowd:

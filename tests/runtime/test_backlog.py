@@ -15,7 +15,7 @@ from ratelimited_executor import (
     WhenFull,
 )
 
-from .helpers import now, seen, turns
+from ..helpers import now, seen, turns
 
 DROPPING = [WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST]
 OTHERS = [WhenFull.RAISE, WhenFull.WAIT]

@@ -25,8 +25,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import VirtualClock, audit
 
-from .helpers import Flaky, now, seen
-
+from ..helpers import Flaky, now, seen
 
 # Left alone.
 

@@ -18,9 +18,7 @@ from ratelimited_executor import (
     latest_due_first,
 )
 
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from ..helpers import now
 
 
 def _parts(explanation) -> tuple:

@@ -24,21 +24,11 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
+from ..helpers import check_accounting, now
+
 LATE = 0.005  # how much later than its decision a task's first line may run
 HEAVY_THEN_LIGHT = [("submit", 2, 4), ("submit", 1, 1)]
 LATE_HEAVY_THEN_LIGHT = [("sleep", 1.0, 1), ("submit", 1, 4), ("submit", 5, 1), ("block", 0.4, 1), ("sleep", 1.0, 1)]
-
-
-def check_accounting(executor) -> None:
-    """Assert that every accepted task waits, runs or has ended."""
-    counts = executor.statistics()
-    ends = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
-    assert counts.waiting == sum(1 for _ in executor._engine.walk())
-    assert counts.accepted == counts.waiting + counts.running + ends, counts
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def steps(*, rates, extra=()):

@@ -22,7 +22,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual
 
-from .helpers import Flaky, now, seen
+from ..helpers import Flaky, now, seen
 
 WAYS = ["sync", "async", "async later", "thread", "partial timeout"]
 

@@ -21,12 +21,10 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
+from ..helpers import now
+
 POLICIES = [Paced(), Window(margin=0), Burst(10)]
 MS = 0.001
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def at(*times):
