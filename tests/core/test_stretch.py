@@ -99,7 +99,7 @@ def test_records_that_have_gone_are_passed_over():
     world = World(CoreRecord, pacing=Pacing.ON_TIME)
     world.queue.on_gone = lambda source, item, state: gone.append((source, item, state))
     first, cancelled, late, last = (
-        world.add(name, 0.5, expires=expires) for name, expires in zip("abcd", [None, None, 0.25, None], strict=True)
+        world.add(name, 0.5, expires=expires) for name, expires in zip("abcd", [None, None, 0.25, 9], strict=True)
     )
     world.now = 0.8
     stretch = look(world, 10)

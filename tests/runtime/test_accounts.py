@@ -30,7 +30,10 @@ from ratelimited_executor import (
     earliest_due_first,
     latest_due_first,
 )
+from ratelimited_executor._runtime.accounts import Accounts
 from ratelimited_executor.testing import VirtualEventLoop, audit, run_virtual
+
+from ..core.world import CoreRecord, World
 
 TIMES = st.sampled_from([0.0, 0.001, 0.1, 0.25, 0.5, 0.999, 1.0, 1.5, 2.0, 3.7, 10.0])
 RATES = st.sampled_from([0, 1, 3, "5/min", 10, 100, 1000, float("inf")])
@@ -486,3 +489,117 @@ def test_hundreds_of_thousands_of_tasks_over_a_hundred_executors_are_all_account
             assert sum(counts.expired for counts in totals) > 0
 
     run_virtual(main())
+
+
+# The accounts alone, beside a queue without a shell.
+
+
+class Owner:
+    """Notes what it is told."""
+
+    def __init__(self, log: list) -> None:
+        self.log = log
+
+    def _end_done(self, result) -> None:
+        self.log.append(("done", result))
+
+    def _end(self, state, outcome) -> None:
+        self.log.append((state, outcome))
+
+
+class Reports:
+    """Stands for the event loop: what its exception handler gets."""
+
+    def __init__(self) -> None:
+        self.contexts: list[dict] = []
+
+    def call_exception_handler(self, context: dict) -> None:
+        self.contexts.append(context)
+
+
+def accounts_of(*, accepted: int = 0) -> Accounts:
+    accounts = Accounts("mail", Reports(), World(CoreRecord, rate=0).queue)
+    accounts.accepted_count = accepted
+    return accounts
+
+
+def ends_of(accounts: Accounts) -> dict:
+    """Return the states that tasks have ended in."""
+    return {state: accounts.count(state) for state in accounts.counts if accounts.count(state)}
+
+
+def test_each_end_is_counted_once_and_told_to_whom_it_concerns():
+    """In the order: the limits of its key, the count, the owner, and whoever waits for the end or for room."""
+    accounts, log = accounts_of(accepted=4), []
+    owner = Owner(log)
+    accounts.on_key_end = lambda of: log.append(("key", of is owner, accounts.waiting_count()))
+    accounts.on_end = lambda: log.append(("progress", accounts.waiting_count()))
+    error = ValueError("x")
+    accounts.done(owner, 5)
+    assert [("key", True, 4), ("done", 5), ("progress", 3)] == log
+    log.clear()
+    accounts.raised(owner, error, None)
+    assert [("key", True, 3), (TaskState.FAILED, error), ("progress", 2)] == log
+    log.clear()
+    accounts.on_room = lambda: log.append("room")
+    accounts.end(owner, TaskState.EXPIRED, None)
+    assert [("key", True, 2), (TaskState.EXPIRED, None), ("progress", 1), "room"] == log
+    accounts.note_cancelled(1)
+    assert 0 == accounts.waiting_count()
+    assert {
+        state: 1 for state in (TaskState.DONE, TaskState.FAILED, TaskState.EXPIRED, TaskState.CANCELLED)
+    } == ends_of(accounts)
+
+
+def test_what_is_tried_again_has_not_ended():
+    """It is asked with the error and the variables of the call; a cancellation is no failure, and is not tried again."""
+    accounts, log, asked = accounts_of(accepted=2), [], []
+    owner, error, origin = Owner(log), ValueError("x"), object()
+    accounts.try_again = lambda *of: asked.append(of) or True
+    accounts.raised(owner, error, origin)
+    assert ([(owner, error, origin)], [], {}) == (asked, log, ends_of(accounts))
+    cancelled = asyncio.CancelledError()
+    accounts.raised(owner, cancelled, origin)
+    assert (1, [(TaskState.CANCELLED, cancelled)]) == (len(asked), log)
+    assert {TaskState.CANCELLED: 1} == ends_of(accounts)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_raised"), [(KeyboardInterrupt(), True), (SystemExit(3), True), (OwnError(), False)], ids=repr
+)
+def test_what_ends_the_program_is_counted_and_goes_on_its_way(error, is_raised):
+    """The owner learns of it like of any failure; nothing else leaves the accounts."""
+    accounts, log = accounts_of(accepted=1), []
+    if is_raised:
+        with pytest.raises(type(error)) as caught:
+            accounts.raised(Owner(log), error, None)
+        assert error is caught.value
+    else:
+        accounts.raised(Owner(log), error, None)
+    assert ([(TaskState.FAILED, error)], {TaskState.FAILED: 1}) == (log, ends_of(accounts))
+
+
+def test_failures_of_calls_that_nobody_can_ask_are_reported():
+    """With the executor's name; results and cancellations are nobody's business."""
+    accounts = accounts_of(accepted=3)
+    error = ValueError("x")
+    accounts.done(accounts.calls, 5)
+    accounts.end(accounts.calls, TaskState.CANCELLED, None)
+    assert [] == accounts._loop.contexts
+    accounts.raised(accounts.calls, error, None)
+    assert [{"message": "exception in a call of the executor mail", "exception": error}] == accounts._loop.contexts
+
+
+def test_counts_that_are_behind_are_settled_before_they_are_told():
+    """What runs, holds a permit or is inside of a call waits no longer, and has not ended."""
+    accounts = accounts_of(accepted=9)
+
+    def settle() -> None:
+        accounts.counts[TaskState.DONE] += 2
+        accounts.settle = lambda: None
+
+    accounts.settle = settle
+    accounts.running[1] = accounts.holding["permit"] = None
+    accounts.is_inside = True
+    assert (3, 4) == (accounts.running_count(), accounts.waiting_count())
+    assert 2 == accounts.count(TaskState.DONE)

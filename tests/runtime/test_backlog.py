@@ -14,7 +14,14 @@ from ratelimited_executor import (
     TaskState,
     WhenFull,
 )
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.calendar import PLAIN_RANK
+from ratelimited_executor._core.records import Options
+from ratelimited_executor._runtime.accounts import Accounts
+from ratelimited_executor._runtime.backlog import Backlog
+from ratelimited_executor._runtime.keys import KeyLimits
 
+from ..core.world import CoreRecord, World
 from ..helpers import now, seen, turns
 
 DROPPING = [WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST]
@@ -399,3 +406,131 @@ async def test_task_that_is_tried_again_may_be_dropped(virtual_clock, account, w
             assert TaskState.DROPPED is handle.state
             seen(handle)
         assert 1 == executor.statistics().waiting
+
+
+# The bounds alone, beside a queue without a shell.
+
+
+class Bounds:
+    """A backlog, the tasks that wait in it, and what was dropped."""
+
+    def __init__(self, when_full=WhenFull.RAISE, **bounds) -> None:
+        self.world = World(CoreRecord, rate=0)
+        self.accounts = Accounts("x", None, self.world.queue)
+        self.dropped: list[tuple[str, str]] = []
+        self.backlog = Backlog(
+            "x",
+            max_pending=bounds.get("max_pending"),
+            key_limits=KeyLimits(rate=None, concurrency=None, pending=bounds.get("pending")),
+            when_full=when_full,
+            queue=self.world.queue,
+            accounts=self.accounts,
+            drop=self._drop,
+        )
+
+    def _drop(self, record, reason) -> None:
+        self.dropped.append((repr(record), reason))
+        self.world.queue.cancel(record, 0.0)
+        self.accounts.counts[TaskState.DROPPED] += 1
+
+    def add(self, name, *, key=None, priority=0) -> None:
+        """Let a task wait, as a face does."""
+        self.backlog.admit(1, key, priority)
+        record = CoreRecord(name)
+        record._options = Options(key=key, priority=priority)
+        self.world.queue.add_immediate(record)
+        self.accounts.accepted_count += 1
+
+    @property
+    def names(self) -> str:
+        """The tasks that wait."""
+        return "".join(sorted(repr(record) for _, record in self.world.queue.on_time.walk()))
+
+
+def test_without_bounds_everything_may_wait():
+    """And nobody counts."""
+    backlog = Bounds().backlog
+    backlog.admit(10**12, "key", 0)
+    assert (False, False, None) == (backlog.is_bounded, backlog.is_dropping, backlog.room)
+
+
+def test_what_does_not_fit_is_refused_as_a_whole():
+    """Several tasks at once, of which some would fit, too; the error says what waits, what was asked for, and the bound."""
+    bounds = Bounds(max_pending=3)
+    bounds.add("a")
+    bounds.backlog.admit(2, None, 0)
+    with pytest.raises(BacklogFullError) as caught:
+        bounds.backlog.admit(3, None, 0)
+    assert (1, 3, 3, None) == (caught.value.waiting, caught.value.asked, caught.value.max_pending, caught.value.key)
+    assert "a" == bounds.names
+
+
+def test_a_key_that_is_full_is_refused_and_no_other():
+    """Batches of the key count with their items, and tasks without a key count for none."""
+    bounds = Bounds(pending=2)
+    bounds.add("a", key="k")
+    batch = BatchSource(1, rank=PLAIN_RANK, name="b", owner=None, key="k")
+    bounds.world.queue.add_batch(batch, joined=True)
+    assert (2, 0) == (bounds.backlog.key_count("k"), bounds.backlog.key_count("other"))
+    with pytest.raises(BacklogFullError) as caught:
+        bounds.add("b", key="k")
+    assert (2, 1, 2, "k") == (caught.value.waiting, caught.value.asked, caught.value.max_pending, caught.value.key)
+    bounds.add("c", key="other")
+    bounds.add("d")
+    assert "acd" == "".join(name for name in bounds.names if name in "abcd")
+
+
+@pytest.mark.parametrize(("when_full", "left"), [(WhenFull.DROP_LOWEST, "bcd"), (WhenFull.DROP_OLDEST, "bcd")])
+def test_room_is_made_by_dropping_what_is_worth_least(when_full, left):
+    """One for one, with the bound as the reason."""
+    bounds = Bounds(when_full, max_pending=3)
+    for name, priority in (("a", 0), ("b", 5), ("c", 1)):
+        bounds.add(name, priority=priority)
+    assert [] == bounds.dropped
+    bounds.add("d", priority=1)
+    assert [("a", "max_pending is 3")] == bounds.dropped
+    assert left == bounds.names
+
+
+def test_nothing_is_dropped_for_what_is_less_important():
+    """Nor for several of which only some would fit: either all of them find room, or nothing happens."""
+    bounds = Bounds(WhenFull.DROP_LOWEST, max_pending=2)
+    bounds.add("a", priority=5)
+    bounds.add("b", priority=0)
+    for count, priority in ((1, -1), (2, 1), (3, 9)):
+        with pytest.raises(BacklogFullError):
+            bounds.backlog.admit(count, None, priority)
+    assert ([], "ab") == (bounds.dropped, bounds.names)
+
+
+def test_a_key_makes_room_for_itself_and_that_counts_for_all():
+    """Where both bounds are reached, one task of the key goes, and no other besides."""
+    bounds = Bounds(WhenFull.DROP_OLDEST, max_pending=3, pending=2)
+    for name, key in (("a", "other"), ("b", "k"), ("c", "k")):
+        bounds.add(name, key=key)
+    bounds.add("d", key="k")
+    assert [("b", "key_max_pending is 2")] == bounds.dropped
+    assert "acd" == bounds.names
+
+
+def test_what_has_come_in_by_another_way_is_dropped_down_to_the_bound():
+    """As after a retry, which is not refused."""
+    bounds = Bounds(WhenFull.DROP_OLDEST, max_pending=2)
+    bounds.add("a")
+    bounds.add("b")
+    bounds.world.queue.add_immediate(retried := CoreRecord("c"))
+    assert None is not retried._place
+    bounds.accounts.accepted_count += 1
+    bounds.backlog.drop_excess(None)
+    assert [("a", "max_pending is 2")] == bounds.dropped
+    bounds.backlog.drop_excess(None)
+    assert 1 == len(bounds.dropped)
+
+
+async def test_who_need_not_wait_for_room_is_called_at_once():
+    """Where a full backlog refuses, the call itself does."""
+    bounds = Bounds(max_pending=1)
+    await bounds.backlog.in_turn(None, lambda: bounds.add("a"))
+    with pytest.raises(BacklogFullError):
+        await bounds.backlog.in_turn(None, lambda: bounds.add("b"))
+    assert "a" == bounds.names
