@@ -58,6 +58,7 @@ def test_positions_that_were_skipped_are_not_counted_as_started():
         else:
             source.started_flags(position)[position] = True
     assert 4 == stretch.settle(1.0)
+    assert 0 == stretch.settle(1.0)
     assert (0, 0) == (source.live, queue.ready_count())
 
 
