@@ -172,7 +172,14 @@ MUTANTS = (
         "_core/runs.py",
         "            if record._place is self:\n                return record._due\n",
         "            if record is not None:\n                return record._due\n",
-        (_flaw("cancelling", "cancelled_task_does_not_run"),),
+        (_flaw("cancelling", "cancelled_tasks_do_not_use_permits"),),
+    ),
+    Mutant(
+        "F13: what was cancelled while a stretch starts runs",
+        "_core/stretch.py",
+        "            if record._place is not run:\n",
+        "            if record is None:\n",
+        ("core/test_stretch.py::test_records_that_have_gone_are_passed_over",),
     ),
     Mutant(
         "F33: what is cancelled stays until its interval comes",
