@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .helpers import check_accounting
+
 if TYPE_CHECKING:
     from .peers.servers import RedisCluster, RedisServer
 
@@ -73,19 +75,6 @@ def handler(reports):
         return reports
 
     return install
-
-
-def check_accounting(executor) -> None:
-    """Assert that accepted = waiting + running + the five ends, with waiting and running counted by walking."""
-    engine = executor._engine
-    statistics = executor.statistics()
-    waiting = sum(1 for _ in engine.walk())
-    running = len(engine.running) + len(engine.holding) + engine.accounts.is_inside
-    ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
-    assert waiting == statistics.waiting, (waiting, statistics)
-    assert running == statistics.running, (running, statistics)
-    assert statistics.accepted == waiting + running + ends, (waiting, running, statistics)
-    assert engine.queue.live_count() == waiting, (engine.queue.live_count(), waiting)
 
 
 @pytest.fixture(scope="session")

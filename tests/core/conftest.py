@@ -4,42 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.records import Options, Record
-from ratelimited_executor._core.states import TaskState
-
-
-class CoreRecord(Record):
-    """A record without a shell."""
-
-    __slots__ = ("_name",)
-
-    def __init__(
-        self,
-        name: str = "task",
-        *,
-        due: float = 0.0,
-        priority: float = 0,
-        rank: TaskClass = TaskClass.OTHER,
-        expires: float | None = None,
-    ) -> None:
-        self._name = name
-        self._due = due
-        self._class = rank
-        self._place = None
-        self._state = TaskState.WAITING
-        self._options = None
-        if priority or expires is not None:
-            self._options = Options(priority=priority, expires=expires)
-            if expires is not None:
-                self._options.deadline = due + expires
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def __repr__(self) -> str:
-        return self._name
+from .world import CoreRecord
 
 
 class CountingCalendar:

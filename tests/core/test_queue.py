@@ -6,84 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.buckets import Bucket
-from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.calendar import PLAIN_RANK
+from ratelimited_executor._core.ordering import default_order, latest_due_first
 from ratelimited_executor._core.pacing import Pacing
-from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._core.states import TaskState
 
-
-class World:
-    """A queue, a clock, and the starts as text."""
-
-    def __init__(self, record_class, *, rate=math.inf, pacing=Pacing.SPREAD, interval=1.0, early=False) -> None:
-        self.record_class = record_class
-        self.takes_lone = True  # as the engine does
-        self.lone_count = 0
-        self.now = 0.0
-        self.log: list[str] = []
-        self.queue = TaskQueue(
-            Timeline(monotonic=0.0, wall=36000.0, interval_ns=int(interval * NS)),
-            now=0.0,
-            rate=Rate.of(rate),
-            slack=0.02,
-            pacing=pacing,
-            order=default_order,
-            early=early,
-            peers=1,
-            rank=0,
-            report_order_error=lambda error: None,
-        )
-
-    def add(self, name, due=None, **options):
-        """Add a record; due now if no time is given."""
-        record = self.record_class(
-            name,
-            due=self.now if due is None else due,
-            rank=TaskClass.IMMEDIATE if due is None else TaskClass.OTHER,
-            **options,
-        )
-        if due is None:
-            self.queue.add_immediate(record)
-        else:
-            self.queue.add_record(record)
-        return record
-
-    def run(self, until):
-        """Start what the queue chooses, at the times it asks for."""
-        queue = self.queue
-        for _ in range(10_000):
-            if self.now >= queue.end:
-                queue.enter(self.now, self.now + 36000.0)
-            lone = queue.take_lone(self.now) if self.takes_lone else None
-            if lone is not None:
-                self.lone_count += 1
-                self._start(*lone)
-            while not queue.pull(self.now):
-                pass
-            while (taken := queue.take(self.now, 1)) is not None:
-                self._start(*taken)
-            wake = queue.next_wake(self.now, may_start=True)
-            assert wake > self.now, "it asks to be asked again at once, and starts nothing"
-            if wake > until:
-                self.now = until
-                return
-            self.now = wake
-        raise AssertionError("the queue does not come to rest")
-
-    def _start(self, source, item):
-        due = item._due if source is None else source.due_of(item)
-        if isinstance(source, Bucket):
-            name, _, _ = source.take_call(item)
-        else:
-            name = repr(item)
-        assert due <= self.now or self.queue.early
-        self.log.append(f"{name}{self.now:.3f}")
-
-    def text(self):
-        return " ".join(self.log)
-
+from .world import World
 
 TIMELINES = [
     # rate, pacing, (name, due) of tasks, starts
@@ -371,3 +301,95 @@ def test_old_handles_cancel_nothing_after_a_cut(record_class):
     queue.on_time.cancel_call(bucket, place)
     assert 0 == queue.on_time.cancelled_count == queue.live_count()
     assert None is queue.on_time.next_number()
+
+
+# Taking.
+
+
+def gone_of(world) -> list:
+    """Note what the queue tells of tasks that go without a start."""
+    gone = []
+    world.queue.on_gone = lambda source, item, state: gone.append((source, item, state))
+    return gone
+
+
+def taken_at(world, now, limit=1):
+    """Take what starts at a time."""
+    world.now = now
+    if now >= world.queue.end:
+        world.queue.enter(now, now + 36000.0)
+    while not world.queue.pull(now):
+        pass
+    return world.queue.take(now, limit)
+
+
+def test_what_is_taken_waits_no_longer_and_is_paid_for(record_class):
+    """One task a permit; without a permit nothing is taken, and it goes on waiting."""
+    world = World(record_class, rate=1, pacing=Pacing.ON_TIME)
+    first, second = world.add("a", 0.5), world.add("b", 0.5)
+    assert (None, first) == taken_at(world, 1.0)
+    assert (None, 1) == (first._place, world.queue.live_count())
+    assert None is taken_at(world, 1.5)
+    assert None is not second._place
+    assert (None, second) == taken_at(world, 2.0)
+    assert 0 == world.queue.live_count()
+
+
+def test_what_has_expired_is_told_of_and_its_permit_goes_to_the_next(record_class):
+    """It does not start, and costs nothing."""
+    world = World(record_class, rate=1, pacing=Pacing.ON_TIME)
+    gone = gone_of(world)
+    late, other = world.add("late", 0.25, expires=0.5), world.add("other", 0.5)
+    assert (None, other) == taken_at(world, 1.0)
+    assert [(None, late, TaskState.EXPIRED)] == gone
+    assert 0 == world.queue.live_count()
+
+
+@pytest.mark.parametrize(
+    ("rate", "others", "is_taken"),
+    [(1, 0, True), (math.inf, 0, True), (1, 1, False), (0, 0, False)],
+    ids=["permit", "unlimited", "behind another", "no permit"],
+)
+def test_the_next_is_taken_only_if_it_is_what_starts(record_class, rate, others, is_taken):
+    """Nothing is overtaken, and nothing else is taken in its place; what is not taken goes on waiting, and keeps its permit."""
+    world = World(record_class, rate=rate, pacing=Pacing.ON_TIME)
+    world.now = 0.5
+    for _ in range(others):
+        world.add("other")
+    while not world.queue.pull(0.5):
+        pass
+    record = world.add("next")
+    assert is_taken is world.queue.take_next(0.5, record)
+    assert (is_taken, others + (not is_taken)) == (record._place is None, world.queue.live_count())
+    if others:
+        assert "other" == repr(world.queue.take(0.5, 1)[1])
+
+
+def test_deadlines_pass_while_nothing_may_start(record_class):
+    """Records and items of batches are told of, each once, and none before its interval is over."""
+    world = World(record_class, rate=0)
+    gone = gone_of(world)
+    soon, later, never = (world.add(name, 0.5, expires=span) for name, span in [("a", 1), ("b", 3.0), ("c", None)])
+    batch = BatchSource(3, first=0.25, rank=PLAIN_RANK, name="b", owner=None, deadline_after=1.0)
+    world.queue.add_batch(batch, joined=True)
+    for now in (1.0, 2.0, 2.0):
+        assert None is taken_at(world, now)
+        world.queue.expire(now)
+        assert (gone == []) is (now < 2)
+    assert [(batch, position, TaskState.EXPIRED) for position in range(3)] == [each for each in gone if each[0]]
+    assert [(None, soon, TaskState.EXPIRED)] == [each for each in gone if not each[0]]
+    assert (2, []) == (world.queue.live_count(), world.queue.batches())
+    assert None is not later._place is not never._place
+
+
+def test_many_deadlines_pass_in_bounded_turns(record_class):
+    """The rest is told of at the next call."""
+    world = World(record_class, rate=0)
+    gone = gone_of(world)
+    for _ in range(1500):
+        world.add("a", 0.5, expires=0.25)
+    assert None is taken_at(world, 3.0)
+    for count in (1000, 1500, 1500):
+        world.queue.expire(3.0)
+        assert count == len(gone)
+    assert 0 == world.queue.live_count()

@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "F24: an immediate task is spread",
-        "_core/queue.py",
+        "_core/intervals.py",
         "self.on_time.add_ready(record)",
         "self.spread.add_ready(record)",
         (_flaw("intervals", "submission_does_not_wait_for_the_next_interval"),),
@@ -137,7 +137,7 @@ MUTANTS = (
     # Nothing is lost.
     Mutant(
         "F7: an order that raises loses its task",
-        "_core/ready.py",
+        "_core/ready_heap.py",
         "            self._report(error)\n            key = None\n",
         "            self._report(error)\n            return\n",
         (
@@ -147,7 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "F7: an order is asked again at each comparison",
-        "_core/ready.py",
+        "_core/ready_heap.py",
         "key: Any = (self._order(view),)",
         "key: Any = (self._order(view), self._order(view))",
         (_flaw("losing", "order_that_reads_a_clock_does_not_contradict_itself"),),
@@ -169,10 +169,17 @@ MUTANTS = (
     # Cancelling.
     Mutant(
         "F13: what was cancelled once it was due runs",
-        "_core/ready.py",
+        "_core/runs.py",
         "            if record._place is self:\n                return record._due\n",
         "            if record is not None:\n                return record._due\n",
-        (_flaw("cancelling", "cancelled_task_does_not_run"),),
+        (_flaw("cancelling", "cancelled_tasks_do_not_use_permits"),),
+    ),
+    Mutant(
+        "F13: what was cancelled while a stretch starts runs",
+        "_core/stretch.py",
+        "            if record._place is not run:\n",
+        "            if record is None:\n",
+        ("core/test_stretch.py::test_records_that_have_gone_are_passed_over",),
     ),
     Mutant(
         "F33: what is cancelled stays until its interval comes",

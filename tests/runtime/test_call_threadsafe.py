@@ -18,11 +18,9 @@ from ratelimited_executor import (
     Statistics,
 )
 
+from ..helpers import now
+
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="nobody's")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def from_thread(call, *args):

@@ -1,15 +1,20 @@
 """Closing: drained at due times or cut short, in bounded time, with everything accounted for and everybody told."""
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import pytest
 
-from ratelimited_executor._runtime.closing import GRACE_SECONDS
 from ratelimited_executor import ExecutorManager, ExecutorStoppedError, RateLimitedExecutor, TaskState
+from ratelimited_executor._runtime.closing import GRACE_SECONDS
+from ratelimited_executor.testing import VirtualEventLoop
+
+from ..helpers import now, sleep_for, swallow
 
 DONE, CANCELLED = TaskState.DONE, TaskState.CANCELLED
 GRACE = 5.0  # seconds for which a coroutine that swallows its cancellation is waited for
@@ -21,24 +26,8 @@ def quiet_log(caplog):
     caplog.set_level(logging.INFO, "ratelimited_executor")
 
 
-def warnings(caplog) -> list[str]:
+def warned(caplog) -> list[str]:
     return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
-
-
-async def sleep_for(seconds: float) -> str:
-    await asyncio.sleep(seconds)
-    return "slept"
-
-
-async def swallow(seconds: float) -> str:
-    """Sleep, whatever anybody says."""
-    end = asyncio.get_running_loop().time() + seconds
-    while (left := end - asyncio.get_running_loop().time()) > 0:
-        try:
-            await asyncio.sleep(left)
-        except asyncio.CancelledError:
-            pass
-    return "unmoved"
 
 
 def stamp(log: list) -> None:
@@ -63,7 +52,7 @@ async def test_leaving_runs_everything_at_its_due_time(virtual_clock, caplog, ac
     assert [DONE] * 3 == [handle.state for handle in handles]
     assert batch.summary.done == 3
     assert 30 == virtual_clock.monotonic()
-    assert [] == warnings(caplog)
+    assert [] == warned(caplog)
     account(executor)
 
 
@@ -124,7 +113,7 @@ async def test_leaving_stops_repeating_tasks(virtual_clock, caplog):
     assert [0.4, 10.4, 20.4] == pytest.approx(log)
     assert every.cancelled()
     assert 20.4 == pytest.approx(virtual_clock.monotonic())
-    assert [] == warnings(caplog)
+    assert [] == warned(caplog)
     with pytest.raises(asyncio.CancelledError):
         await every
 
@@ -159,13 +148,40 @@ async def test_long_drain_is_announced(virtual_clock, caplog):
     """A drain that will take long says so at once, with the remedy."""
     async with RateLimitedExecutor("mail") as executor:
         executor.call_later(3600, int)
-        asyncio.get_running_loop().call_later(1, lambda: seen.extend(warnings(caplog)))
+        asyncio.get_running_loop().call_later(1, lambda: seen.extend(warned(caplog)))
         seen = []
     assert 1 == len(seen)
     assert "mail" in seen[0]
     assert "3600 s" in seen[0]
     assert "drain_timeout" in seen[0]
     assert 3600 == virtual_clock.monotonic()
+
+
+async def test_leaving_runs_what_was_accepted_at_its_due_times(virtual_clock, caplog):
+    """Normal leaving waits for the due times and for running coroutines, without a warning."""
+    async with RateLimitedExecutor("x") as executor:
+        handles = [executor.schedule(now, delay=3.25), executor.schedule(asyncio.sleep, 2, "slept", delay=7)]
+        executor.call_later(1, int)
+    assert 3.25 <= handles[0].result() < 4
+    assert "slept" == handles[1].result()
+    assert (True, True) == (executor.is_shutdown, executor.is_terminated)
+    assert [] == warned(caplog)
+
+
+async def test_leaving_lets_the_run_of_a_repeating_task_end(virtual_clock):
+    """A repeating task does not hold the leaving; its run in progress ends."""
+    runs = []
+
+    async def run():
+        await asyncio.sleep(3)
+        runs.append(now())
+
+    async with RateLimitedExecutor("x") as executor:
+        every = executor.schedule_at_fixed_rate(run, period=5)
+        await asyncio.sleep(6)
+    assert [3, 8] == runs
+    assert 8 == virtual_clock.monotonic()
+    assert every.cancelled()
 
 
 # The limit of the drain.
@@ -185,7 +201,7 @@ async def test_drain_timeout_cancels_the_rest_with_one_warning_that_counts_it(vi
     assert CANCELLED is long.state
     assert 4 == (await batch).cancelled
     assert 5 == virtual_clock.monotonic()
-    assert ["mail: closed with 8 waiting and 1 running task(s) cancelled"] == warnings(caplog)
+    assert ["mail: closed with 8 waiting and 1 running task(s) cancelled"] == warned(caplog)
     account(executor)
     assert 9 == executor.statistics().cancelled
 
@@ -205,7 +221,7 @@ async def test_drain_timeout_of_zero_cancels_at_once(virtual_clock, caplog):
         await asyncio.sleep(1)
     assert [CANCELLED] * 2 == [handle.state for handle in handles]
     assert 1 == virtual_clock.monotonic()
-    assert 1 == len(warnings(caplog))
+    assert 1 == len(warned(caplog))
 
 
 def _rate_0(executor):
@@ -238,7 +254,7 @@ async def test_drain_that_cannot_progress_cancels_with_one_warning(virtual_clock
     assert CANCELLED is handle.state
     assert (1, 1) == ((await batch).done, batch.summary.cancelled)
     assert not call.cancelled()
-    assert ["mail: closed with 3 waiting and 0 running task(s) cancelled"] == warnings(caplog)
+    assert ["mail: closed with 3 waiting and 0 running task(s) cancelled"] == warned(caplog)
     await waiter
     account(executor)
 
@@ -285,6 +301,55 @@ async def test_expiry_goes_on_while_draining(virtual_clock):
     assert 20 == virtual_clock.monotonic()
 
 
+async def test_drain_timeout_cancels_the_rest_with_one_warning(virtual_clock, caplog):
+    """A task due in an hour does not hold the leaving longer than ``drain_timeout``, and is counted in one warning."""
+    async with RateLimitedExecutor("x", drain_timeout=5) as executor:
+        waiting = [executor.schedule(int, delay=3600) for _ in range(3)]
+        running = executor.submit(asyncio.sleep, 100)
+        done = executor.schedule(int, delay=4)
+    assert 5 == virtual_clock.monotonic()
+    assert {TaskState.CANCELLED} == {handle.state for handle in [*waiting, running]}
+    assert TaskState.DONE is done.state
+    assert ["x: closed with 3 waiting and 1 running task(s) cancelled"] == warned(caplog)
+
+
+@pytest.mark.parametrize("how", ["rate 0", "paused", "no place"])
+async def test_leaving_does_not_wait_for_what_cannot_progress(virtual_clock, caplog, how):
+    """At rate 0, paused or without places, the rest is cancelled at once, with one warning that counts it."""
+    async with RateLimitedExecutor("x") as executor:
+        if how == "rate 0":
+            executor.rate = 0
+        elif how == "paused":
+            executor.pause()
+        else:
+            executor.max_concurrency = 0
+        handles = [
+            executor.submit(int),
+            executor.schedule(int, delay=60),
+            executor.schedule(int, at=virtual_clock.wall() + 9),
+        ]
+        batch = executor.schedule_many(int, range(7), over=5)
+    assert 0 == virtual_clock.monotonic()
+    assert all(handle.cancelled() for handle in handles)
+    assert 7 == batch.summary.cancelled
+    assert ["x: closed with 10 waiting and 0 running task(s) cancelled"] == warned(caplog)
+
+
+async def test_leaving_paused_lets_the_running_finish(virtual_clock):
+    """Something that runs may resume the executor: the drain waits for it."""
+    async with RateLimitedExecutor("x") as executor:
+
+        async def resume():
+            await asyncio.sleep(2)
+            executor.resume()
+
+        executor.submit(resume)
+        await asyncio.sleep(0.5)
+        executor.pause()
+        handle = executor.submit(int)
+    assert TaskState.DONE is handle.state
+
+
 # Left by an exception, cancelled.
 
 
@@ -310,7 +375,7 @@ async def test_left_by_an_exception_everything_is_cancelled(virtual_clock, caplo
     assert (CANCELLED, CANCELLED) == (running.state, waiting.state)
     assert (1, 2) == ((await batch).done, batch.summary.cancelled)
     assert 1.5 == virtual_clock.monotonic()
-    assert [] == warnings(caplog)
+    assert [] == warned(caplog)
     account(executor)
 
 
@@ -379,7 +444,7 @@ async def test_coroutine_that_swallows_its_cancellation_is_waited_for_in_bounds(
         await asyncio.sleep(1)
     assert 1 + 2 + GRACE == virtual_clock.monotonic()
     assert executor.is_terminated
-    text = warnings(caplog)
+    text = warned(caplog)
     assert ["mail: closed with 0 waiting and 1 running task(s) cancelled"] == text[:1]
     assert 2 == len(text)
     assert "1 task(s) went on after their cancellation" in text[1]
@@ -402,6 +467,93 @@ async def test_thread_does_not_hold_the_shutdown(virtual_clock):
     assert 0 == virtual_clock.monotonic()
     release.set()
     await asyncio.sleep(0)
+
+
+async def test_leaving_by_an_exception_cancels_what_waits_and_runs(virtual_clock):
+    """Running coroutines are cancelled and awaited; the exception goes on."""
+    log = []
+
+    async def run():
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(1)
+            log.append(now())
+
+    with pytest.raises(ValueError, match="mine"):
+        async with RateLimitedExecutor("x") as executor:
+            running, waiting = executor.submit(run), executor.schedule(int, delay=5)
+            await asyncio.sleep(2)
+            raise ValueError("mine")
+    assert [3] == log
+    assert (TaskState.CANCELLED, TaskState.CANCELLED) == (running.state, waiting.state)
+    assert executor.is_terminated
+
+
+async def test_cancelled_while_draining_cuts_the_drain(virtual_clock):
+    """A cancelled scope around ``async with`` ends at once, with everything cancelled and awaited."""
+    log = []
+
+    async def run():
+        try:
+            await asyncio.sleep(100)
+        finally:
+            log.append(now())
+
+    async def main():
+        async with RateLimitedExecutor("x") as executor:
+            log.append(executor)
+            executor.submit(run)
+            executor.schedule(int, delay=3600)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(4):
+            await main()
+    executor, ended = log
+    assert 4 == ended == virtual_clock.monotonic()
+    assert executor.is_terminated
+    assert 2 == executor.statistics().cancelled
+
+
+async def test_cancelled_inside_cuts_too(virtual_clock):
+    """A cancellation in the body is leaving by an exception."""
+
+    async def main():
+        async with RateLimitedExecutor("x") as executor:
+            handles.append(executor.schedule(int, delay=3600))
+            await asyncio.sleep(100)
+
+    handles = []
+    task = asyncio.ensure_future(main())
+    await asyncio.sleep(3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert handles[0].cancelled()
+    assert 3 == virtual_clock.monotonic()
+
+
+async def test_a_coroutine_that_swallows_its_cancellation_holds_nobody(virtual_clock, caplog):
+    """Closing gives up on it after a while, and names it."""
+    stop = asyncio.Event()
+
+    async def stubborn():
+        while not stop.is_set():
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                pass
+
+    with pytest.raises(ValueError):
+        async with RateLimitedExecutor("x") as executor:
+            handle = executor.submit(stubborn)
+            await asyncio.sleep(1)
+            raise ValueError
+    assert now() <= 10
+    assert any("went on after their cancellation" in message for message in warned(caplog))
+    stop.set()
+    handle.cancel()
+    await handle
 
 
 # shutdown, await_termination.
@@ -453,7 +605,7 @@ async def test_shutdown_with_cancel_pending_cancels_what_waits_and_runs(virtual_
     assert [CANCELLED] * 2 == [handle.state for handle in handles]
     assert 1 == virtual_clock.monotonic()
     assert ["mail: closed with 1 waiting and 1 running task(s) cancelled"] == caplog.messages
-    assert [] == warnings(caplog)
+    assert [] == warned(caplog)
 
 
 @pytest.mark.parametrize("own", [None, 1, 100])
@@ -562,6 +714,83 @@ async def test_cancelled_await_termination_cuts_nothing_short(virtual_clock):
     assert DONE is handle.state
 
 
+async def test_shutdown_twice_and_from_two_tasks_is_one_shutdown(virtual_clock, caplog):
+    """Whoever waits sees the same end; nothing is cancelled twice."""
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule(int, delay=3)
+        first = executor.shutdown()
+        second = executor.shutdown(wait=True)
+        closing = [asyncio.ensure_future(executor.aclose()) for _ in range(2)]
+        assert executor.is_shutdown
+        assert not executor.is_terminated
+        await first
+        assert 3 <= now() < 4
+        await second
+        await asyncio.gather(*closing)
+        await executor.aclose()
+        assert executor.is_terminated
+    assert TaskState.DONE is handle.state
+    assert [] == warned(caplog)
+
+
+async def test_one_of_two_waiters_may_be_cancelled_and_cuts(virtual_clock):
+    """To be cancelled while closing cuts the drain, and the other waiter sees its end."""
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule(int, delay=3600)
+        one, other = (asyncio.ensure_future(executor.aclose()) for _ in range(2))
+        await asyncio.sleep(1)
+        one.cancel()
+        await asyncio.wait([one, other])
+        assert one.cancelled()
+        assert 1 == len(other.result())
+        assert 1 == now()
+
+
+async def test_second_shutdown_may_shorten_the_first(virtual_clock):
+    """A timeout given later counts from then."""
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule(int, delay=3600)
+        executor.shutdown()
+        await asyncio.sleep(2)
+        await executor.shutdown(timeout=3)
+        assert 5 == now()
+
+
+async def test_shutdown_can_cancel_what_is_pending(virtual_clock):
+    """``cancel_pending=True`` ends at once."""
+    async with RateLimitedExecutor("x") as executor:
+        handles = [executor.schedule(int, delay=60), executor.submit(asyncio.sleep, 60)]
+        await asyncio.sleep(0)
+        await executor.shutdown(cancel_pending=True)
+        assert all(handle.cancelled() for handle in handles)
+        assert 0 == now()
+
+
+async def test_shutdown_need_not_be_awaited(virtual_clock):
+    """Called alone, it begins to close, without warnings about what was not awaited."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        async with RateLimitedExecutor("x") as executor:
+            executor.schedule(int, delay=2)
+            executor.shutdown(wait=False)
+            gc.collect()
+            await executor.shutdown(wait=False)
+            assert 0 == now()
+            assert await executor.await_termination(10)
+            assert 2 == int(now())
+
+
+async def test_await_termination_tells_whether_it_came(virtual_clock):
+    """It waits for somebody else's closing, for so long at most."""
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule(int, delay=5)
+        assert not await executor.await_termination(timeout=2)
+        asyncio.get_running_loop().call_later(1, executor.shutdown)
+        assert await executor.await_termination()
+        assert 5 <= now() < 6
+        assert await executor.await_termination(timeout=0)
+
+
 # Before and after.
 
 
@@ -639,81 +868,19 @@ async def test_settings_of_a_closed_executor_can_be_set(virtual_clock):
     await asyncio.sleep(100)
 
 
-# Managers.
+async def test_a_task_may_shut_its_executor_down(virtual_clock):
+    """From inside, shutdown begins; waiting for one's own end is refused."""
+    async with RateLimitedExecutor("x") as executor:
 
+        async def last():
+            executor.shutdown()
+            with pytest.raises(RuntimeError, match="it would wait for itself"):
+                await executor.aclose()
+            return "last"
 
-async def test_leaving_a_manager_closes_all_side_by_side(virtual_clock):
-    """Each drains up to its own limit; the manager ends with the last."""
-    log = []
-    async with ExecutorManager() as manager:
-        for name, seconds in (("a", 2), ("b", None), ("c", 9)):
-            executor = manager.executor(name, drain_timeout=seconds)
-            executor.call_later(1, log.append, name)
-            executor.call_later(6, log.append, name + "6")
-    assert ["a", "b", "c", "b6", "c6"] == log
-    assert 6 == virtual_clock.monotonic()
-    assert {} == manager.executors
-
-
-async def test_leaving_a_manager_by_an_exception_cancels_in_all(virtual_clock):
-    """What one failure ends, it ends everywhere."""
-    with pytest.raises(KeyError):
-        async with ExecutorManager() as manager:
-            handles = [manager.executor(name).submit(sleep_for, 50) for name in "abc"]
-            await asyncio.sleep(1)
-            raise KeyError
-    assert [CANCELLED] * 3 == [handle.state for handle in handles]
-    assert 1 == virtual_clock.monotonic()
-
-
-async def test_manager_cancelled_while_draining_cuts_all_short(virtual_clock):
-    """No executor is left to drain."""
-    handles = []
-
-    async def main():
-        async with ExecutorManager() as manager:
-            handles.extend(manager.executor(name).schedule(int, delay=60) for name in "abc")
-
-    task = asyncio.create_task(main())
-    await asyncio.sleep(2)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [CANCELLED] * 3 == [handle.state for handle in handles]
-
-
-async def test_manager_closes_within_one_grace_for_all_who_swallow(virtual_clock):
-    """Side by side means that stubborn tasks of many executors cost the time of one."""
-    with pytest.raises(KeyError):
-        async with ExecutorManager() as manager:
-            for name in "abcd":
-                manager.executor(name).submit(swallow, 60)
-            await asyncio.sleep(1)
-            raise KeyError
-    assert 1 + GRACE == virtual_clock.monotonic()
-    await asyncio.sleep(100)
-
-
-async def test_closed_executor_frees_its_name_and_leaves_the_manager_open(virtual_clock):
-    """Its name may be used again."""
-    async with ExecutorManager() as manager:
-        async with manager.executor("a") as first:
-            first.submit(int)
-        second = manager.executor("a")
-        assert (True, False) == (first.is_terminated, second.is_shutdown)
-        await second.submit(int)
-        assert {"a": second} == manager.executors
-
-
-async def test_manager_is_closed_for_good(virtual_clock):
-    """It neither starts again nor makes executors, and may be closed again."""
-    async with ExecutorManager() as manager:
-        pass
-    with pytest.raises(ExecutorStoppedError):
-        await manager.start()
-    with pytest.raises(ExecutorStoppedError):
-        manager.executor("a")
-    await manager.aclose()
+        handle = executor.submit(last)
+        assert "last" == await handle
+        assert await executor.await_termination(1)
 
 
 # In the middle of other things.
@@ -895,6 +1062,52 @@ async def test_call_soon_threadsafe_in_a_drain_is_reported(virtual_clock, handle
     assert [ExecutorStoppedError] == [type(report["exception"]) for report in reports]
 
 
+async def test_lazy_batch_is_drawn_to_its_end_when_left(virtual_clock):
+    """Items of an accepted batch are drawn and run while draining; with ``drain_timeout`` no longer than that."""
+
+    async def draw():
+        number = 0
+        while True:
+            await asyncio.sleep(1)
+            yield number
+            number += 1
+
+    async with RateLimitedExecutor("x", drain_timeout=5.5) as executor:
+        batch = executor.schedule_many(int, draw())
+        finite = executor.schedule_many(int, iter(range(5000)))
+    assert 5.5 == now()
+    assert batch.done()
+    assert (5000, 5) == (finite.summary.done, batch.summary.done)
+
+
+async def test_closing_in_the_middle_of_everything_accounts_for_all(virtual_clock, account):
+    """With tasks of all kinds in all states, cutting short leaves none out."""
+    async with RateLimitedExecutor("x", rate=50, max_concurrency=5) as executor:
+        handles = [executor.schedule(asyncio.sleep, 1, delay=index / 10) for index in range(50)]
+        executor.schedule_many(int, range(100), over=10)
+        executor.schedule_many(asyncio.sleep, [1.0] * 100, delays=[index / 7 for index in range(100)])
+        lazy = executor.schedule_many(int, iter(range(3000)))
+        executor.schedule_at_fixed_rate(asyncio.sleep, 0.3, period=0.5)
+        executor.schedule(int, at=virtual_clock.wall() + 3)
+
+        async def hold():
+            async with executor.permit():
+                await asyncio.sleep(100)
+
+        holders = [asyncio.ensure_future(hold()) for _ in range(3)]
+        await asyncio.sleep(2.7)
+        account(executor)
+        executor.shutdown(cancel_pending=True)
+        await asyncio.sleep(0)
+        for holder in holders:
+            holder.cancel()
+        await executor.aclose()
+        account(executor)
+        assert (0, 0) == (executor.statistics().waiting, executor.statistics().running)
+        assert all(handle.done() for handle in handles)
+        assert lazy.done()
+
+
 # The loop ends under us.
 
 
@@ -1019,6 +1232,54 @@ def test_keyboard_interrupt_in_the_block_ends_the_program():
     """
     ended = run_program(program)
     assert (0, "interrupted\n") == (ended.returncode, ended.stdout), ended.stderr
+
+
+def test_a_loop_closed_under_us_is_survived():
+    """A loop that ends without leaving the executor gives no error, and handles can still be looked at."""
+    loop = VirtualEventLoop()
+    box = []
+
+    async def main():
+        executor = RateLimitedExecutor("x", rate=1)
+        await executor.start()
+        box.append(executor)
+        box.append([executor.schedule(int, delay=delay) for delay in (0, 1, 100)])
+        box.append(executor.call_later(5, int))
+        await asyncio.sleep(2)
+
+    loop.run_until_complete(main())
+    loop.close()
+    executor, handles, call = box
+    assert [True, True, False] == [handle.done() for handle in handles]
+    assert 4 == executor.statistics().accepted
+    call.cancel()
+    repr(executor), repr(handles[2])
+    handles[2].cancel()
+    del executor, handles, call
+    box.clear()
+    gc.collect()
+
+
+def test_asyncio_run_that_is_interrupted_ends(virtual_loop):
+    """What ``asyncio.run`` does at its end, cancelling every task, closes the executor too."""
+    seen = []
+
+    async def main():
+        executor = RateLimitedExecutor("x")
+        seen.append(executor)
+        async with executor:
+            executor.submit(asyncio.sleep, 1000)
+            executor.schedule(int, delay=1000)
+            await asyncio.sleep(1000)
+
+    task = virtual_loop.create_task(main())
+    virtual_loop.run_until_complete(asyncio.sleep(1))
+    for each in asyncio.all_tasks(virtual_loop):
+        each.cancel()
+    virtual_loop.run_until_complete(asyncio.wait([task]))
+    assert task.cancelled()
+    assert seen[0].is_terminated
+    assert 2 == seen[0].statistics().cancelled
 
 
 # A good guest, also at its end.

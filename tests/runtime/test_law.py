@@ -1,4 +1,4 @@
-"""The law of ``Paced`` over random rates, stalls, clock steps and faces, by ``audit``."""
+"""Never more than the rate: the law of ``Paced`` over random histories, and the exact law in every window."""
 
 import asyncio
 import time
@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor import ExecutorManager, Paced, Pacing, Rate, RateLimitedExecutor, Strictness
-from ratelimited_executor.testing import audit, run_virtual
+from ratelimited_executor import (
+    ExecutorManager,
+    Paced,
+    Pacing,
+    Rate,
+    RateLimitedExecutor,
+    StaticPeers,
+    Strictness,
+    Window,
+)
+from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 RATES = st.one_of(
     st.sampled_from([0, 1, 7, 10, 100, 1000, float("inf")]),
@@ -132,3 +141,210 @@ def test_overload_reaches_the_rate(rate, count):
             return executor.statistics().started
 
     assert run_virtual(main()) >= min(count + 200, int(5 * rate * 0.995)) - 1
+
+
+# Seen from the first lines of tasks: blocked loops, waiters, threads, keys, changed rates.
+
+
+SHORT = Rate(1, per=0.05)  # a window as long as the blocks, so that what begins late matters
+
+
+def blocked(how: str, *, policy=None, rate=SHORT) -> list[float]:
+    """Return the first lines of 100 tasks on a loop that another callback holds in every turn."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        starts: list[float] = []
+
+        async def coroutine():
+            starts.append(loop.time())
+
+        async def waiter(executor):
+            async with executor.permit():
+                starts.append(loop.time())
+
+        async with RateLimitedExecutor("x", rate=rate, policy=policy or Paced()) as executor:
+            waiters = []
+            for _ in range(100):
+                if how == "function":
+                    executor.submit(lambda: starts.append(loop.time()))
+                elif how == "coroutine":
+                    executor.submit(coroutine)
+                else:
+                    waiters.append(asyncio.ensure_future(waiter(executor)))
+
+            def hold(turn: int) -> None:
+                if len(starts) < 100:
+                    loop.call_soon(hold, turn + 1)
+                    loop.block_for((0.004, 0.011, 0.04, 0.003, 0.3, 0.001, 0.002)[turn % 7])
+
+            hold(0)
+            await asyncio.gather(*waiters)
+        return starts
+
+    return run_virtual(main())
+
+
+@pytest.mark.parametrize("policy", [Paced(), Window()])
+@pytest.mark.parametrize("how", ["function", "coroutine", "waiter"])
+def test_first_lines_keep_the_window_on_a_blocked_loop(how, policy):
+    """What was decided before a block and begins after it counts from when it begins."""
+    starts = blocked(how, policy=policy)
+    assert len(starts) == 100
+    assert audit(starts, SHORT).ok
+
+
+@pytest.mark.parametrize("strictness", Strictness)
+def test_what_the_slack_forgives_is_paid_back_under_the_exact_law_alone(strictness):
+    """Two permits at once after a pause are one too many in that second, which the nominal law allows."""
+
+    async def main():
+        loop, starts = asyncio.get_running_loop(), []
+        async with RateLimitedExecutor("x", rate=100, policy=Paced(strictness=strictness)) as executor:
+            await asyncio.sleep(2.014)
+            await executor.schedule_many(lambda _: starts.append(loop.time()), range(300))
+        return starts
+
+    starts = run_virtual(main())
+    assert audit(starts, 100, slack=0.02).ok
+    assert audit(starts, 100).ok is (strictness is Strictness.EXACT)
+
+
+@pytest.mark.parametrize("rate", [100, "5/min", Rate(2.5), Rate(1, per=0.01), "100/s, 120/2s"])
+def test_a_backlog_starts_at_the_whole_rate_and_never_above_it(rate):
+    """No permit is lost where nothing is late, and no window holds one too many."""
+
+    async def main():
+        loop, starts = asyncio.get_running_loop(), []
+        async with RateLimitedExecutor("x", rate=rate) as executor:
+            begin = loop.time()
+            await executor.schedule_many(lambda _: starts.append(loop.time() - begin), range(60))
+            return starts, executor.rate
+
+    starts, first = run_virtual(main())
+    assert audit(starts, first).ok
+    if "," not in str(rate):
+        assert starts[-1] <= 60 / float(first)
+
+
+def test_after_a_pause_there_is_no_more_than_the_rate_in_any_second():
+    """Idle time is worth one start, and the second that follows holds one less for it."""
+
+    async def main():
+        loop, starts = asyncio.get_running_loop(), []
+        async with RateLimitedExecutor("x", rate=10) as executor:
+            for _ in range(20):
+                for _ in range(7):
+                    executor.submit(lambda: starts.append(loop.time()))
+                await asyncio.sleep(0.73)
+        return starts
+
+    starts = run_virtual(main())
+    assert worst_window(starts, width=1.0)[0] == 10
+    assert min(after - before for before, after in zip(starts, starts[1:], strict=False)) > 0.0999
+
+
+def test_a_lowered_rate_counts_what_has_started():
+    """From 100 a second to 10: nothing starts until fewer than ten lie in the last second."""
+
+    async def main():
+        loop, starts = asyncio.get_running_loop(), []
+        async with RateLimitedExecutor("x", rate=100) as executor:
+            executor.schedule_many(lambda _: starts.append(loop.time()), range(120))
+            await asyncio.sleep(1)
+            executor.rate = 10
+            changed = loop.time()
+        return starts, changed
+
+    starts, changed = run_virtual(main())
+    after = [start for start in starts if start > changed]
+    assert after[0] - changed > 0.88
+    assert audit(starts, [(0, 100), (changed, 10)]).ok
+
+
+@pytest.mark.parametrize("how", ["function", "coroutine"])
+def test_each_key_keeps_its_own_window(how):
+    """A key of 3 a second starts 3 in any second, beside others and with bursts of its own."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        starts: dict[str, list[float]] = {"a": [], "b": []}
+
+        def function(key):
+            starts[key].append(loop.time())
+
+        async def coroutine(key):
+            starts[key].append(loop.time())
+
+        call = function if how == "function" else coroutine
+        async with RateLimitedExecutor("x", rate=7, key_rate="3/s") as executor:
+            for index in range(40):
+                executor.submit(call, "ab"[index % 2], key="ab"[index % 2])
+                if index % 8 == 0:
+                    await asyncio.sleep(0.9)
+                if index % 11 == 0:
+                    loop.block_for(0.45)
+        return starts
+
+    for times in run_virtual(main()).values():
+        assert len(times) == 20
+        assert audit(times, "3/s").ok
+
+
+def test_static_peers_keep_the_window_together():
+    """Three peers that block at times of their own never start more than the rate together."""
+
+    async def main():
+        loop, starts = asyncio.get_running_loop(), []
+        managers = [ExecutorManager(peers=StaticPeers(3, rank)) for rank in range(3)]
+        executors = []
+        for manager in managers:
+            await manager.start()
+            executors.append(manager.executor("x", rate=30, drain_timeout=0))
+        for index in range(200):
+            executors[index % 3].schedule_many(lambda _: starts.append(loop.time()), range(3))
+            if index % 7 == 0:
+                loop.block_for((0.004, 0.03, 0.5)[index % 3])
+            await asyncio.sleep(0.1)
+        for manager in managers:
+            await manager.aclose()
+        return starts
+
+    starts = run_virtual(main())
+    assert len(starts) > 500
+    assert audit(starts, 30).ok
+
+
+@pytest.mark.real_time("a thread begins when the machine lets it; only that one never begins too early is asserted")
+async def test_calls_in_threads_count_from_when_a_thread_begins_with_them():
+    """With one thread for many calls, what waits for it keeps its place in the window."""
+    starts: list[float] = []
+
+    def call(length: float) -> None:
+        starts.append(time.monotonic())
+        time.sleep(length)
+
+    async with RateLimitedExecutor("x", rate=Rate(3, per=0.3)) as executor:
+        executor._engine.threads.limiter.total_tokens = 1
+        handles = [executor.submit(call, 0.25 if index == 2 else 0.001, in_thread=True) for index in range(12)]
+        await asyncio.gather(*handles)
+    assert audit(starts, Rate(3, per=0.3)).ok
+
+
+@pytest.mark.real_time("threads take real time: 3.0 s, and 4.5 where calls count for as long as they last")
+async def test_calls_in_threads_do_not_count_for_as_long_as_they_last():
+    """Only their begin counts, else the rate would fall with the length of the calls."""
+    async with RateLimitedExecutor("x", rate=Rate(5, per=0.5), pacing=Pacing.ON_TIME) as executor:
+        for _ in range(31):
+            executor.submit(time.sleep, 0.25, in_thread=True)
+        begin = time.monotonic()
+        while executor.statistics().waiting:
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - begin < 4.2
+
+
+@pytest.mark.parametrize("value", ["exact", 1, None, True])
+def test_strictness_that_is_none_is_refused(value):
+    """The message names the argument and what it may be."""
+    with pytest.raises(TypeError, match=r"strictness must be Strictness\.EXACT or Strictness\.NOMINAL, got"):
+        Paced(strictness=value)

@@ -11,11 +11,9 @@ import pytest
 
 from ratelimited_executor import RateLimitedExecutor, WrongLoopError
 
+from ..helpers import now
+
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="nobody's")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @pytest.mark.parametrize("delay", [0.25, 0.75, 5, 10.2, 10.75, 10.999, 11, 60, 5000, 0, -3])

@@ -23,9 +23,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual
 
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from ..helpers import now
 
 
 class Log(list):

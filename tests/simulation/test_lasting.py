@@ -22,13 +22,11 @@ from ratelimited_executor.simulation import Lasting
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.testing import run_virtual
 
+from ..helpers import now
+
 
 class FailedError(Exception):
     """What a job raises at its end."""
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def simulated(coroutine):

@@ -16,6 +16,8 @@ from ratelimited_executor.simulation import Lasting
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.testing import run_virtual
 
+from ..helpers import now
+
 
 @pytest.fixture
 def loop():
@@ -31,10 +33,6 @@ def run(coroutine):
         return loop.run_until_complete(coroutine), loop.time()
     finally:
         loop.close()
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # Programs of asyncio, each of which tells what it has seen.

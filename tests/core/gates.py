@@ -1,0 +1,18 @@
+"""A gate of keys, as the tests of several modules make it."""
+
+from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.rates import Rate
+
+NS = 1_000_000_000
+NOW = 1_704_067_200 * NS
+WIDTH = NS + 1000  # of a window of a second
+
+
+def gate_of(permits: int = 1, *, concurrency=None, make=lambda rate: WindowLimit(rate)) -> KeyGate:
+    """Make a gate that knows one slow key."""
+    return KeyGate(
+        limit_of=lambda key: make(Rate(permits)) if key == "slow" else None,
+        concurrency_of=lambda key: concurrency,
+        now_ns=NOW,
+    )

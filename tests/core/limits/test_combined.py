@@ -1,0 +1,176 @@
+"""Several limits at once: all must admit a start, and each counts what it costs."""
+
+import copy
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
+from ratelimited_executor._core.limits.quota import QuotaLimit
+from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import PERMITS
+
+NS = 1_000_000_000
+START = 1_704_067_200 * NS
+SLACK = 20_000_000
+DEPTH = 7
+READING = 1000  # nanoseconds that a window is longer than it says
+STEPS = st.one_of(st.integers(1, 50), st.integers(1, 3 * NS), st.sampled_from([SLACK, SLACK + 1, NS // 5, NS, 60 * NS]))
+
+
+class Clock:
+    """The timeline."""
+
+    now = START
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def combine(clock, *, rate=Rate(5), grid: bool = True, window=Rate(20, per=10), tokens=Rate(50, per=5), quota=None):
+    """Make a grid or a bucket for starts, a window beside it, and a window of tokens."""
+    bounds = [
+        Bound(WindowLimit(window), resource=PERMITS, text="20/10s", kind="window"),
+        Bound(WindowLimit(tokens), resource="tokens", text="50/5s", kind="window"),
+    ]
+    if not grid:
+        bucket = TokenBucketLimit(rate, depth=DEPTH, now_ns=clock.now)
+        bounds.insert(0, Bound(bucket, resource=PERMITS, text="5/1s", kind="burst"))
+    if quota is not None:
+        limit = QuotaLimit(quota, period_of=lambda wall: (0, 1 << 70), wall_ns=clock)
+        bounds.append(Bound(limit, resource=PERMITS, text="quota", kind="quota"))
+    numbered = PermitGrid(rate, slack_ns=SLACK, now_ns=clock.now) if grid else None
+    return CombinedPermits(numbered, bounds, rate=rate, time_ns=clock)
+
+
+def start(combined, clock, **needs) -> list | None:
+    """Start what needs so much, as the queue does, if all admit it; return its tickets."""
+    needs = {PERMITS: 1, **needs}
+    if not combined.usable(clock.now) or not combined.admits(needs, clock.now):
+        return None
+    combined.take()
+    return combined.charge(needs)
+
+
+@given(
+    st.booleans(),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("advance"), STEPS),
+            st.tuples(st.just("start"), st.tuples(st.integers(1, 3), st.integers(0, 20))),
+            st.tuples(st.just("wait"), st.tuples(st.integers(1, 3), st.integers(0, 20))),
+            st.tuples(st.just("settle"), st.tuples(st.integers(1, 3), st.integers(0, 20))),
+            st.tuples(st.just("penalty"), st.integers(0, NS)),
+        ),
+        max_size=30,
+    ),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps):
+    """What is told is when the last of them does; each counts its own resource, also what is settled later."""
+    clock = Clock()
+    permits = combine(clock, grid=is_grid)
+    limits = [bound.limit for bound in permits.bounds]
+    begun: list[tuple[int, dict[str, int], list]] = []
+    for action, value in steps:
+        if action == "advance":
+            clock.now += value
+        elif action == "penalty":
+            permits.penalty_ns = max(permits.penalty_ns, clock.now + value)
+        elif action == "settle" and begun:
+            costs = dict(zip([PERMITS, "tokens"], value, strict=True))
+            permits.settle(begun[-1][2], costs)
+            begun[-1] = (begun[-1][0], costs, begun[-1][2])
+        elif action in {"start", "wait"}:
+            needs = dict(zip([PERMITS, "tokens"], value, strict=True))
+            when = permits.when(needs, clock.now)
+            assert when is not None
+            is_admitted = bool(permits.usable(clock.now)) and permits.admits(needs, clock.now)
+            assert is_admitted == (when == clock.now)
+            if when > clock.now:
+                later = copy.deepcopy(permits)
+                assert not (later.usable(when - 1) and later.admits(needs, when - 1))
+                assert later.usable(when)
+                assert later.admits(needs, when)
+            if action == "wait":
+                clock.now = when
+            tickets = start(permits, clock, **needs)
+            assert (tickets is not None) == (action == "wait" or is_admitted)
+            if tickets is not None:
+                begun.append((clock.now, needs, tickets))
+        for limit, resource, width in zip(limits[-2:], (PERMITS, "tokens"), (10, 5), strict=True):
+            now = max(clock.now, permits.penalty_ns)  # before that nothing starts, and everything may look ahead
+            recent = [costs[resource] for time, costs, _ in begun if time > now - width * NS - READING]
+            assert limit.count(now) == int(limit.rate.permits) - sum(recent)
+
+
+def test_the_limit_that_is_last_to_admit_is_named():
+    """Of those that do not admit a start now, the one that admits it last; one that never will before all."""
+    clock = Clock()
+    permits = combine(clock, grid=False)
+    bucket, _, tokens = permits.bounds
+    assert None is permits.holding({PERMITS: 1}, clock.now)
+    for _ in range(DEPTH):
+        start(permits, clock, tokens=7)
+    assert bucket is permits.holding({PERMITS: 1}, clock.now)
+    assert tokens is permits.holding({PERMITS: 1, "tokens": 9}, clock.now)
+    assert tokens is permits.holding({PERMITS: 1, "tokens": 51}, clock.now)
+    assert bucket is permits.holding({PERMITS: DEPTH + 1}, clock.now)
+    assert permits.is_beyond({PERMITS: 1, "tokens": 51})
+    assert not permits.is_beyond({PERMITS: 1, "tokens": 50, "unknown": 1000})
+    assert None is permits.when({"tokens": 51}, clock.now) is permits.limits_of("unknown")
+
+
+def test_a_penalty_holds_everything_back():
+    """Nothing is admitted before it, and nothing is forecast before it."""
+    clock = Clock()
+    for is_grid in (True, False):
+        permits = combine(clock, grid=is_grid)
+        permits.penalty_ns = until = clock.now + 3 * NS
+        assert (0, 0) == (permits.usable(clock.now), permits.count_until(clock.now, until))
+        assert until == permits.next_time(clock.now) == permits.when({"tokens": 3}, clock.now)
+        assert until <= permits.time_after(clock.now, 1) == permits.when_after({}, {PERMITS: 1}, clock.now)
+        assert permits.usable(until)
+        assert until == permits.next_time(until)
+        assert (1, False, is_grid) == (permits.peers, permits.is_unlimited, permits.next_number_time() > 0)
+
+
+def test_a_pause_stops_all_of_it():
+    """At a rate of 0 nothing is admitted or promised, and what was taken before still counts afterwards."""
+    clock = Clock()
+    permits = combine(clock)
+    start(permits, clock, tokens=50)
+    permits.set_rate(Rate(0), clock.now)
+    assert permits.is_stopped
+    assert (0, 0) == (permits.usable(clock.now + NS), permits.count_until(clock.now, clock.now + NS))
+    for forecast in (permits.next_time(clock.now), permits.time_after(clock.now, 1), permits.when({}, clock.now)):
+        assert None is forecast
+    assert None is permits.when_after({}, {PERMITS: 1}, clock.now)
+    permits.set_rate(Rate(5), clock.now)
+    assert not permits.is_stopped
+    assert clock.now + 5 * NS + READING == permits.when({"tokens": 50}, clock.now)
+
+
+def test_forecasts_of_several_limits_are_those_of_the_tightest():
+    """So many starts in a stretch, and the n-th of them, as the limit allows that allows least."""
+    clock = Clock()
+    permits = combine(clock, grid=False, tokens=Rate(10, per=5))
+    assert [DEPTH, 20] == [permits.count_until(clock.now, clock.now + ahead * NS) for ahead in (Fraction(1, 10), 9)]
+    assert [0, NS // 5, 10 * NS + READING] == [permits.time_after(clock.now, count) - clock.now for count in (7, 8, 40)]
+    start(permits, clock, tokens=10)
+    assert clock.now + 10 * NS + 2 * READING == permits.when_after({"tokens": 10}, {PERMITS: 1, "tokens": 1}, clock.now)
+    paused = combine(clock, grid=False, window=Rate(0))
+    assert paused.is_stopped
+    assert None is paused.when_after({}, {PERMITS: 1}, clock.now) is paused.time_after(clock.now, 1)
+    assert combine(clock, grid=False).count_until(clock.now, clock.now) == 0
+    assert [False, True] == [combine(clock, quota=quota).is_by_wall_clock for quota in (None, 3)]
+    bare = CombinedPermits(None, [], rate=Rate(float("inf")), time_ns=clock)
+    assert UNLIMITED == bare.usable(clock.now) == bare.count_until(clock.now, clock.now + 1)
+    bare.take()
+    assert [] == bare.charge({PERMITS: 3})
+    bare.set_rate(Rate(0), clock.now)
+    assert bare.is_stopped

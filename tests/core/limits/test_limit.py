@@ -1,0 +1,122 @@
+"""What every limit has in common: no limit, no permits, and exact answers to "when"."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.limits.paced import PacedLimit
+from ratelimited_executor._core.limits.quota import QuotaLimit
+from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._core.rates import Rate
+
+from .histories import DEPTH, INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES
+
+# Without limit, and without permits.
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rate: WindowLimit(rate),
+        lambda rate: TokenBucketLimit(rate, depth=5, now_ns=START),
+        lambda rate: PacedLimit(rate, slack_ns=SLACK),
+    ],
+    ids=["window", "bucket", "paced"],
+)
+def test_an_infinite_rate_admits_everything_and_counts_nothing(make):
+    """What was taken before still counts afterwards, and what starts meanwhile costs nothing, also if it is settled."""
+    limit = make(Rate(5, per=5))
+    limit.take(5, START)
+    limit.set_rate(INFINITE, START)
+    assert UNLIMITED == limit.count(START) == limit.count_until(START, START + 1)
+    assert limit.admits(1_000_000, START)
+    assert START == limit.when(1_000_000, START) == limit.when_count(1_000_000, START)
+    assert None is limit.cost_max
+    ticket = limit.take(1000, START)
+    limit.settle(ticket, 7, START)
+    limit.set_rate(Rate(5, per=5), START)
+    before = limit.when(1, START)
+    assert 0 == limit.count(START)
+    for cost in (7, 2000, 0):
+        limit.settle(ticket, cost, START)
+    assert before == limit.when(1, START) > START
+    fresh = make(INFINITE)
+    fresh.settle(fresh.take(9, START), 0, START)
+    fresh.set_rate(Rate(5, per=5), START)
+    assert fresh.admits(1, START)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        WindowLimit(Rate(0)),
+        PacedLimit(Rate(0), slack_ns=SLACK),
+        QuotaLimit(0, period_of=lambda wall: (0, 1 << 70), wall_ns=lambda: 5),
+    ],
+    ids=["window", "paced", "quota"],
+)
+def test_without_permits_nothing_is_ever_admitted(limit):
+    """No time is promised, and nothing is remembered."""
+    assert not limit.admits(1, START)
+    assert 0 == limit.count(START) == limit.count_until(START, START + 10**15)
+    assert None is limit.when(1, START) is limit.when_count(1, START)
+    assert limit.is_idle(START)
+
+
+def test_a_bucket_without_rate_is_emptied_once():
+    """What it holds may start; nothing comes after it."""
+    limit = TokenBucketLimit(Rate(0), depth=2, now_ns=START)
+    assert (START, None) == (limit.when_count(2, START), limit.when_count(3, START))
+    limit.take(2, START)
+    assert None is limit.when(1, START)
+    assert 0 == limit.count_until(START, START + 10**15)
+
+
+# Forecasts.
+
+
+def simulate(limit, now: int, end: int, most: int) -> list[int]:
+    """Start as early as may be, one permit each."""
+    times = []
+    while len(times) < most and (when := limit.when(1, now)) is not None and when < end:
+        now = when
+        limit.take(1, now)
+        times.append(now)
+    return times
+
+
+@given(
+    WHOLE_RATES,
+    st.sampled_from(["window", "bucket", "paced"]),
+    st.lists(st.tuples(STEPS, st.integers(1, 5)), max_size=6),
+    st.integers(0, 3 * NS),
+    st.integers(1, 40),
+)
+@settings(max_examples=300, deadline=None)
+def test_forecasts_are_what_happens_if_everything_starts_at_once(rate, kind, past, ahead, count):
+    """The n-th start from now, and how many there are before it, are as greedy starts make them."""
+
+    def after_the_past():
+        limit = {
+            "window": lambda: WindowLimit(rate),
+            "bucket": lambda: TokenBucketLimit(rate, depth=DEPTH, now_ns=START),
+            "paced": lambda: PacedLimit(rate, slack_ns=SLACK),
+        }[kind]()
+        now = START
+        for step, cost in past:
+            now += step
+            if limit.admits(cost, now):
+                limit.take(cost, now)
+        return limit, now + ahead
+
+    limit, now = after_the_past()
+    forecast = [limit.when_count(number, now) for number in range(1, count + 1)]
+    assert forecast == [limit.when_after(number - 1, 1, now) for number in range(1, count + 1)]
+    until = {end: limit.count_until(now, end) for time in forecast for end in (time, time + 1) if end > now}
+    assert max(1, limit.count(now)) >= sum(time == now for time in forecast) >= min(count, limit.count(now))
+    times = simulate(limit, now, 1 << 80, count + 1)
+    assert forecast == times[:count]
+    for end, found in until.items():
+        assert len([time for time in times if time < end]) == min(found, count + 1) or end > times[-1], end

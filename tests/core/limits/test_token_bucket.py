@@ -1,0 +1,91 @@
+"""The law of a token bucket on random histories, and what is settled afterwards."""
+
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
+from ratelimited_executor._core.rates import Rate
+
+from .histories import DEPTH, NS, RATES, START, STEPS, histories, play
+
+
+@given(RATES, histories(RATES))
+@settings(max_examples=300, deadline=None)
+def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
+    """The costs of the starts in any stretch, as far as are known, are depth and rate at most; all that is exact."""
+
+    def check(starts, rates) -> None:
+        last, total = starts[-1].time, 0
+        for start in reversed(starts):
+            total += start.cost
+            assert total <= DEPTH + rates.between(start.time, last)
+
+    play(TokenBucketLimit(rate, depth=DEPTH, now_ns=START), rate, history, check)
+
+
+@given(RATES, histories(RATES))
+@settings(max_examples=200, deadline=None)
+def test_a_bucket_holds_what_a_fraction_would(rate, history):
+    """Nothing is rounded but a change of the rate, by less than a nanosecond's worth each."""
+    limit = TokenBucketLimit(rate, depth=DEPTH, now_ns=START)
+    now, content, changes = START, Fraction(DEPTH), 0
+    for action, value in history:
+        if action == "advance":
+            now += value
+            content = min(Fraction(DEPTH), content + limit.rate.per_second * value / NS)
+        elif action == "rate":
+            limit.set_rate(value, now)
+            changes += 1
+        elif action in {"take", "wait"} and limit.admits(value, now):
+            limit.take(value, now)
+            content -= value
+        assert limit.count(now) in {content.__floor__(), (content - Fraction(changes, 1000)).__floor__()}
+        assert limit.is_idle(now) == (content == DEPTH) or changes
+
+
+@given(RATES, st.integers(1, DEPTH), st.integers(1, 4), STEPS, STEPS, st.lists(RATES, max_size=2))
+@settings(max_examples=200, deadline=None)
+def test_a_start_that_costs_nothing_after_all_was_never_there(rate, cost, before, first, later, rates):
+    """What is given back is what the bucket would hold, be it at once or after it has run over."""
+    with_it, without = (TokenBucketLimit(rate, depth=DEPTH, now_ns=START) for _ in range(2))
+    for limit in (with_it, without):
+        limit.take(before, START)
+    now = START + first
+    if not with_it.admits(cost, now):
+        return
+    ticket = with_it.take(cost, now)
+    for number, other in enumerate(rates):
+        for limit in (with_it, without):
+            limit.set_rate(other, now + later * number // 2)
+    now += later
+    with_it.settle(ticket, 0, now)
+    assert without.count(now) - bool(rates) <= with_it.count(now) <= without.count(now) <= DEPTH
+    if not rates:
+        assert without.when(DEPTH, now) == with_it.when(DEPTH, now)
+    with_it.settle(ticket, 2, now)
+    assert with_it.count(now) <= without.count(now)
+
+
+def test_what_ran_over_before_the_rate_fell_is_not_given_back():
+    """A change of the rate between start and settlement does not hide that the bucket was full."""
+    limit = TokenBucketLimit(Rate(100), depth=10, now_ns=START)
+    ticket = limit.take(10, START)
+    limit.set_rate(Rate(1), START + NS)
+    limit.settle(ticket, 0, START + NS)
+    assert 10 == limit.count(START + NS)
+    deeper = TokenBucketLimit(Rate(100), depth=10, now_ns=START)
+    ticket = deeper.take(10, START)
+    deeper.set_depth(20, START + NS)
+    deeper.settle(ticket, 0, START + NS)
+    assert 10 == deeper.count(START + NS)
+
+
+def test_a_shallower_bucket_holds_less():
+    """What is above the new depth runs over, and another depth counts at once."""
+    limit = TokenBucketLimit(Rate(1), depth=10, now_ns=START)
+    limit.set_depth(4, START)
+    assert (4, 4, None) == (limit.count(START), limit.cost_max, limit.when(5, START))
+    limit.set_depth(5, START)
+    assert (4, START + NS) == (limit.count(START), limit.when(5, START))

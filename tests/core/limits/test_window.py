@@ -1,0 +1,100 @@
+"""The law of a window on random histories, and what is settled afterwards."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.rates import Rate
+
+from .histories import NS, READING, SLACK, START, WHOLE_RATES, Start, histories, play
+
+
+@given(WHOLE_RATES, st.sampled_from([0, SLACK]), histories())
+@settings(max_examples=300, deadline=None)
+def test_no_window_holds_more_than_its_permits(rate, margin, history):
+    """The costs of the starts of the last window, as far as are known, are N at most whenever something starts."""
+
+    def check(starts, _) -> None:
+        begin = starts[-1].time - int(rate.per * NS) - margin
+        assert sum(start.cost for start in starts if start.time >= begin) <= rate.permits
+
+    play(WindowLimit(rate, margin_ns=margin), rate, history, check)
+
+
+@given(WHOLE_RATES, histories(WHOLE_RATES))
+@settings(max_examples=200, deadline=None)
+def test_what_a_window_holds_counts_under_another_rate(rate, history):
+    """A start is admitted exactly if the starts that no window has let go of leave room for it."""
+    limit = WindowLimit(rate)
+    now, starts, width = START, [], 0
+    for action, value in history:
+        if limit.rate.permits or not width:
+            width = -int(-limit.rate.per * NS // 1) + READING
+        limit.count(now)
+        starts = [start for start in starts if start.time > now - width]
+        room = int(limit.rate.permits) - sum(start.cost for start in starts)
+        assert room == limit.count(now)
+        if action == "advance":
+            now += value
+        elif action == "rate":
+            limit.set_rate(value, now)
+        elif action == "settle" and starts:
+            which, cost = value
+            start = starts[-min(which, len(starts))]
+            limit.settle(start.ticket, cost, now)
+            start.cost = cost
+        elif action in {"take", "wait"}:
+            assert (room >= value) == limit.admits(value, now)
+            if room >= value:
+                starts.append(Start(now, value, limit.take(value, now)))
+
+
+@pytest.mark.parametrize("permits", [4096, 4097, 9000])
+@pytest.mark.parametrize("gap", [0, 1])
+def test_a_large_window_is_exact_and_nearly_full(permits, gap):
+    """Starts that share an entry of the log are never too many in a window, and hardly too few."""
+    per = 10 * NS
+    limit = WindowLimit(Rate(permits, per=10))
+    now, times = START, []
+    grain = per // permits
+    for number in range(3 * permits):
+        now = max(limit.when(1, now), START + gap * number * grain if number < permits else 0)
+        limit.take(1, now)
+        times.append(now)
+        if number >= permits:
+            assert times[number] - times[number - permits] > per
+    assert len(limit._log) <= 4098
+    seconds = Fraction(times[-1] - times[0], NS)
+    assert 3 * permits >= (1 - Fraction(2, 4096)) * permits * seconds / 10
+
+
+def test_what_a_window_has_let_go_of_is_not_given_back():
+    """A start that has left the window may be settled to anything."""
+    limit = WindowLimit(Rate(3))
+    ticket = limit.take(3, START)
+    later = START + NS + READING
+    assert (0, 3) == (limit.count(later - 1), limit.count(later))
+    limit.settle(ticket, 0, later)
+    limit.settle(ticket, 9, later)
+    assert 3 == limit.count(later)
+
+
+def test_a_window_settled_to_more_than_it_holds_waits_until_that_has_left_it():
+    """Debts are negative counts, and nothing else is admitted before."""
+    limit = WindowLimit(Rate(3))
+    ticket = limit.take(1, START)
+    limit.settle(ticket, 8, START + 1)
+    assert -5 == limit.count(START + 1)
+    assert START + NS + READING == limit.when(1, START + 1) == limit.when(3, START + 1)
+    assert None is limit.when(4, START + 1)
+
+
+def test_a_late_clock_counts_as_the_latest_time():
+    """A start that is noted with an earlier time than the last counts from the last on."""
+    limit = WindowLimit(Rate(2))
+    limit.take(1, START)
+    limit.take(1, START - 5)
+    assert (0, 2) == (limit.count(START + NS + READING - 1), limit.count(START + NS + READING))

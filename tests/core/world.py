@@ -1,0 +1,118 @@
+"""A queue, a clock and records, without a shell."""
+
+from __future__ import annotations
+
+import math
+
+from ratelimited_executor._core.buckets import Bucket
+from ratelimited_executor._core.ordering import TaskClass, default_order
+from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._core.queue import TaskQueue
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import Options, Record
+from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._core.timeline import NS, Timeline
+
+
+class CoreRecord(Record):
+    """A record without a shell."""
+
+    __slots__ = ("_name",)
+
+    def __init__(
+        self,
+        name: str = "task",
+        *,
+        due: float = 0.0,
+        priority: float = 0,
+        rank: TaskClass = TaskClass.OTHER,
+        expires: float | None = None,
+    ) -> None:
+        self._name = name
+        self._due = due
+        self._class = rank
+        self._place = None
+        self._state = TaskState.WAITING
+        self._options = None
+        if priority or expires is not None:
+            self._options = Options(priority=priority, expires=expires)
+            if expires is not None:
+                self._options.deadline = due + expires
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class World:
+    """A queue, a clock, and the starts as text."""
+
+    def __init__(self, record_class, *, rate=math.inf, pacing=Pacing.SPREAD, interval=1.0, early=False) -> None:
+        self.record_class = record_class
+        self.takes_lone = True  # as the engine does
+        self.lone_count = 0
+        self.now = 0.0
+        self.log: list[str] = []
+        self.queue = TaskQueue(
+            Timeline(monotonic=0.0, wall=36000.0, interval_ns=int(interval * NS)),
+            now=0.0,
+            rate=Rate.of(rate),
+            slack=0.02,
+            pacing=pacing,
+            order=default_order,
+            early=early,
+            peers=1,
+            rank=0,
+            report_order_error=lambda error: None,
+        )
+
+    def add(self, name, due=None, **options):
+        """Add a record; due now if no time is given."""
+        record = self.record_class(
+            name,
+            due=self.now if due is None else due,
+            rank=TaskClass.IMMEDIATE if due is None else TaskClass.OTHER,
+            **options,
+        )
+        if due is None:
+            self.queue.add_immediate(record)
+        else:
+            self.queue.add_record(record)
+        return record
+
+    def run(self, until):
+        """Start what the queue chooses, at the times it asks for."""
+        queue = self.queue
+        for _ in range(10_000):
+            if self.now >= queue.end:
+                queue.enter(self.now, self.now + 36000.0)
+            lone = queue.take_lone(self.now) if self.takes_lone else None
+            if lone is not None:
+                self.lone_count += 1
+                self._start(*lone)
+            while not queue.pull(self.now):
+                pass
+            while (taken := queue.take(self.now, 1)) is not None:
+                self._start(*taken)
+            wake = queue.next_wake(self.now, may_start=True)
+            assert wake > self.now, "it asks to be asked again at once, and starts nothing"
+            if wake > until:
+                self.now = until
+                return
+            self.now = wake
+        raise AssertionError("the queue does not come to rest")
+
+    def _start(self, source, item):
+        due = item._due if source is None else source.due_of(item)
+        if isinstance(source, Bucket):
+            name, _, _ = source.take_call(item)
+        else:
+            name = repr(item)
+        assert due <= self.now or self.queue.early
+        self.log.append(f"{name}{self.now:.3f}")
+
+    def text(self):
+        return " ".join(self.log)

@@ -1,0 +1,86 @@
+"""What the tests of several parts ask and use."""
+
+import asyncio
+
+from ratelimited_executor import RetryLater
+
+
+def now() -> float:
+    """Return the loop time."""
+    return asyncio.get_running_loop().time()
+
+
+def now_rounded() -> float:
+    """Return the loop time, to the microsecond."""
+    return round(now(), 6)
+
+
+def check_accounting(executor) -> None:
+    """Assert that accepted = waiting + running + the five ends, with waiting and running counted by walking."""
+    engine = executor._engine
+    statistics = executor.statistics()
+    waiting = sum(1 for _ in engine.walk())
+    running = len(engine.running) + len(engine.holding) + engine.accounts.is_inside
+    ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
+    assert waiting == statistics.waiting, (waiting, statistics)
+    assert running == statistics.running, (running, statistics)
+    assert statistics.accepted == waiting + running + ends, (waiting, running, statistics)
+    assert engine.queue.live_count() == waiting, (engine.queue.live_count(), waiting)
+
+
+def seen(handle) -> None:
+    """Look at how a task ended, so that nobody is told that nobody did."""
+    if not handle.cancelled():
+        handle.exception()
+
+
+async def turns(count=3) -> None:
+    """Give the loop some turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Flaky:
+    """Fails for a number of calls, and notes when each started."""
+
+    def __init__(self, failures, error=RetryLater) -> None:
+        self.failures = failures
+        self.error = error
+        self.starts: list[float] = []
+
+    def __call__(self, *_):
+        self.starts.append(now())
+        if len(self.starts) <= self.failures:
+            raise self.error() if isinstance(self.error, type) else self.error
+        return "done"
+
+    async def later(self, *_):
+        """Fail on the second step."""
+        self.starts.append(now())
+        number = len(self.starts)
+        await asyncio.sleep(0.5)
+        if number <= self.failures:
+            raise self.error() if isinstance(self.error, type) else self.error
+        return "done"
+
+    @property
+    def pauses(self) -> list[float]:
+        """The seconds between the starts."""
+        return [late - early for early, late in zip(self.starts, self.starts[1:], strict=False)]
+
+
+async def sleep_for(seconds: float) -> str:
+    """Sleep, and tell."""
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+async def swallow(seconds: float) -> str:
+    """Sleep, whatever anybody says."""
+    end = now() + seconds
+    while (left := end - now()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            pass
+    return "unmoved"

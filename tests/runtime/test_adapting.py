@@ -1,0 +1,299 @@
+"""What the other side says of its load: to be left alone for a time, and how fast it can be asked."""
+
+import asyncio
+import itertools
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimited_executor import (
+    Adaptive,
+    Burst,
+    ExecutorManager,
+    Fair,
+    Paced,
+    Rate,
+    RateLimitedExecutor,
+    Retry,
+    RetryLater,
+    StaticPeers,
+    Window,
+    parse_retry_after,
+)
+from ratelimited_executor.testing import VirtualClock, audit
+
+from ..helpers import Flaky, now, seen
+
+# Left alone.
+
+
+async def test_penalty_holds_all_starts_for_its_time(virtual_clock):
+    """What runs goes on; a shorter one does not shorten it; ``penalty_max`` bounds it."""
+    async with RateLimitedExecutor("x", rate=100, penalty_max=60) as executor:
+        running = executor.submit(asyncio.sleep, 1)
+        await asyncio.sleep(0.5)
+        executor.penalize(10)
+        executor.penalize(timedelta(seconds=3))
+        assert 10 == executor.statistics().penalty
+        handles = [executor.submit(now) for _ in range(3)]
+        await running
+        assert 1 == now()
+        assert [10.5] * 3 == pytest.approx(await asyncio.gather(*handles), abs=0.05)
+        executor.penalize(1e9)
+        assert 60 == pytest.approx(executor.statistics().penalty)
+        began = now()
+        assert await executor.submit(now) == pytest.approx(began + 60, abs=0.02)
+        executor.penalize(0)
+        assert 0 == executor.statistics().penalty
+
+
+@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(5)], ids=repr)
+async def test_nothing_is_saved_up_while_it_is_left_alone(virtual_clock, policy):
+    """Afterwards the law holds as ever."""
+    starts = []
+    async with RateLimitedExecutor("x", rate=5, policy=policy, drain_timeout=0) as executor:
+        executor.schedule_many(lambda _: starts.append(now()), range(100))
+        await asyncio.sleep(2)
+        count = len(starts)
+        executor.penalize(10)
+        await asyncio.sleep(9.9)
+        assert count == len(starts)
+        await asyncio.sleep(3)
+    burst = {Paced: None, Window: 5, Burst: 5}[type(policy)]
+    assert audit(starts, 5, slack=0.02 if burst is None else 0.005, burst=burst).ok
+    assert len(starts) >= count + 13
+
+
+async def test_unlimited_executor_can_be_left_alone(virtual_clock):
+    """And is without a limit again afterwards."""
+    async with RateLimitedExecutor("x") as executor:
+        executor.penalize(5)
+        handles = [executor.submit(now) for _ in range(2000)]
+        call = []
+        executor.call_later(1, lambda: call.append(now()))
+        assert [5.0] * 2000 == pytest.approx(await asyncio.gather(*handles), abs=0.01)
+        assert [5.0] == pytest.approx(call, abs=0.01)
+
+
+# As fast as it can be asked.
+
+
+class Server:
+    """Serves so many requests in any second, and refuses the others."""
+
+    def __init__(self, capacity) -> None:
+        self.capacity = capacity
+        self.served: list[float] = []
+        self.refused = 0
+
+    def ask(self, *_) -> None:
+        """Be served, or be told to come again."""
+        self.served = [time for time in self.served if time > now() - 1]
+        if len(self.served) >= self.capacity:
+            self.refused += 1
+            raise RetryLater(after=0.5)
+        self.served.append(now())
+
+
+@pytest.mark.parametrize("policy", [Paced(), Burst(1)], ids=repr)
+async def test_rate_finds_what_a_server_can_take(virtual_clock, policy):
+    """It rises while all goes well, falls when it is too much, and stays within its bounds."""
+    server = Server(20)
+    rates = []
+    async with RateLimitedExecutor(
+        "x", rate=5, policy=policy, adaptive=Adaptive(floor=2, ceiling=100, increase=1), drain_timeout=0
+    ) as executor:
+        executor.schedule_many(server.ask, range(100_000), results=False)
+        for _ in range(200):
+            await asyncio.sleep(1)
+            rates.append(float(executor.rate))
+            assert 2 <= rates[-1] <= 100
+        done = executor.statistics().done
+        assert done >= 0.65 * 20 * 185
+        assert server.refused < 0.1 * done
+        assert executor.rate == executor.statistics().rate
+        server.capacity = 0
+        await asyncio.sleep(30)
+        assert Rate(2) == executor.rate
+        server.capacity = 1000
+        await asyncio.sleep(150)
+        assert 100 == float(executor.rate)
+    assert 18 <= max(rates[:60]) <= 25
+
+
+async def test_rate_that_is_not_used_does_not_rise(virtual_clock):
+    """Nobody knows whether more would be taken."""
+    async with RateLimitedExecutor("x", rate=10, adaptive=Adaptive(floor=1, ceiling=50, increase=1)) as executor:
+        for _ in range(100):
+            executor.submit(int)
+            await asyncio.sleep(1)
+        assert Rate(10) == executor.rate
+
+
+@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(6)], ids=repr)
+@pytest.mark.parametrize("peers", [1, 2, 3])
+async def test_rate_that_is_divided_rises_by_the_use_of_the_part(virtual_clock, policy, peers):
+    """A process compares what it has used with its own part of the rate, since it does not know of the others."""
+    rules = Adaptive(floor=6, ceiling=90, increase=6)
+    async with ExecutorManager(peers=StaticPeers(peers, 0)) as manager:
+        busy = manager.executor("busy", rate=30, policy=policy, adaptive=rules, drain_timeout=0)
+        idle = manager.executor("idle", rate=30, policy=policy, adaptive=rules, drain_timeout=0)
+        busy.schedule_many(int, itertools.repeat(0))
+        idle.schedule_many(int, range(150 // peers), over=30)
+        await asyncio.sleep(20)
+        assert 90 == float(busy.rate)
+        busy.penalize(None)
+        assert 45 == float(busy.rate)
+        await asyncio.sleep(20)
+        assert 90 == float(busy.rate)
+        assert Rate(30) == idle.rate
+
+
+async def test_one_overload_counts_once(virtual_clock):
+    """Those that were refused together halve the rate, and do not ruin it; a penalty counts, too."""
+    async with RateLimitedExecutor(
+        "x", rate=64, adaptive=Adaptive(floor=1, ceiling=100, decrease=0.5, period=2), retry=Retry(2, base=50, cap=50)
+    ) as executor:
+
+        async def refused():
+            await asyncio.sleep(1)
+            raise RetryLater
+
+        for _ in range(20):
+            executor.submit(refused).add_done_callback(seen)
+        await asyncio.sleep(1.5)
+        assert Rate(32) == executor.rate
+        await asyncio.sleep(2)
+        executor.penalize(0.1)
+        executor.penalize(0.1)
+        assert Rate(16) == executor.rate
+
+
+async def test_rate_of_a_window_adapts(virtual_clock, handler, account):
+    """By whole permits, and the machine goes on."""
+    reports = handler()
+    async with RateLimitedExecutor(
+        "x", rate="10/2s", policy=Window(), adaptive=Adaptive(floor=1, ceiling=20), drain_timeout=0
+    ) as executor:
+        executor.schedule_many(Flaky(60), range(200))
+        await asyncio.sleep(60)
+        account(executor)
+        assert [] == reports
+        assert 60 < executor.statistics().started
+
+
+async def test_rate_adapts_where_nothing_is_tried_again(virtual_clock):
+    """A task that asks to be tried later means overload, whatever becomes of it."""
+    async with RateLimitedExecutor(
+        "x", rate=64, adaptive=Adaptive(floor=1, ceiling=100), retry=None, drain_timeout=0
+    ) as executor:
+        executor.submit(Flaky(9)).add_done_callback(seen)
+        await asyncio.sleep(0.5)
+        assert Rate(32) == executor.rate
+
+
+# Headers.
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        ("", None),
+        ("  ", None),
+        ("120", 120.0),
+        (" 7 ", 7.0),
+        ("0", 0.0),
+        ("-1", None),
+        ("1.5", 1.5),
+        ("1e3", None),
+        ("٣", None),
+        ("soon", None),
+        ("inf", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 80.0),
+        ("Wednesday, 21-Oct-15 07:28:00 GMT", 80.0),
+        ("Wed Oct 21 07:28:00 2015", 80.0),
+        ("Wed, 21 Oct 2015 07:26:40 GMT", 0.0),
+        ("Wed, 21 Oct 1915 07:28:00 GMT", 0.0),
+        ("Wed, 41 Oct 2015 07:28:00 GMT", None),
+        ("Wed, 21 Oct 2015 27:28:00 GMT", None),
+    ],
+)
+def test_header_is_read(value, expected):
+    """Seconds or a date, from the present on; None if it says nothing of use."""
+    assert expected == parse_retry_after(value, now=1445412400)
+
+
+@given(st.text(max_size=60) | st.text("0123456789:GMT,- SunMonOctJan+", max_size=40))
+def test_no_header_raises(value):
+    """Whatever a server sends."""
+    found = parse_retry_after(value, now=1e9)
+    assert found is None or found >= 0
+
+
+@given(st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)))  # noqa: DTZ001  # its zone is put in below
+def test_date_of_a_header_is_the_time_until_then(when):
+    """To the second."""
+    when = when.replace(tzinfo=UTC, microsecond=0)
+    assert max(0.0, when.timestamp() - 1e9) == parse_retry_after(format_datetime(when, usegmt=True), now=1e9)
+
+
+def test_seconds_of_a_header_can_be_waited_for():
+    """What it returns is what RetryLater takes."""
+    found = parse_retry_after("9" * 400)
+    assert found is None or RetryLater(found)
+
+
+# Time passes while it is decided.
+
+
+@pytest.fixture
+def passing_time(virtual_clock, monkeypatch):
+    """Let time pass with every look at the clock, as it does outside of tests."""
+    read = VirtualClock.monotonic
+
+    def look(clock):
+        clock.block(2e-4)
+        return read(clock)
+
+    monkeypatch.setattr(VirtualClock, "monotonic", look)
+
+
+async def test_step_of_the_rate_is_no_later_than_the_decision_that_takes_it(passing_time, handler):
+    """What is decided afterwards by the same time finds the rate in force."""
+    reports, rates = handler(), set()
+    async with RateLimitedExecutor(
+        "x", rate=200, adaptive=Adaptive(floor=50, ceiling=2000, increase=70, decrease=0.8), drain_timeout=0
+    ) as executor:
+        executor.schedule_many(lambda _: None, range(100_000))
+        for second in range(20):
+            await asyncio.sleep(1)
+            if second % 5 == 4:
+                executor.penalize(0)
+            rates.add(executor.rate)
+    assert [] == reports
+    assert len(rates) > 10
+
+
+@pytest.mark.parametrize("order", ["key function", "by", "weights"])
+async def test_order_may_change_the_rate_in_the_middle_of_a_decision(virtual_clock, handler, order):
+    """Whatever it takes: the change counts from the time at which it is decided."""
+    reports, rates = handler(), itertools.cycle([50, 1000, 77])
+
+    def change(_):
+        virtual_clock.block(0.0004)
+        executor.rate = next(rates)
+        return 1
+
+    orders = {"key function": change, "by": Fair(change), "weights": Fair(weights=change)}
+    async with RateLimitedExecutor("x", rate=100, order=orders[order]) as executor:
+        for number in range(600):
+            executor.schedule(int, delay=0.01 * (number % 50), key=number)
+            if number % 10 == 0:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(30)
+        assert 600 == executor.statistics().done
+    assert [] == reports

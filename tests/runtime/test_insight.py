@@ -1,0 +1,390 @@
+"""What ``explain``, ``backlog_seconds``, ``statistics`` and ``repr`` say is what then happens."""
+
+import asyncio
+import math
+import random
+
+import pytest
+
+from ratelimited_executor import (
+    Adaptive,
+    ExecutorManager,
+    Hold,
+    Pacing,
+    Rate,
+    RateLimitedExecutor,
+    TaskState,
+    earliest_due_first,
+    latest_due_first,
+)
+
+from ..helpers import now
+
+
+def _parts(explanation) -> tuple:
+    return explanation.hold, explanation.position, explanation.expected_start
+
+
+async def keeps_its_word(executor, handle, *, hold: Hold, within: float = 1e-6) -> None:
+    """Explain, wait for the start, and compare."""
+    explanation = executor.explain(handle)
+    assert hold is explanation.hold, explanation
+    assert TaskState.WAITING is explanation.state
+    assert explanation.expected_start is not None
+    while handle.started_at is None:
+        await asyncio.sleep(0.001)
+    assert explanation.expected_start == pytest.approx(handle.started_at, abs=within)
+
+
+async def test_task_whose_time_has_not_come_is_held_by_it(virtual_clock):
+    """And is expected at its due time, at which it starts on an idle executor."""
+    async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
+        handle = executor.schedule(int, delay=7.25)
+        assert executor.explain(handle).position is None
+        await keeps_its_word(executor, handle, hold=Hold.DUE)
+
+
+async def test_first_in_order_is_held_by_the_permit(virtual_clock):
+    """And is expected when the next permit comes up."""
+    async with RateLimitedExecutor("x", rate="1/4s") as executor:
+        executor.submit(int)
+        handle = executor.submit(int)
+        await asyncio.sleep(1)
+        assert 0 == executor.explain(handle).position
+        await keeps_its_word(executor, handle, hold=Hold.RATE)
+
+
+@pytest.mark.parametrize("rate", [3, "1/4s", 50, "7/3s"])
+async def test_task_behind_others_is_held_by_the_order(virtual_clock, rate):
+    """Its position counts those before it, and it is expected at the permit of that place."""
+    async with RateLimitedExecutor("x", rate=rate) as executor:
+        handles = [executor.submit(int, priority=priority) for priority in (0, 5, 1, 5, 0, 1)]
+        await asyncio.sleep(0.01)
+        waiting = sorted((one for one in handles if not one.done()), key=lambda one: -one.priority)
+        words = [executor.explain(one) for one in waiting]
+        assert list(range(len(waiting))) == [one.position for one in words]
+        assert [Hold.RATE] + [Hold.ORDER] * (len(waiting) - 1) == [one.hold for one in words]
+        await asyncio.gather(*handles)
+        assert [one.started_at for one in waiting] == pytest.approx([one.expected_start for one in words], abs=1e-6)
+
+
+@pytest.mark.parametrize("order", [earliest_due_first, latest_due_first, lambda task: task.name])
+async def test_position_follows_an_order_of_ones_own(virtual_clock, order):
+    """The order in force decides who is ahead."""
+    started = []
+    async with RateLimitedExecutor("x", rate=5, order=order) as executor:
+        handles = [executor.schedule(started.append, n, delay=n * 0.01, name="dacbfe"[n]) for n in range(6)]
+        await asyncio.sleep(0.1)
+        waiting = {executor.explain(one).position: n for n, one in enumerate(handles) if not one.done()}
+        already = len(started)
+        assert 6 - already == len(waiting)
+    assert started[already:] == [waiting[position] for position in sorted(waiting)]
+
+
+@pytest.mark.parametrize("count", [2, 5])
+async def test_spread_task_is_held_by_its_instant(virtual_clock, count):
+    """It is due, has a permit, and starts at a later instant of its interval."""
+    async with RateLimitedExecutor("x", rate=100) as executor:
+        handles = [executor.schedule(int, delay=1.0) for _ in range(count)]
+        await asyncio.sleep(1.0001)
+        words = [executor.explain(one) for one in handles]
+        assert [Hold.SPREAD] * (count - 1) == [one.hold for one in words[1:]]
+        await asyncio.gather(*handles)
+        for handle, word in zip(handles[1:], words[1:], strict=True):
+            assert word.expected_start == pytest.approx(handle.started_at, abs=0.011)
+
+
+async def test_planned_task_is_explained_by_its_due_time(virtual_clock):
+    """While all that is due fits, priority moves nobody, and the explanation says so."""
+    async with RateLimitedExecutor("x") as executor:
+        handles = [executor.schedule(int, delay=2 + index / 100, priority=index) for index in range(5)]
+        await asyncio.sleep(2.1)
+        explained = [executor.explain(handle) for handle in handles[1:]]
+        assert [0, 1, 2, 3] == [each.position for each in explained]
+        await asyncio.wait(handles)
+        started = [handle.started_at for handle in handles[1:]]
+        assert started == pytest.approx([each.expected_start for each in explained], abs=1e-5)
+
+
+async def test_task_without_a_place_is_held_by_the_concurrency(virtual_clock):
+    """When a place is free nobody can tell."""
+    async with RateLimitedExecutor("x", max_concurrency=1) as executor:
+        executor.submit(asyncio.sleep, 3)
+        handle = executor.submit(int)
+        await asyncio.sleep(0.5)
+        explanation = executor.explain(handle)
+        assert (Hold.CONCURRENCY, 0, None) == (explanation.hold, explanation.position, explanation.expected_start)
+        await handle
+        assert 3 == now()
+
+
+@pytest.mark.parametrize("how", ["pause", "rate 0", "no place"])
+async def test_halted_task_is_held_by_the_halt(virtual_clock, how):
+    """Nothing can be expected, also for a task whose time has not come."""
+    async with RateLimitedExecutor("x", drain_timeout=0) as executor:
+        if how == "pause":
+            executor.pause()
+        elif how == "rate 0":
+            executor.rate = 0
+        else:
+            executor.max_concurrency = 0
+        due, later = executor.submit(int), executor.schedule(int, delay=50)
+        await asyncio.sleep(0.1)
+        expected = Hold.CONCURRENCY if how == "no place" else Hold.PAUSE
+        assert (expected, 0, None) == _parts(executor.explain(due))
+        assert (Hold.DUE, None, None) == _parts(executor.explain(later))
+
+
+async def test_task_that_runs_or_has_ended_is_held_by_nothing(virtual_clock):
+    """What is expected of it is what has been."""
+    async with RateLimitedExecutor("x") as executor:
+        running, done = executor.schedule(asyncio.sleep, 9, delay=2), executor.submit(int)
+        cancelled = executor.schedule(int, delay=50)
+        cancelled.cancel()
+        await asyncio.sleep(3.5)
+        for handle in (running, done):
+            assert (Hold.NOTHING, None, handle.started_at) == _parts(executor.explain(handle))
+        assert (Hold.NOTHING, None, None) == _parts(executor.explain(cancelled))
+        assert TaskState.RUNNING is executor.explain(running).state
+
+
+async def test_task_about_to_start_is_held_by_nothing(virtual_clock):
+    """It starts in this turn."""
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.submit(int)
+        explanation = executor.explain(handle)
+        assert (Hold.NOTHING, 0) == (explanation.hold, explanation.position)
+        await handle
+        assert explanation.expected_start == handle.started_at
+
+
+async def test_waiter_for_a_permit_is_explained_like_a_task(virtual_clock):
+    """By the handle of its permit."""
+    async with RateLimitedExecutor("x", rate=1) as executor:
+        await executor.acquire()
+        permit = executor.permit()
+        assert permit.handle is None
+
+        async def enter():
+            async with permit:
+                return now()
+
+        task = asyncio.create_task(enter())
+        await asyncio.sleep(0.25)
+        await keeps_its_word(executor, permit.handle, hold=Hold.RATE)
+        assert 1.0 == pytest.approx(await task)
+
+
+async def test_explaining_is_no_start_and_changes_nothing(virtual_clock, account):
+    """It may be asked at any time, any number of times."""
+    starts = []
+    for is_asked in (False, True):
+        log = []
+        origin = now()
+        async with RateLimitedExecutor("x", rate=7) as executor:
+            handles = [executor.schedule(lambda: log.append(now() - origin), delay=n * 0.11) for n in range(30)]
+            for _ in range(40):
+                await asyncio.sleep(0.1)
+                if is_asked:
+                    for handle in handles:
+                        executor.explain(handle)
+                    account(executor)
+            await asyncio.gather(*handles)
+        starts.append(log)
+        await asyncio.sleep(math.ceil(now()) - now())
+    assert starts[0] == pytest.approx(starts[1], abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_expectations_of_a_backlog_come_true(virtual_clock, seed):
+    """Whatever is due, in whatever order: if nothing more comes, each starts when it was said to."""
+    rng = random.Random(seed)
+    async with RateLimitedExecutor("x", rate=rng.choice([3, "1/3s", 10, 49])) as executor:
+        handles = [
+            executor.schedule(int, delay=rng.choice([0, 0.2, 0.2, 0.9]), priority=rng.choice([0, 1, -2.5]))
+            for _ in range(25)
+        ]
+        await asyncio.sleep(0.95)
+        words = {one: executor.explain(one) for one in handles if not one.done()}
+        await asyncio.gather(*handles)
+        for handle, word in words.items():
+            assert word.position is not None
+            assert word.expected_start == pytest.approx(handle.started_at, abs=0.022), word
+
+
+# The backlog.
+
+
+async def test_backlog_is_the_time_until_the_last_start(virtual_clock):
+    """0 while it fits, and while there is none; then as long as the permits take."""
+    async with RateLimitedExecutor("x", rate=5) as executor:
+        assert 0 == executor.backlog_seconds()
+        handles = [executor.submit(int) for _ in range(11)]
+        await asyncio.sleep(0.01)
+        backlog, began = executor.backlog_seconds(), now()
+        await handles[-1]
+        assert now() - began == pytest.approx(backlog, abs=0.001)
+        assert 0 == executor.backlog_seconds()
+
+
+async def test_backlog_is_infinite_at_rate_zero_and_nothing_without_limit(virtual_clock):
+    """Paused, no time is long enough; unlimited, none is needed."""
+    async with RateLimitedExecutor("x", drain_timeout=0, max_concurrency=1) as executor:
+        executor.submit(asyncio.sleep, 5)
+        executor.submit(int)
+        await asyncio.sleep(1)
+        assert 0 == executor.backlog_seconds()
+        executor.pause()
+        assert math.inf == executor.backlog_seconds()
+        executor.resume()
+        executor.rate = 0
+        assert math.inf == executor.backlog_seconds()
+        executor.rate = "1/min"
+        assert executor.backlog_seconds() <= 60
+
+
+async def test_future_tasks_are_no_backlog(virtual_clock):
+    """What is not due does not wait for permits."""
+    async with RateLimitedExecutor("x", rate=1, drain_timeout=0) as executor:
+        executor.schedule_many(int, range(1000), delay=500)
+        assert (0, 0, 1000) == (
+            executor.backlog_seconds(),
+            executor.statistics().overdue,
+            executor.statistics().waiting,
+        )
+
+
+async def test_statistics_are_those_of_the_instant(virtual_clock):
+    """Every field, in the middle of things; and the object is a value."""
+    async with RateLimitedExecutor("mail", rate=2, drain_timeout=0) as executor:
+        executor.submit(asyncio.sleep, 100)
+        executor.submit(int)
+        executor.submit(int, expires=0.1)
+        executor.schedule(int, delay=500).cancel()
+        executor.schedule(int, delay=500)
+        executor.submit(lambda: 1 / 0).add_done_callback(lambda handle: handle.exception())
+        await asyncio.sleep(1.7)
+        counts = executor.statistics()
+        assert ("mail", Rate(2), False, 1) == (counts.name, counts.rate, counts.is_paused, counts.peers)
+        assert (6, 1, 1, 3) == (counts.accepted, counts.waiting, counts.running, counts.started)
+        assert (1, 1, 1, 1, 0) == (counts.done, counts.failed, counts.cancelled, counts.expired, counts.dropped)
+        assert counts == executor.statistics()
+        with pytest.raises(AttributeError):
+            counts.done = 3
+        executor.pause()
+        assert (True, Rate(2)) == (executor.statistics().is_paused, executor.statistics().rate)
+
+
+async def test_representation_has_the_rate_in_force(virtual_clock):
+    """What it was set to, or has adapted to, and not what it was made with."""
+    async with RateLimitedExecutor("x", rate=64, adaptive=Adaptive(floor=1, ceiling=100)) as executor:
+        assert "<RateLimitedExecutor 'x' open rate=64/s waiting=0 running=0>" == repr(executor)
+        executor.penalize(None)
+        assert "<RateLimitedExecutor 'x' open rate=32/s waiting=0 running=0>" == repr(executor)
+        executor.rate = "5/min"
+        assert "<RateLimitedExecutor 'x' open rate=5/60s waiting=0 running=0>" == repr(executor)
+
+
+async def test_representations_say_what_it_is(virtual_clock):
+    """Good enough to assert on, in every state, and without an error in any."""
+    manager = ExecutorManager(interval=0.5)
+    executor = manager.executor("mail", rate="5/min")
+    assert "<RateLimitedExecutor 'mail' new rate=5/60s>" == repr(executor)
+    assert "<ExecutorManager new interval=0.5 executors=1>" == repr(manager)
+    async with manager:
+        executor.submit(asyncio.sleep, 1)
+        handle = executor.schedule(int, delay=3, name="three")
+        call = executor.call_later(1, int)
+        batch = executor.schedule_many(int, [1, 2], delay=5)
+        every = executor.schedule_at_fixed_rate(int, period=60, name="minutely", initial_delay=60)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert "<RateLimitedExecutor 'mail' open rate=5/60s waiting=5 running=1>" == repr(executor)
+        assert repr(handle).startswith("<TaskHandle three waiting due=")
+        assert repr(call).startswith("<CallHandle when=1.0")
+        call.cancel()
+        assert repr(call).startswith("<CallHandle cancelled when=1.0")
+        assert "<BatchHandle int 0 of 2 ended>" == repr(batch)
+        assert "<RepeatingHandle minutely active runs=0>" == repr(every)
+        executor.shutdown()
+        assert "closing" in repr(executor)
+        await executor.shutdown(cancel_pending=True)
+    assert "<RateLimitedExecutor 'mail' closed rate=5/60s waiting=0 running=0>" == repr(executor)
+    assert "<ExecutorManager closed interval=0.5 executors=0>" == repr(manager)
+    assert "<RepeatingHandle minutely cancelled runs=0>" == repr(every)
+    assert "<BatchHandle int 2 of 2 ended>" == repr(batch)
+    assert "cancelled" in repr(handle)
+
+
+# Settings, seen from outside.
+
+
+@pytest.mark.parametrize("setting", ["rate", "max_concurrency", "pause", "pacing", "order"])
+async def test_setting_wakes_a_sleeping_executor_at_once(virtual_clock, setting):
+    """What a setting makes possible happens in the same turn, not at the next timer."""
+    log = []
+    options = {
+        "rate": {"rate": 0},
+        "max_concurrency": {"max_concurrency": 0},
+        "pause": {},
+        "pacing": {"rate": 100},
+        "order": {"rate": "1/10s"},
+    }[setting]
+    async with RateLimitedExecutor("x", **options) as executor:
+        if setting == "pause":
+            executor.pause()
+        handles = [executor.schedule(log.append, n, delay=1.0) for n in range(3)]
+        await asyncio.sleep(1.1)
+        began = now()
+        if setting == "rate":
+            executor.rate = math.inf
+        elif setting == "max_concurrency":
+            executor.max_concurrency = None
+        elif setting == "pause":
+            executor.resume()
+        elif setting == "pacing":
+            executor.pacing = Pacing.ON_TIME
+        else:
+            executor.order = latest_due_first
+        if setting == "order":
+            await asyncio.gather(*handles)
+            assert 30 > now() - began
+        else:
+            await asyncio.sleep(0.001 if setting != "pacing" else 0.03)
+            if setting in ("rate", "max_concurrency", "pause"):
+                executor.pacing = Pacing.ON_TIME
+                await asyncio.sleep(0.001)
+            assert [0, 1, 2] == sorted(log)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_rate_changed_at_any_time_keeps_the_law(virtual_clock, audit, seed):
+    """The whole history, zero and infinity included, obeys the law."""
+    rng = random.Random(seed)
+    starts, history = [], [(0.0, Rate(10))]
+    async with RateLimitedExecutor("x", rate=10) as executor:
+        executor.schedule_many(lambda _: starts.append(now()), range(600))
+        for _ in range(40):
+            await asyncio.sleep(rng.choice([0.01, 0.13, 0.5, 1.1]))
+            rate = Rate.of(rng.choice([0, 1, 5, 33, "1/3s", 100]))
+            executor.rate = rate
+            history.append((now(), rate))
+        executor.rate = 200
+        history.append((now(), Rate(200)))
+    assert 600 == len(starts)
+    assert audit(starts, history).ok
+
+
+async def test_lower_limit_of_places_lets_the_running_finish(virtual_clock):
+    """Nobody is stopped; nobody starts until there are few enough."""
+    async with RateLimitedExecutor("x", max_concurrency=4) as executor:
+        for _ in range(8):
+            executor.submit(asyncio.sleep, 10)
+        await asyncio.sleep(1)
+        executor.max_concurrency = 1
+        assert 4 == executor.statistics().running
+        await asyncio.sleep(10)
+        assert 1 == executor.statistics().running
+        executor.max_concurrency = None
+        await asyncio.sleep(0.001)
+        assert 4 == executor.statistics().running

@@ -1,0 +1,299 @@
+"""Repeating tasks: phase, missed ticks, errors, overlap, ends."""
+
+import asyncio
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, MissedTick, OnError, Pacing, RateLimitedExecutor
+
+from ..helpers import now_rounded
+
+
+async def test_fixed_rate_keeps_its_phase(virtual_clock):
+    """Due times lie a period apart, counted from the first; starts may be spread within the interval only if slow."""
+    starts = []
+    async with RateLimitedExecutor("x") as executor:
+        await asyncio.sleep(0.3)
+        handle = executor.schedule_at_fixed_rate(lambda: starts.append(now_rounded()), period=0.25, initial_delay=0.1)
+        await asyncio.sleep(1.2)
+        assert 5 == handle.run_count
+        assert virtual_clock.wall() - 1.5 + 1.65 == pytest.approx(handle.next_due)
+    assert [0.4, 0.65, 0.9, 1.15, 1.4] == starts
+
+
+async def test_fixed_delay_counts_from_the_end(virtual_clock):
+    """The next run is due a delay after the end of the one before."""
+    starts = []
+
+    async def work():
+        starts.append(now_rounded())
+        await asyncio.sleep(0.5)
+
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_with_fixed_delay(work, delay=0.25)
+        await asyncio.sleep(2.9)
+    assert [0.0, 0.75] == starts[:2]
+    assert all(0.75 <= after - before <= 1.75 for before, after in zip(starts, starts[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("missed", "expected"),
+    [
+        (MissedTick.SKIP, [0, 40, 50, 60]),
+        (MissedTick.COALESCE, [0, 35, 40, 50, 60]),
+        (MissedTick.BURST, [0, 35, 35, 35, 40, 50, 60]),
+    ],
+)
+async def test_missed_ticks_follow_their_policy(virtual_clock, missed, expected):
+    """A run from 0 to 35 with a period of 10 misses three ticks."""
+    starts = []
+
+    async def work():
+        starts.append(int(now_rounded()))
+        if len(starts) == 1:
+            await asyncio.sleep(35)
+
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_at_fixed_rate(work, period=10, missed=missed)
+        await asyncio.sleep(65)
+    assert expected == starts
+
+
+async def test_error_is_reported_and_the_repetition_goes_on(handler):
+    """``CONTINUE`` tells the loop's handler of each failure."""
+    reports = handler()
+
+    def bad():
+        raise ValueError("run")
+
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(bad, period=1)
+        await asyncio.sleep(2.5)
+        assert 3 == handle.run_count
+    assert ["run"] * 3 == [str(report["exception"]) for report in reports]
+
+
+async def test_error_may_stop_the_repetition(handler):
+    """``STOP`` ends it, and its handle raises what the run raised."""
+    reports = handler()
+
+    def bad():
+        raise ValueError("run")
+
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(bad, period=1, on_error=OnError.STOP)
+        with pytest.raises(ValueError, match="run"):
+            await handle
+        await asyncio.sleep(5)
+        assert (1, True, False, None) == (handle.run_count, handle.done(), handle.cancelled(), handle.next_due)
+    assert [] == reports
+
+
+async def test_max_runs_end_the_repetition(virtual_clock):
+    """After so many runs the handle is done."""
+    starts = []
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(lambda: starts.append(now_rounded()), period=2, max_runs=3)
+        await handle
+        assert [0, 2, 4] == [int(start) for start in starts]
+        assert handle.done()
+        assert not handle.cancel()
+
+
+@pytest.mark.parametrize(("allow", "peak"), [(False, 1), (True, 4)])
+async def test_runs_overlap_only_where_allowed(virtual_clock, allow, peak):
+    """Otherwise the next is placed when the one before has ended."""
+    running, most = 0, 0
+
+    async def work():
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(3.5)
+        running -= 1
+
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_at_fixed_rate(work, period=1, allow_overlap=allow)
+        await asyncio.sleep(20)
+    assert peak == most
+
+
+async def test_cancel_ends_the_repetition(virtual_clock, account):
+    """No new run starts; the one in progress goes on, or is cancelled too if asked."""
+    ended = []
+
+    async def work():
+        try:
+            await asyncio.sleep(3)
+            ended.append("done")
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async with RateLimitedExecutor("x") as executor:
+        for running in (False, True):
+            handle = executor.schedule_at_fixed_rate(work, period=10)
+            await asyncio.sleep(1)
+            assert handle.cancel(running=running)
+            assert handle.cancelled()
+            with pytest.raises(asyncio.CancelledError):
+                await handle
+            await asyncio.sleep(15)
+            assert 1 == handle.run_count
+            account(executor)
+    assert ["done", "cancelled"] == ended
+
+
+async def test_runs_do_not_pile_up_while_paused(virtual_clock):
+    """A pause of a minute leaves one occurrence waiting, not sixty."""
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(int, period=1)
+        await asyncio.sleep(0.5)
+        executor.pause()
+        await asyncio.sleep(60)
+        assert 1 == executor.statistics().waiting
+        executor.resume()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 2 == handle.run_count
+
+
+async def test_expired_occurrence_is_followed_by_the_next(virtual_clock):
+    """An occurrence that expires is one missed run, not the end."""
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(int, period=2, expires=0.5)
+        await asyncio.sleep(1)
+        executor.pause()
+        await asyncio.sleep(9)
+        executor.resume()
+        await asyncio.sleep(10)
+        assert executor.statistics().expired >= 1
+        assert handle.run_count >= 5
+
+
+async def test_repeating_goes_before_others_of_its_priority(virtual_clock):
+    """Among equals, repeating tasks come first."""
+    log = []
+    async with RateLimitedExecutor("x", rate=1) as executor:
+        executor.pause()
+        executor.submit(log.append, "now")
+        executor.schedule_at_fixed_rate(log.append, "repeating", period=100)
+        await asyncio.sleep(1)
+        executor.resume()
+        await asyncio.sleep(5)
+    assert ["repeating", "now"] == log
+
+
+async def test_cron_follows_the_wall_clock(virtual_clock):
+    """Runs at the times of its expression, each within an interval, in its time zone."""
+    times = []
+
+    def note():
+        times.append(datetime.fromtimestamp(virtual_clock.wall(), UTC).strftime("%H:%M"))
+
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_cron("*/20 * * * *", note, max_runs=4)
+        zone = executor.schedule_cron("30 9 * * *", note, tz=ZoneInfo("Europe/Berlin"), max_runs=1)
+        await zone
+    assert ["00:20", "00:40", "01:00", "01:20", "08:30"] == times
+
+
+@pytest.mark.parametrize("step", [-1800, 1800])
+async def test_cron_follows_a_step_of_the_wall_clock(virtual_clock, step):
+    """Every run is at a time of its expression by the wall clock as it is then; none is repeated after a step back."""
+    times = []
+
+    def note():
+        times.append(virtual_clock.wall() % 3600)
+
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_cron("0 * * * *", note)
+        await asyncio.sleep(600)
+        virtual_clock.step_wall(step)
+        await asyncio.sleep(7300)
+    assert len(times) >= 1 + (step > 0)
+    assert all(second < 2 for second in times)
+
+
+@pytest.mark.parametrize("missed", list(MissedTick))
+async def test_cron_times_missed_by_a_long_run_follow_the_policy(virtual_clock, missed):
+    """A run over three times of its expression."""
+    minutes = []
+
+    async def work():
+        minutes.append(int(virtual_clock.wall() % 3600 // 60))
+        if len(minutes) == 1:
+            await asyncio.sleep(35 * 60)
+
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_cron("*/10 * * * *", work, missed=missed)
+        await asyncio.sleep(3300)
+    expected = {"SKIP": [10, 50], "COALESCE": [10, 45, 50], "BURST": [10, 45, 45, 45, 50]}[missed.name]
+    assert expected == minutes
+
+
+# Ticks whose time passed before their run could start.
+
+
+@pytest.mark.parametrize(
+    ("missed", "starts"),
+    [
+        (MissedTick.SKIP, [0.0, 35.0, 40.0]),
+        (MissedTick.COALESCE, [0.0, 35.0, 40.0]),
+        (MissedTick.BURST, [0.0, 35.0, 35.0, 35.0, 40.0]),
+    ],
+)
+async def test_a_run_held_back_by_a_pause_stands_for_what_the_policy_says(virtual_clock, missed, starts):
+    """A run that waited through a pause is the one that COALESCE makes of all that were due, and the first of BURST."""
+    seen = []
+    async with RateLimitedExecutor("pause", pacing=Pacing.ON_TIME) as executor:
+        begin = virtual_clock.monotonic()
+        repeating = executor.schedule_at_fixed_rate(
+            lambda: seen.append(round(virtual_clock.monotonic() - begin, 6)), period=10, missed=missed
+        )
+        await asyncio.sleep(5)
+        executor.pause()
+        await asyncio.sleep(30)
+        executor.resume()
+        await asyncio.sleep(9)
+        repeating.cancel()
+
+    assert starts == seen
+
+
+@pytest.mark.parametrize("interval", [1.0, 0.6])
+async def test_spreading_costs_no_tick_of_a_period_near_the_interval(virtual_clock, interval):
+    """Ten tasks that repeat about once an interval, each run of which takes a while, run at every tick."""
+    counts = [0] * 10
+
+    async def run(index):
+        counts[index] += 1
+        await asyncio.sleep(0.3)
+
+    async with ExecutorManager(interval=interval) as manager:
+        executor = manager.executor("spread")
+        repeating = [executor.schedule_at_fixed_rate(run, index, period=1) for index in range(10)]
+        await asyncio.sleep(20.5)
+        for handle in repeating:
+            handle.cancel(running=True)
+
+    assert [21] * 10 == counts
+
+
+async def test_spreading_costs_no_time_of_a_cron_expression(virtual_clock):
+    """With an interval of an hour, a task that is due every five minutes runs every five minutes."""
+    count = 0
+
+    def run():
+        nonlocal count
+        count += 1
+
+    async with ExecutorManager(interval=3600) as manager:
+        executor = manager.executor("cron")
+        repeating = executor.schedule_cron("*/5 * * * *", run)
+        await asyncio.sleep(6 * 3600 + 10)
+        repeating.cancel()
+
+    assert 72 == count
