@@ -22,7 +22,10 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from ratelimited_executor import Fair, Rate, RateLimitedExecutor, Retry, RetryLater, Window, parse_retry_after
+from ratelimited_executor import Rate, RateLimitedExecutor, Retry, RetryLater
+from ratelimited_executor.orders import Fair
+from ratelimited_executor.policies import Window
+from ratelimited_executor.retries import parse_retry_after
 
 TOO_MANY_REQUESTS = 429
 

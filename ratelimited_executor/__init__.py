@@ -2,6 +2,25 @@
 
 Names are imported when they are first used, so that ``import ratelimited_executor`` costs next to nothing: the pytest
 plugin lives in this package, and every pytest run of its users imports it.
+
+``__all__`` has the names that most programs need. The others live in public modules, each with one topic:
+
+================  ==========================================================
+module            names
+================  ==========================================================
+``policies``      rates, quotas, and what they mean for starts close together
+``orders``        which task starts first
+``handles``       what the methods of an executor return
+``cycles``        the handle of ``every``, and the stores of its progress
+``peers``         ways to share a rate between processes
+``retries``       retries, and the parser of ``Retry-After``
+``insight``       statistics and explanations
+``exceptions``    all errors
+``abc``           protocols that a program may implement
+``typing``        types for annotations
+================  ==========================================================
+
+All their names but those of ``typing`` can be imported from here as well, and are the same objects.
 """
 
 from __future__ import annotations
@@ -71,63 +90,26 @@ if TYPE_CHECKING:
 __version__: str  # read from the metadata of the distribution when somebody asks
 
 __all__ = [
-    "Adaptive",
-    "Ageing",
     "BacklogFullError",
     "BatchHandle",
-    "BatchSummary",
-    "Burst",
-    "CallHandle",
-    "Clock",
-    "CycleHandle",
-    "CycleStatistics",
     "ExecutorManager",
-    "ExecutorNotStartedError",
     "ExecutorStoppedError",
-    "Explanation",
-    "Fair",
-    "Fleet",
-    "FleetStatistics",
-    "FuturesFace",
-    "Hold",
-    "IllegalTransitionError",
-    "LimitStatistics",
-    "MemoryProgress",
     "MissedTick",
     "OnError",
-    "Outage",
-    "Outcome",
-    "Paced",
     "Pacing",
-    "Peers",
     "Permit",
-    "Progress",
-    "Quota",
     "Rate",
     "RateLimitedExecutor",
     "RateLimitedExecutorError",
-    "RedisPeers",
-    "RedisProgress",
     "RepeatingHandle",
     "Retry",
     "RetryLater",
     "RunTimeoutError",
-    "SQLiteProgress",
-    "StaticPeers",
-    "Statistics",
-    "Strictness",
     "TaskDroppedError",
     "TaskExpiredError",
     "TaskHandle",
     "TaskState",
-    "TaskView",
     "WhenFull",
-    "Window",
-    "WrongLoopError",
-    "default_order",
-    "earliest_due_first",
-    "latest_due_first",
-    "parse_retry_after",
 ]
 
 _MODULES: Final = {

@@ -21,7 +21,20 @@ import click
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import abc, simulation, spread, testing
+from ratelimited_executor import (
+    abc,
+    cycles,
+    exceptions,
+    handles,
+    insight,
+    orders,
+    peers,
+    policies,
+    retries,
+    simulation,
+    spread,
+    testing,
+)
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.testing import run_virtual
 
@@ -122,7 +135,9 @@ def reference_text() -> str:
     return "\n".join(page.read_text(encoding="utf-8") for page in REFERENCE)
 
 
-HOMES = [ratelimited_executor, spread, simulation]  # where public names live
+TOPICS = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]  # also at the top
+HOMES = [ratelimited_executor, *TOPICS, spread, simulation]  # where public names live
+NAMES = sorted({name for home in HOMES for name in home.__all__})
 
 
 def public(name: str) -> Any:
@@ -130,10 +145,18 @@ def public(name: str) -> Any:
     return next(getattr(home, name) for home in HOMES if name in home.__all__)
 
 
-@pytest.mark.parametrize("name", [name for home in HOMES for name in home.__all__])
+@pytest.mark.parametrize("name", NAMES)
 def test_public_name_is_in_the_reference(name: str) -> None:
     """Between backticks or in a stub."""
     assert re.search(rf"\b{name}\b", reference_text())
+
+
+def test_table_of_modules_names_what_they_have() -> None:
+    """Each name stands in the row of its module, and no other does."""
+    page = (ROOT / "docs" / "reference" / "modules.md").read_text(encoding="utf-8")
+    for home in [ratelimited_executor, *TOPICS]:
+        (row,) = re.findall(rf"^\| `{home.__name__}` \| (.*)$", page, re.MULTILINE)
+        assert home is exceptions or set(re.findall(r"`(\w+)`", row)) == set(home.__all__), home
 
 
 @pytest.mark.parametrize("name", testing.__all__)
@@ -168,12 +191,7 @@ def stubs() -> dict[str, dict[str, ast.AST]]:
 
 
 STUBS = stubs()
-CLASSES = [
-    name
-    for home in HOMES
-    for name in home.__all__
-    if isinstance(getattr(home, name), type) and not issubclass(getattr(home, name), BaseException)
-]
+CLASSES = [name for name in NAMES if isinstance(public(name), type) and not issubclass(public(name), BaseException)]
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -314,7 +332,7 @@ def shown(default: object) -> str | None:
 def test_every_error_stands_in_the_tree() -> None:
     """With its parents, as the code has them."""
     text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
-    for name in ratelimited_executor.__all__:
+    for name in exceptions.__all__:
         error = getattr(ratelimited_executor, name)
         if isinstance(error, type) and issubclass(error, BaseException):
             line = next(line for line in text.splitlines() if re.search(rf"[─^ ]*\b{name}\b", line))
@@ -331,7 +349,7 @@ def test_attributes_of_an_error_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
     told = {name: set(re.findall(r"`(\w+)`", row[1])) for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    for name in ratelimited_executor.__all__:
+    for name in exceptions.__all__:
         error = getattr(ratelimited_executor, name)
         if isinstance(error, type) and issubclass(error, BaseException) and "__init__" in vars(error):
             assert told.get(name, set()) == set(inspect.signature(error).parameters), name

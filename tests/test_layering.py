@@ -29,6 +29,10 @@ MAY_IMPORT = {
     "exceptions.py": [],
     "abc.py": ["_core", "exceptions"],
     "typing.py": ["_core", "_runtime.quota"],  # a value, which needs a calendar and so cannot lie in the core
+    # public names of one topic each
+    **{f"{module}.py": ["_runtime", "_core"] for module in ("handles", "insight", "orders", "policies")},
+    "cycles.py": ["_runtime", "stores"],
+    "retries.py": ["_runtime", "_core", "exceptions"],
     "_redis": ["_redis"],
     "stores": ["stores", "_redis", "_core", "abc", "exceptions"],
     "peers": ["peers", "_redis", "_core", "abc", "exceptions", "stores.redis"],

@@ -52,6 +52,7 @@ def _public(name: str) -> list[Any]:
         return [getattr(importlib.import_module(module), last)]
     homes = [ratelimited_executor, abc, simulation, spread, testing]
     kinds = [getattr(home, each) for home in homes for each in home.__all__]
+    kinds += [getattr(ratelimited_executor, each) for each in ratelimited_executor._MODULE_OF]
     if module:
         homes, kinds = [], [kind for kind in kinds if getattr(kind, "__name__", "") == module]
     holders = [*homes, *(kind for kind in kinds if isinstance(kind, type))]

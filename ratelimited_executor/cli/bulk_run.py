@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Executor
 
-    from ratelimited_executor import RateLimitedExecutor, TaskHandle, TaskView
+    from ratelimited_executor import RateLimitedExecutor, TaskHandle
     from ratelimited_executor.cli.decoding import Facts
     from ratelimited_executor.cli.inputs import LineSource
+    from ratelimited_executor.orders import TaskView
 
 __all__ = ["BulkRun"]
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
-from ratelimited_executor import Fair, Pacing, RateLimitedExecutor, Retry, default_order
+from ratelimited_executor import Pacing, RateLimitedExecutor, Retry
 from ratelimited_executor.cli.bulk_run import BulkRun
 from ratelimited_executor.cli.calls import Settings, TargetExitError
 from ratelimited_executor.cli.decoding import Decoder, JsonDecoder, TextDecoder
@@ -25,6 +25,7 @@ from ratelimited_executor.cli.results import ResultsWriter
 from ratelimited_executor.cli.screen import screen_of_stderr
 from ratelimited_executor.cli.stopping import StopReason
 from ratelimited_executor.cli.summary import Summary, print_summary
+from ratelimited_executor.orders import Fair, default_order
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine

@@ -9,5 +9,39 @@ module       a permit of the rate belongs to     it needs
              has granted it
 ===========  ==================================  ================================================================
 
-``fleet`` is the part of ``redis`` that knows nothing of Redis. Nothing is imported here, as most programs have no peers.
+``fleet`` is the part of ``redis`` that knows nothing of Redis. Names are imported on first use, as every executor imports
+this package and most have no peers.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
+    from ratelimited_executor._core.fleet.policies import Outage as Outage
+    from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
+    from ratelimited_executor.peers.static import StaticPeers as StaticPeers
+
+__all__ = ["FleetStatistics", "Outage", "RedisPeers", "StaticPeers"]
+
+_MODULE_OF: Final = {
+    "FleetStatistics": "_core.fleet.insight",
+    "Outage": "_core.fleet.policies",
+    "RedisPeers": "peers.redis.peers",
+    "StaticPeers": "peers.static",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"ratelimited_executor.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

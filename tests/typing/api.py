@@ -36,6 +36,12 @@ from ratelimited_executor import (
     TaskView,
     earliest_due_first,
 )
+from ratelimited_executor import RedisPeers as TopRedisPeers
+from ratelimited_executor import SQLiteProgress as TopSQLiteProgress
+from ratelimited_executor.cycles import SQLiteProgress
+from ratelimited_executor.orders import latest_due_first
+from ratelimited_executor.peers import RedisPeers, StaticPeers as PeersOfTheModule
+from ratelimited_executor.policies import Paced as PacedOfTheModule
 from ratelimited_executor.typing import Order, RateLike
 
 
@@ -207,3 +213,12 @@ async def settings() -> None:
         assert_type(await executor.await_termination(1), bool)
     async with RateLimitedExecutor("two", rate="100/s", policy=Paced(slack=0.01), max_pending=10) as alone:
         assert_type(alone, RateLimitedExecutor)
+
+
+def modules() -> None:
+    """A name of a public module is the one at the top, which keeps the names that are no longer in its ``__all__``."""
+    assert_type(PacedOfTheModule(), Paced)
+    assert_type(PeersOfTheModule(2, 0), StaticPeers)
+    RateLimitedExecutor("name", order=latest_due_first, policy=PacedOfTheModule(slack=1))
+    assert_type(RedisPeers, type[TopRedisPeers])
+    assert_type(SQLiteProgress, type[TopSQLiteProgress])

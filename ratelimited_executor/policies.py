@@ -1,0 +1,21 @@
+"""Policies: how fast tasks start, and what a rate means for starts that are close together."""
+
+from __future__ import annotations
+
+from ratelimited_executor._core.adaptive import Adaptive
+from ratelimited_executor._core.fleet.policies import Strictness
+from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._runtime.policy import Burst, Paced, Window
+from ratelimited_executor._runtime.quota import Quota
+
+__all__ = [
+    "Adaptive",
+    "Burst",
+    "Paced",
+    "Pacing",
+    "Quota",
+    "Rate",
+    "Strictness",
+    "Window",
+]
