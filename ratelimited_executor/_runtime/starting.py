@@ -275,9 +275,8 @@ class Starter:
         """Start calls of a bucket, or items of a batch: nothing is counted in between."""
         accounts, contexts, monotonic = self._accounts, self._contexts, self._monotonic
         source = stretch.source
-        scratch = contexts.scratch
-        context: Any = scratch
-        call_in_context = scratch.run
+        scratch: Any = contexts.scratch
+        context, call_in_context = scratch, scratch.run
         is_batch = type(source) is BatchSource
         index: Any = None
         result = None
@@ -289,7 +288,8 @@ class Starter:
                 context, call_in_context = origin, origin.run
         else:
             bucket: Bucket = source
-            calls, args, origins = bucket.calls, bucket.args, bucket.contexts
+            calls, args = bucket.calls, bucket.args
+            origins: Any = bucket.contexts
         self._stretch = stretch
         accounts.is_inside = True
         try:
@@ -333,18 +333,12 @@ class Starter:
                 if after - now > _LONG_HOLD_SECONDS:
                     self._note_hold(batch.call if is_batch else call, after - now)
                 now = after
-                if (
-                    not is_batch
-                ):  # what dies with them may cancel, or change anything: not while the next is being taken
+                if not is_batch:  # what dies with them may change anything: not while the next is being taken
                     call = arguments = None
                 if now >= stop or self.is_changed:
                     break
         finally:
-            is_ahead = self._end(stretch)
-            if is_batch:
-                if is_ahead:
-                    batch._item_ended(index, TaskState.DONE, result)
-                batch._settled(source)
+            self._end(stretch, index, result)
         return now
 
     def _raised(self, owner: Any, error: BaseException) -> None:
@@ -397,15 +391,25 @@ class Starter:
         self._is_ahead = False
         self._accounts.is_inside = False
 
-    def _end(self, stretch: Stretch) -> bool:
-        """End a stretch; return whether it had been let go of during a call that has returned by now."""
+    def _end(self, stretch: Stretch, index: Any, result: Any) -> None:
+        """End a stretch, that may have been let go of during a call which has returned by now.
+
+        Args:
+            stretch: what was started.
+            index: of the last item, of a batch.
+            result: what its call has returned.
+        """
+        source, batch = stretch.source, self._batch
         self._accounts.is_inside = False
         self.settle()
         stretch.end()
         self._stretch = self._batch = None
         is_ahead, self._is_ahead = self._is_ahead, False
-        self._accounts.counts[TaskState.DONE] += is_ahead
-        return is_ahead
+        self._accounts.counts[_DONE] += is_ahead
+        if batch is not None:
+            if is_ahead:
+                batch._item_ended(index, _DONE, result)
+            batch._settled(source)
 
     def _note_done(self, count: int) -> None:
         self._accounts.counts[TaskState.DONE] += count
