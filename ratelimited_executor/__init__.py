@@ -3,7 +3,7 @@
 Names are imported when they are first used, so that ``import ratelimited_executor`` costs next to nothing: the pytest
 plugin lives in this package, and every pytest run of its users imports it.
 
-``__all__`` has the names that most programs need. The others live in public modules, each with one topic:
+``dir()`` shows the names that most programs need. The others live in public modules, each with one topic:
 
 ================  ==========================================================
 module            names
@@ -90,6 +90,67 @@ if TYPE_CHECKING:
 __version__: str  # read from the metadata of the distribution when somebody asks
 
 __all__ = [
+    "Adaptive",
+    "Ageing",
+    "BacklogFullError",
+    "BatchHandle",
+    "BatchSummary",
+    "Burst",
+    "CallHandle",
+    "Clock",
+    "CycleHandle",
+    "CycleStatistics",
+    "ExecutorManager",
+    "ExecutorNotStartedError",
+    "ExecutorStoppedError",
+    "Explanation",
+    "Fair",
+    "Fleet",
+    "FleetStatistics",
+    "FuturesFace",
+    "Hold",
+    "IllegalTransitionError",
+    "LimitStatistics",
+    "MemoryProgress",
+    "MissedTick",
+    "OnError",
+    "Outage",
+    "Outcome",
+    "Paced",
+    "Pacing",
+    "Peers",
+    "Permit",
+    "Progress",
+    "Quota",
+    "Rate",
+    "RateLimitedExecutor",
+    "RateLimitedExecutorError",
+    "RedisPeers",
+    "RedisProgress",
+    "RepeatingHandle",
+    "Retry",
+    "RetryLater",
+    "RunTimeoutError",
+    "SQLiteProgress",
+    "StaticPeers",
+    "Statistics",
+    "Strictness",
+    "TaskDroppedError",
+    "TaskExpiredError",
+    "TaskHandle",
+    "TaskState",
+    "TaskView",
+    "WhenFull",
+    "Window",
+    "WrongLoopError",
+    "default_order",
+    "earliest_due_first",
+    "latest_due_first",
+    "parse_retry_after",
+]
+
+# What most programs need, which `dir()` shows; the others are shown by the modules of their topics.
+_ESSENTIAL: Final = (
     "BacklogFullError",
     "BatchHandle",
     "ExecutorManager",
@@ -110,7 +171,7 @@ __all__ = [
     "TaskHandle",
     "TaskState",
     "WhenFull",
-]
+)
 
 _MODULES: Final = {
     "_core.adaptive": ("Adaptive",),
@@ -215,4 +276,4 @@ def _read_version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *_ESSENTIAL, "__version__"})
