@@ -1,5 +1,6 @@
 """What the tests of several parts ask and use."""
 
+from fractions import Fraction
 import asyncio
 
 from ratelimited_executor import RetryLater
@@ -84,3 +85,19 @@ async def swallow(seconds: float) -> str:
         except asyncio.CancelledError:
             pass
     return "unmoved"
+
+
+def fluid_shares(demands, supply):
+    """Share by weighted max-min, exactly: fill all alike, and take out who is full."""
+    shares = {}
+    rest, left = Fraction(supply), {peer: (Fraction(weight), demand) for peer, (weight, demand) in demands.items()}
+    while left:
+        water = rest / sum(weight for weight, _ in left.values())
+        full = {peer: demand for peer, (weight, demand) in left.items() if demand <= weight * water}
+        if not full:
+            return shares | {peer: weight * water for peer, (weight, _) in left.items()}
+        for peer, demand in full.items():
+            shares[peer] = Fraction(demand)
+            rest -= demand
+            del left[peer]
+    return shares

@@ -66,11 +66,11 @@ def decision(
     def decide_at(self: TaskQueue, now: float, *args: P.args, **kwargs: P.kwargs) -> T:
         if not self.asks_user:
             return decide(self, now, *args, **kwargs)
-        self.deciding_at = now
+        outer, self.deciding_at = self.deciding_at, now  # such code may look for itself, which decides as well
         try:
             return decide(self, now, *args, **kwargs)
         finally:
-            self.deciding_at = None
+            self.deciding_at = outer
 
     return decide_at  # type: ignore[return-value]  # wraps() says that its arguments have names
 
@@ -133,7 +133,6 @@ class TaskQueue(IntervalCalendars):
         self._is_sorting = False  # whether nothing starts, because not all that is due is ready
         self._is_crowded = False  # whether the places in which tasks run are limited
         self._note_unlimited()
-        self._is_by_wall_clock = False  # whether a step of the wall clock may let something start
         self._is_single = False  # whether each start is a decision of its own
         self.is_by_importance = False  # whether planned instants go by importance as well
         self.on_start: Callable[[float], None] | None = (
@@ -611,7 +610,6 @@ class TaskQueue(IntervalCalendars):
         is_grid = not isinstance(self.permits, CombinedPermits)
         self.counts_effects = self.admission.effects is not None or self.gate is not None
         self._is_bursty = self.permits.is_bursty
-        self._is_by_wall_clock = self.permits.is_by_wall_clock
         self.is_by_importance = self._fair_clock is not None or self.gate is not None
         self._is_single = not is_grid or self.is_by_importance
         self.asks_user |= self.order is not default_order or self.gate is not None  # also while such an order is left
@@ -633,7 +631,7 @@ class TaskQueue(IntervalCalendars):
 
     def _begin_interval(self, now: float, late_count: int) -> None:
         super()._begin_interval(now, late_count)
-        if self._is_by_wall_clock:
+        if self.permits.is_by_wall_clock:
             self.admission.forget()
         if self.gate is not None and self.gate.is_remembering:
             self.gate.now_ns = self.timeline.to_ns(now)

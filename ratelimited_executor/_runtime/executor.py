@@ -105,8 +105,9 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
 
 
 # Errors about arguments, and help(), speak of the class that users know, not of the faces that it is made of.
-for _owner in RateLimitedExecutor.__mro__[1:-1]:
-    for _name, _member in vars(_owner).items():
-        if isfunction(_member):
-            _member.__qualname__ = f"{RateLimitedExecutor.__qualname__}.{_name}"
+for _class, _owners in ((RateLimitedExecutor, RateLimitedExecutor.__mro__[1:-1]), (ExecutorManager, (ManagerBase,))):
+    for _owner in _owners:
+        for _name, _member in vars(_owner).items():
+            if isfunction(_member):
+                _member.__qualname__ = f"{_class.__qualname__}.{_name}"
 RateLimitedExecutor.__init__.__annotations__["manager"] = "ExecutorManager | None"

@@ -26,6 +26,7 @@ from ratelimited_executor._core.fleet.protocol import Grant, Reply, Request
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor.peers.redis.script import VERSION, keys_of
 
+from ..helpers import fluid_shares
 from .servers import RedisServer
 from .subjects import FLAWS, KEYS, InMemory, LuaOnRedis, Subject
 
@@ -226,22 +227,6 @@ def go_round(group: Group, demands: dict[str, int], coming: dict[str, int], peer
 def size(grant: Grant) -> int:
     """Count the permits of a grant."""
     return sum(map(len, grant.ranks))
-
-
-def fluid_shares(demands: dict[str, tuple[Fraction, int]], supply: int) -> dict[str, Fraction]:
-    """Share by weighted max-min, exactly: fill all alike, and take out who is full."""
-    shares: dict[str, Fraction] = {}
-    rest, left = Fraction(supply), dict(demands)
-    while left:
-        water = rest / sum(weight for weight, _ in left.values())
-        full = {peer: demand for peer, (weight, demand) in left.items() if demand <= weight * water}
-        if not full:
-            return shares | {peer: weight * water for peer, (weight, _) in left.items()}
-        for peer, demand in full.items():
-            shares[peer] = Fraction(demand)
-            rest -= demand
-            del left[peer]
-    return shares
 
 
 # I1, I7: histories of everything that may happen.

@@ -125,6 +125,26 @@ async def test_order_that_looks_for_itself_does_not_end_the_run(virtual_clock, l
     assert [0, 1, 9] == sorted(log)
 
 
+async def test_decision_keeps_its_time_over_a_look_of_the_order(virtual_clock):
+    """What the order sets after it has looked counts from the decision on, and not from later."""
+    handles, seen = [], []
+
+    def order(task):
+        if not seen:
+            seen.append(executor._engine.queue.deciding_at)
+            asyncio.get_running_loop().block_for(0.01)
+            executor.explain(handles[0])
+            seen.append(executor._engine.decided_at())
+        return task.due
+
+    async with RateLimitedExecutor("x", rate=100, order=order) as executor:
+        executor.call_later(1.5, int)
+        handles.append(executor.schedule(int, delay=1.5))
+        await asyncio.sleep(3)
+    assert seen[0] is not None
+    assert seen[0] == seen[1]
+
+
 async def test_explaining_a_task_that_its_order_cancels(virtual_clock):
     """The look asks the order, which ends the task."""
     box = {}

@@ -114,3 +114,9 @@ async def test_executor_of_a_manager_may_be_left_alone(virtual_clock):
             one.schedule(int, delay=1)
         assert one.is_terminated
         assert 0 == await manager.executor("two").submit(int)
+
+
+def test_error_about_arguments_speaks_of_the_class_that_users_know():
+    """And not of what it is made of."""
+    with pytest.raises(TypeError, match=r"^ExecutorManager\.__init__\(\) got an unexpected"):
+        ExecutorManager(intervall=1.0)

@@ -508,11 +508,6 @@ class ExecutorBase:
             engine.backlog.admit(count, key, priority)
         return engine
 
-    @property
-    def _is_dropping(self) -> bool:
-        """Whether tasks are dropped for lack of room."""
-        return self._when_full in (WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST)
-
     def _check_place(self) -> None:
         """Refuse to change an open executor from another thread or event loop."""
         if self._engine is not None and not self._closing.is_closed:

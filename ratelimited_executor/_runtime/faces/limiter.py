@@ -57,10 +57,10 @@ class LimiterFace(TaskFace):
         engine = self._admit(0)
         room = engine.backlog.room
         if room is None:
-            self._admit(0 if self._is_dropping else 1, key=key)
+            self._admit(0 if engine.backlog.is_dropping else 1, key=key)
         rare = self._rare_of_waiter(key, cost)
         options = make_options(priority=priority, expires=self._expires_of(expires), name=name or "permit", rare=rare)
-        return Permit(engine, options, partial(self._admit, 0 if self._is_dropping else 1, key=key))
+        return Permit(engine, options, partial(self._admit, 0 if engine.backlog.is_dropping else 1, key=key))
 
     async def acquire(
         self,
@@ -90,7 +90,7 @@ class LimiterFace(TaskFace):
         engine = self._admit(0)
         if engine.backlog.room is not None and not engine.backlog.room.is_free(key):
             raise anyio.WouldBlock
-        self._admit(0 if self._is_dropping else 1, key=key)
+        self._admit(0 if engine.backlog.is_dropping else 1, key=key)
         options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of_waiter(key, cost))
         if not take_now(engine, options):
             raise anyio.WouldBlock

@@ -318,7 +318,9 @@ class TaskFace(ExecutorBase):
 
     def _admit_one(self, rare: dict[str, Any]) -> tuple[Engine, Options | None]:
         """Return the engine if it may take in one more task from here, and options if each task needs some."""
-        engine = self._admit(0 if self._is_dropping else 1, key=key_of("key", rare.get("key"), self._keys))
+        engine = self._admit(
+            0 if self._started().backlog.is_dropping else 1, key=key_of("key", rare.get("key"), self._keys)
+        )
         return engine, None if engine.queue.drops is None else Options()
 
     def _read_rare(self, rare: dict[str, Any]) -> Rare:

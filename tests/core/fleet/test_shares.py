@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.fleet.shares import apportion, level, stride
 
+from ...helpers import fluid_shares
+
 NUMBER = 6_816_268_800  # of the interval of 250 ms that begins there
 
 
@@ -31,22 +33,6 @@ SUPPLIES = st.one_of(st.integers(0, 40), st.sampled_from([250, 25_000]))
 NUMBERS = st.one_of(
     st.integers(NUMBER, NUMBER + 10**7), st.sampled_from([0, 832_040, 1_346_269, 2_178_309, 3_524_578, 39_088_169])
 )
-
-
-def fluid_shares(demands, supply):
-    """Share by weighted max-min, exactly: fill all alike, and take out who is full."""
-    shares = {}
-    rest, left = Fraction(supply), {peer: (Fraction(weight), demand) for peer, (weight, demand) in demands.items()}
-    while left:
-        water = rest / sum(weight for weight, _ in left.values())
-        full = {peer: demand for peer, (weight, demand) in left.items() if demand <= weight * water}
-        if not full:
-            return shares | {peer: weight * water for peer, (weight, _) in left.items()}
-        for peer, demand in full.items():
-            shares[peer] = Fraction(demand)
-            rest -= demand
-            del left[peer]
-    return shares
 
 
 @given(DEMANDS, SUPPLIES)
