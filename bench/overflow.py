@@ -20,9 +20,9 @@ from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_orde
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.records import Options as TaskOptions
-from ratelimited_executor._core.records import Record
-from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._kernel.records import Record
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor.testing import run_virtual
 
 if TYPE_CHECKING:

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.ordering import default_order as default_order
     from ratelimited_executor._core.ordering import earliest_due_first as earliest_due_first
     from ratelimited_executor._core.ordering import latest_due_first as latest_due_first
-    from ratelimited_executor._core.pacing import Pacing as Pacing
     from ratelimited_executor._core.rates import Rate as Rate
     from ratelimited_executor._core.repeating import MissedTick as MissedTick
     from ratelimited_executor._core.repeating import OnError as OnError
     from ratelimited_executor._core.retries import Retry as Retry
-    from ratelimited_executor._core.states import TaskState as TaskState
+    from ratelimited_executor._kernel.pacing import Pacing as Pacing
+    from ratelimited_executor._kernel.states import TaskState as TaskState
     from ratelimited_executor._runtime.batches import BatchHandle as BatchHandle
     from ratelimited_executor._runtime.batches import BatchSummary as BatchSummary
     from ratelimited_executor._runtime.batches import Outcome as Outcome
@@ -188,14 +188,14 @@ _MODULES: Final = {
         "earliest_due_first",
         "latest_due_first",
     ),
-    "_core.pacing": ("Pacing",),
+    "_kernel.pacing": ("Pacing",),
     "_core.rates": ("Rate",),
     "_core.repeating": (
         "MissedTick",
         "OnError",
     ),
     "_core.retries": ("Retry",),
-    "_core.states": ("TaskState",),
+    "_kernel.states": ("TaskState",),
     "_runtime.batches": (
         "BatchHandle",
         "BatchSummary",

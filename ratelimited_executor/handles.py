@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.batches import BatchHandle, BatchSummary, Outcome
 from ratelimited_executor._runtime.futures import FuturesFace
 from ratelimited_executor._runtime.handles import CallHandle, TaskHandle

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ratelimited_executor._core.adaptive import Adaptive
 from ratelimited_executor._core.fleet.policies import Strictness
-from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.policy import Burst, Paced, Window
 from ratelimited_executor._runtime.quota import Quota
 

@@ -10,10 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .core.world import CoreRecord, CountingCalendar
 from .helpers import check_accounting
 
 if TYPE_CHECKING:
     from .peers.servers import RedisCluster, RedisServer
+
+
+@pytest.fixture(scope="session")
+def record_class():
+    """The class of a record without a shell."""
+    return CoreRecord
+
+
+@pytest.fixture(scope="session")
+def calendar_class():
+    """The class of a stand-in for a bucket's owner."""
+    return CountingCalendar
 
 
 @pytest.fixture(scope="session")

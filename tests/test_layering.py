@@ -1,4 +1,4 @@
-"""Imports point down only: apps, adapters, shell, contracts, core.
+"""Imports point down only: apps, adapters, shell, contracts, core, kernel.
 
 ``testing`` stands on the core's values and the contracts alone, except for the executor that a user brings along.
 """
@@ -25,20 +25,26 @@ FOR_TYPES_ONLY = {"contextvars"}  # a value that the core only carries
 
 # What a layer may import of the package, as prefixes of module names.
 MAY_IMPORT = {
-    "_core": ["_core", "exceptions"],
+    "_kernel": ["_kernel"],
+    "_core": ["_core", "_kernel", "exceptions"],
     "exceptions.py": [],
-    "abc.py": ["_core", "exceptions"],
-    "typing.py": ["_core", "_runtime.quota"],  # a value, which needs a calendar and so cannot lie in the core
+    "abc.py": ["_core", "_kernel", "exceptions"],
+    "typing.py": [
+        "_core",
+        "_kernel",
+        "_runtime.quota",
+    ],  # a value, which needs a calendar and so cannot lie in the core
     # public names of one topic each
-    **{f"{module}.py": ["_runtime", "_core"] for module in ("handles", "insight", "orders", "policies")},
+    **{f"{module}.py": ["_runtime", "_core", "_kernel"] for module in ("handles", "insight", "orders", "policies")},
     "cycles.py": ["_runtime", "stores"],
-    "retries.py": ["_runtime", "_core", "exceptions"],
+    "retries.py": ["_runtime", "_core", "_kernel", "exceptions"],
     "_redis": ["_redis"],
-    "stores": ["stores", "_redis", "_core", "abc", "exceptions"],
-    "peers": ["peers", "_redis", "_core", "abc", "exceptions", "stores.redis"],
+    "stores": ["stores", "_redis", "_core", "_kernel", "abc", "exceptions"],
+    "peers": ["peers", "_redis", "_core", "_kernel", "abc", "exceptions", "stores.redis"],
     "_runtime": [
         "_runtime",
         "_core",
+        "_kernel",
         "spread",
         "abc",
         "exceptions",
@@ -47,11 +53,12 @@ MAY_IMPORT = {
         "stores.memory",
         "stores.sqlite",
     ],  # fmt: skip
-    "spread": ["spread", "_core"],
+    "spread": ["spread", "_core", "_kernel"],
     "simulation": [
         "simulation",
         "_runtime",
         "_core",
+        "_kernel",
         "spread",
         "abc",
         "exceptions",
@@ -59,7 +66,7 @@ MAY_IMPORT = {
         "stores.memory",
         "testing.clock",
     ],  # fmt: skip
-    "testing": ["testing", "_core", "abc", "exceptions"],
+    "testing": ["testing", "_core", "_kernel", "abc", "exceptions"],
     "cli": [""],
     "__init__.py": [""],
     "__main__.py": ["cli"],
@@ -97,7 +104,7 @@ def test_modules_are_found() -> None:
     assert {module.split("/")[0] for module in MODULES} <= set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("_core/")])
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith(("_core/", "_kernel/"))])
 def test_core_imports_only_value_tools(module: str) -> None:
     """The core reads no clock, draws no number, logs nothing and never waits."""
     at_run_time = {name for name, _ in _imports(module, at_run_time=True) if _own(name) is None}
@@ -150,7 +157,7 @@ def test_one_module_reads_the_time() -> None:
     readers = {
         module
         for module in MODULES
-        if module.startswith(("_core/", "_runtime/", "peers/"))
+        if module.startswith(("_kernel/", "_core/", "_runtime/", "peers/"))
         for name, _ in _imports(module, at_run_time=False)
         if name == "time"
     }

@@ -165,7 +165,9 @@ def test_each_test_says_which_law_it_checks(path: str) -> None:
     assert [] == wrong
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if re.search(r"/_(core|runtime)/(?!.*__init__)", path)])
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if re.search(r"/_(kernel|core|runtime)/(?!.*__init__)", path)]
+)
 def test_tests_of_a_module_are_found_by_its_name(path: str) -> None:
     """``_core/queue.py`` has ``tests/core/test_queue.py``, or stands in the table of ``tests/README.md``."""
     part, *folders, name = path.split("/")[1:]
@@ -179,13 +181,18 @@ def test_files_that_the_readme_of_the_tests_names_are_there() -> None:
     """What is named with its folder is a file of the tests, or of the package."""
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     named = [name.removeprefix("tests/") for name in re.findall(r"`([\w/]+/\w+\.py)`", text)]
-    modules = {path.split("/", 1)[1].removeprefix("_core/").removeprefix("_runtime/") for path in MODULES}
+    modules = {
+        path.split("/", 1)[1].removeprefix("_kernel/").removeprefix("_core/").removeprefix("_runtime/")
+        for path in MODULES
+    }
     known = {path.removeprefix("tests/") for path in TESTS} | modules | {path.split("/", 1)[1] for path in MODULES}
 
     assert [] == [name for name in named if name not in known]
 
 
-@pytest.mark.parametrize("path", [path for path in TESTS if path.startswith(("tests/core/", "tests/flaws/"))])
+@pytest.mark.parametrize(
+    "path", [path for path in TESTS if path.startswith(("tests/kernel/", "tests/core/", "tests/flaws/"))]
+)
 def test_tests_of_time_never_sleep(path: str) -> None:
     """Tests of the core hand in the time, and those of the flaws run in virtual time: none waits for the real one."""
     assert "time.sleep(" not in (ROOT / path).read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from ratelimited_executor import Fair, Paced, Pacing, Rate, default_order
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.records import KeyOptions
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor._runtime.policy import limit_of_key
 
 if TYPE_CHECKING:

@@ -9,28 +9,28 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.calendar import Calendar
-from ratelimited_executor._core.chores import Chores
-from ratelimited_executor._core.due_order import RUN_COUNT
 from ratelimited_executor._core.fair import Fair, FairClock
 from ratelimited_executor._core.ordering import default_order
-from ratelimited_executor._core.ready import ReadyQueues
 from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_heap import ReadyHeap
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
-from ratelimited_executor._core.ready_protocols import is_empty
-from ratelimited_executor._core.timeline import NS, Timeline
 from ratelimited_executor._core.wall import WallWheel
+from ratelimited_executor._kernel.calendar import Calendar
+from ratelimited_executor._kernel.chores import Chores
+from ratelimited_executor._kernel.contracts import is_empty
+from ratelimited_executor._kernel.due_order import RUN_COUNT
+from ratelimited_executor._kernel.ready import ReadyQueues
+from ratelimited_executor._kernel.timeline import NS, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._core.ordering import Order
-    from ratelimited_executor._core.ready_protocols import Ready
-    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._kernel.buckets import Bucket
+    from ratelimited_executor._kernel.contracts import Ready
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["Calendars"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["DropIndex"]
 

@@ -42,7 +42,7 @@ from typing import Any, Final, Self
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid, Piece
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 
 __all__ = ["CALL_NS", "ExactGrid", "ExactShare", "window_of"]
 

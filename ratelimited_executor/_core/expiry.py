@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._kernel.records import Record
+    from ratelimited_executor._kernel.timeline import Timeline
 
 __all__ = ["ExpiryIndex"]
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from ratelimited_executor._core.calendars import Calendars
 from ratelimited_executor._core.expiry import ExpiryIndex
-from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.pacing import Pacing, SpreadPlan
+from ratelimited_executor._kernel.pacing import Pacing, SpreadPlan
+from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.dropping import DropIndex
     from ratelimited_executor._core.key_gate import KeyGate
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._kernel.calendar import Calendar
+    from ratelimited_executor._kernel.records import Record
+    from ratelimited_executor._kernel.timeline import Timeline
 
 __all__ = ["IntervalCalendars"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor._core.calendar import Calendar
-from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._kernel.calendar import Calendar
+from ratelimited_executor._kernel.pacing import Pacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["demand_until", "is_spread", "ready_tasks"]
 

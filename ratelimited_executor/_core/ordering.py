@@ -11,21 +11,14 @@ first, and a heap keeps them at O(log n).
 from __future__ import annotations
 
 import math
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 __all__ = ["Ageing", "Order", "TaskClass", "TaskView", "default_order", "earliest_due_first", "latest_due_first"]
-
-
-class TaskClass(IntEnum):
-    """The rank of a task among those of equal priority."""
-
-    REPEATING = 0
-    IMMEDIATE = 1
-    OTHER = 2
 
 
 class _TaskFields(NamedTuple):

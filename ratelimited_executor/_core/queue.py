@@ -21,29 +21,31 @@ import math
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from ratelimited_executor._core.admission import Admission
-from ratelimited_executor._core.batches import BatchSource
 from ratelimited_executor._core.intervals import IntervalCalendars
 from ratelimited_executor._core.limits.combined import CombinedPermits
-from ratelimited_executor._core.ordering import TaskClass, default_order
-from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
-from ratelimited_executor._core.ready_protocols import is_empty
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._core.stretch import Stretch
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._kernel.admission import Admission
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.contracts import is_empty
+from ratelimited_executor._kernel.pacing import Pacing
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._kernel.stretch import Stretch
+from ratelimited_executor._kernel.timeline import NS, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.key_gate import KeyGate
-    from ratelimited_executor._core.limits.permits import Permits
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import Rate
-    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._core.records import TaskRecord
+    from ratelimited_executor._kernel.calendar import Calendar
+    from ratelimited_executor._kernel.contracts import Permits
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["TaskQueue"]
 
@@ -142,7 +144,7 @@ class TaskQueue(IntervalCalendars):
         self.on_gone: Callable[[Any, Any, TaskState], None] = (
             _nothing  # told of what is taken out without a start: how it ends
         )
-        self.gated: set[Record] = set()  # records that have started under the limits of keys, and not ended
+        self.gated: set[TaskRecord] = set()  # records that have started under the limits of keys, and not ended
         self._tickets: list[tuple[str, Any, Any]] = []  # of costs and key of the record that was taken last
         self.deciding_at: float | None = None  # loop time of a decision that asks code of the user; None outside of one
         self.asks_user = False  # whether one may
@@ -286,7 +288,7 @@ class TaskQueue(IntervalCalendars):
                 return source, item
 
     @decision
-    def take_next(self, now: float, record: Record) -> bool:
+    def take_next(self, now: float, record: TaskRecord) -> bool:
         """Take a record that has just been made ready, if it is what starts now; else it goes on waiting."""
         calendar = self._choose(now)
         self._beyond = None  # that is for take() to find out
@@ -418,7 +420,7 @@ class TaskQueue(IntervalCalendars):
             self._charge(source.key, source.needs, source.cost_of(item))
         return True
 
-    def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
+    def admit_record(self, calendar: Calendar, record: Any, now: float, *, is_paid: bool) -> bool:
         """Do the same with a record."""
         calendar.opened_count -= 1
         options = record._options

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.fair import Flow, Level
 from ratelimited_executor._core.keys import given_key
-from ratelimited_executor._core.ordering import TaskClass, TaskView
-from ratelimited_executor._core.runs import Run
+from ratelimited_executor._core.ordering import TaskView
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ratelimited_executor._core.fair import FairClock
-    from ratelimited_executor._core.ready_protocols import Ready
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.runs import RecordRun
-    from ratelimited_executor._core.sources import Rank, Source
+    from ratelimited_executor._core.records import TaskRecord
+    from ratelimited_executor._kernel.contracts import Rank, Ready, Source
+    from ratelimited_executor._kernel.runs import RecordRun
 
 __all__ = ["ReadyFair"]
 
-Item: TypeAlias = "Record | Run"
+Item: TypeAlias = "TaskRecord | Run"
 _COMPACT_STEP_COUNT: Final = 1024  # keys whose queues are freed of cancelled tasks at a stretch
 _SPARE_COUNT: Final = 64  # cancelled tasks that never matter
 _CREDIT_COUNT: Final = 4  # tasks that a key may catch up with when its own limit has held it back
@@ -70,7 +70,7 @@ class ReadyFair:
 
     # Taking in.
 
-    def push_record(self, record: Record) -> None:
+    def push_record(self, record: TaskRecord) -> None:
         """Take in a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
         record._place = self
         rank = (-record.priority, record._class)
@@ -85,7 +85,7 @@ class ReadyFair:
                 return
         self._append(rank, key, record)
 
-    def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+    def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
         """Take in records."""
         for record in records:
             record._place = self
@@ -125,7 +125,7 @@ class ReadyFair:
             if type(item) is Run:
                 self.successor.push_run(item.source, list(item.positions()), rank)
             else:
-                self.successor.push_record(item)  # type: ignore[arg-type]  # what is no run is a record
+                self.successor.push_record(item)
             return
         self.count += 1
         waiting = flow.second if self._index else flow.first
@@ -246,9 +246,9 @@ class ReadyFair:
         self._record = item
         return self  # type: ignore[return-value]  # of a record run it has what is used
 
-    def take(self) -> Record:
+    def take(self) -> TaskRecord:
         """Return the record that :meth:`pop` was about."""
-        record: Record = self._record
+        record: TaskRecord = self._record
         self._record = None
         record._place = None
         return record

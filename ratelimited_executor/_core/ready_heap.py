@@ -7,16 +7,16 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.keys import given_key
-from ratelimited_executor._core.ordering import TaskClass, TaskView
-from ratelimited_executor._core.runs import RecordRun, Run
+from ratelimited_executor._core.ordering import TaskView
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.runs import RecordRun, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ratelimited_executor._core.ordering import Order
-    from ratelimited_executor._core.ready_protocols import Ready
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.sources import Rank, Source
+    from ratelimited_executor._core.records import TaskRecord
+    from ratelimited_executor._kernel.contracts import Rank, Ready, Source
 
 __all__ = ["ReadyHeap"]
 
@@ -97,16 +97,16 @@ class ReadyHeap:
         self._is_walked = False  # whether somebody walks the entries, which must stay where they are
         self._is_busy = False  # whether the heap is being changed: comparing keys runs code of the user
         self._held: list[_Entry] = []  # what that code has added meanwhile
-        self._unkeyed: dict[Record, None] = {}  # records that wait here, and whose keys are being asked for
+        self._unkeyed: dict[TaskRecord, None] = {}  # records that wait here, and whose keys are being asked for
         self._arrivals = count(1) if arrivals is None else arrivals
         self._stale_count = 0
         self.successor: Ready | None = None  # what another order has put in its place
 
-    def push_record(self, record: Record) -> None:
+    def push_record(self, record: TaskRecord) -> None:
         """Take in a record whose due time has come: O(log n)."""
         self.push_records([record], (-record.priority, record._class))
 
-    def push_records(self, records: list[Record], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+    def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
         """Take in records: O(log n) each."""
         for record in records:
             record._place = self
@@ -274,7 +274,7 @@ class ReadyHeap:
         return entry.source.is_waiting(entry.position)
 
     def _push(
-        self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | Record
+        self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | TaskRecord
     ) -> None:
         arrival = next(self._arrivals)
         minus_priority, kind = rank

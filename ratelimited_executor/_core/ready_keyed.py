@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ratelimited_executor._core.key_gate import KeyGate
-    from ratelimited_executor._core.ready_protocols import Ready
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.runs import RecordRun, Run
-    from ratelimited_executor._core.sources import Rank, Source
+    from ratelimited_executor._core.records import TaskRecord
+    from ratelimited_executor._kernel.contracts import DueRun, Rank, Ready, Source
 
 __all__ = ["ReadyKeyed"]
 
@@ -66,13 +64,13 @@ class ReadyKeyed:
         self._successor: Ready | None = None  # what another order has put in its place
         self._taken: _Lane | None = None  # of which a task was taken, and whose head is to be looked at anew
 
-    def push_record(self, record: Record) -> None:
+    def push_record(self, record: TaskRecord) -> None:
         """Take in a record whose due time has come."""
         lane = self._lane(record._key)
         lane.ready.push_record(record)
         self._look(lane)
 
-    def push_records(self, records: list[Record], rank: Rank) -> None:
+    def push_records(self, records: list[TaskRecord], rank: Rank) -> None:
         """Take in records of one rank, in due order: none has a key, since none has anything out of the ordinary."""
         lane = self._lane(None)
         lane.ready.push_records(records, rank)
@@ -127,7 +125,7 @@ class ReadyKeyed:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
         return self._heap[0][2].ready.peek()
 
-    def pop(self) -> Run | RecordRun:
+    def pop(self) -> DueRun:
         """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
         lane = self._heap[0][2]
         heapq.heappop(self._heap)

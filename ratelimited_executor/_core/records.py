@@ -1,48 +1,25 @@
-"""The part of a task's own object that the core reads and writes; ``TaskHandle`` is the rest of it.
-
-Only tasks that somebody may ask about afterwards have a record: the others are a position in a bucket's columns.
-"""
+"""What few tasks have beside a due time: priority, deadline, key, costs and so on; and how records tell it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.keys import given_key
+from ratelimited_executor._kernel.records import PERMITS, Record
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from ratelimited_executor._core.ordering import TaskClass
-    from ratelimited_executor._core.states import TaskState
 
-__all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "Record", "StandIn"]
-
-PERMITS: Final = "permits"  # names the executor's own permits among the resources
+__all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord"]
 
 
-class Record:
-    """What the queue must know of a task.
+class TaskRecord(Record):
+    """The same, and what few tasks have of it as their orders, limits and lists ask for it."""
 
-    Attributes:
-        _due: loop time before which it must not start.
-        _place: where it waits (a bucket or a ready queue), None once it does not wait any more.
-        _state: where it is in its life.
-        _options: what few tasks have: priority, deadline and so on, or only a key; None if it has nothing of that.
-        _class: its rank among tasks of equal priority.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_class", "_due", "_options", "_place", "_state")
-
-    _due: float
-    _place: Any
-    _state: TaskState
     _options: Options | None
-    _class: TaskClass
-
-    @property
-    def priority(self) -> float:
-        """How important the task is; larger is more important; 0 unless said otherwise."""
-        return 0 if self._options is None else self._options.priority
 
     @property
     def key(self) -> Hashable:
@@ -64,11 +41,6 @@ class Record:
     def needs(self) -> Mapping[str, int] | None:
         """How much of each resource its start takes; None for one permit."""
         return None if self._options is None or self._options.charge is None else self._options.charge.needs
-
-    @property
-    def name(self) -> str:
-        """What the task is called in logs, errors and orders."""
-        raise NotImplementedError
 
 
 class StandIn:

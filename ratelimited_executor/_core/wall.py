@@ -11,15 +11,15 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.buckets import Bucket
+from ratelimited_executor._kernel.buckets import Bucket
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterator
 
-    from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.sources import Place
+    from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._kernel.contracts import Place
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["WallWheel"]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.states import TaskState
 
 if TYPE_CHECKING:
     import contextvars

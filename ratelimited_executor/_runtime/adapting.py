@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.adaptive import AdaptiveControl
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.states import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from ratelimited_executor._core.states import FINAL_STATES, TaskState
+from ratelimited_executor._kernel.states import FINAL_STATES, TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._kernel.batches import BatchSource
 
 __all__ = ["INERT_TYPES", "BatchHandle", "BatchItem", "BatchSummary", "Outcome", "call_with_item", "feed"]
 

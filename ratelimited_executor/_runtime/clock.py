@@ -7,12 +7,12 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.timeline import Timeline
     from ratelimited_executor.abc import Clock
 
 __all__ = ["Moments", "SystemClock", "clock_for", "coarse_time_of", "next_tick"]

@@ -12,7 +12,7 @@ import sys
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.records import Record
+from ratelimited_executor._kernel.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor.spread.keys import key_bytes, key_hash
 
 if TYPE_CHECKING:

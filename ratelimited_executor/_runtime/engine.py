@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.accounts import Accounts
 from ratelimited_executor._runtime.adapting import Adapting
 from ratelimited_executor._runtime.backlog import Backlog
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ratelimited_executor._core.adaptive import Adaptive
-    from ratelimited_executor._core.batches import BatchSource
-    from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.fleet.demand import Worker
     from ratelimited_executor._core.ordering import Order
-    from ratelimited_executor._core.pacing import Pacing
     from ratelimited_executor._core.records import Charge
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._kernel.buckets import Bucket
+    from ratelimited_executor._kernel.pacing import Pacing
+    from ratelimited_executor._kernel.timeline import Timeline
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.keys import KeyLimits
     from ratelimited_executor._runtime.policy import PolicyPlan

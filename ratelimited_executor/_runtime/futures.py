@@ -13,9 +13,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import StandIn
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.launch import ThreadCall, Threads

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from ratelimited_executor._core.buckets import name_of
-from ratelimited_executor._core.records import PERMITS, Record, StandIn
-from ratelimited_executor._core.states import FINAL_STATES, TRANSITIONS, TaskState
+from ratelimited_executor._core.records import PERMITS, StandIn, TaskRecord
+from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.states import FINAL_STATES, TRANSITIONS, TaskState
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor._runtime.clock import next_tick
 from ratelimited_executor.exceptions import IllegalTransitionError, WrongLoopError
@@ -26,11 +26,11 @@ from ratelimited_executor.exceptions import IllegalTransitionError, WrongLoopErr
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from ratelimited_executor._core.buckets import Bucket
-    from ratelimited_executor._core.ordering import TaskClass
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.records import Charge, Options
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.buckets import Bucket
+    from ratelimited_executor._kernel.records import TaskClass
+    from ratelimited_executor._kernel.timeline import Timeline
 
 __all__ = ["CallHandle", "TaskHandle"]
 
@@ -58,7 +58,7 @@ class TaskHost(Protocol):
         ...
 
 
-class TaskHandle(Record, Generic[T_co]):
+class TaskHandle(TaskRecord, Generic[T_co]):
     """A scheduled call: its state, its result, and the means to await and to cancel it.
 
     Made by ``schedule``, ``submit`` and their like; not by hand. As with ``asyncio.Task``, cancelling whoever awaits it

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.looking import is_spread, ready_tasks
-from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.pacing import Pacing
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import KeyOptions, Record
+from ratelimited_executor._core.records import KeyOptions, TaskRecord
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
 
@@ -142,7 +142,7 @@ class Keys:
     def ended(self, owner: Any) -> None:
         """Note that a task has ended, which may or may not have started under the limits of keys."""
         gate = self._queue.gate
-        if isinstance(owner, Record):
+        if isinstance(owner, TaskRecord):
             if owner not in self._queue.gated:
                 return
             self._queue.gated.discard(owner)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor.exceptions import RunTimeoutError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._core.records import Charge, Record
+    from ratelimited_executor._core.records import Charge, TaskRecord
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.policy import PolicyPlan
 
@@ -69,7 +69,7 @@ class Limits:
         permits.penalty_ns = max(permits.penalty_ns, until_ns)
         self._queue.admission.forget()
 
-    def settle(self, record: Record, charge: Charge, actual: Mapping[str, int]) -> None:
+    def settle(self, record: TaskRecord, charge: Charge, actual: Mapping[str, int]) -> None:
         """Correct what a task has taken; before its start, what it will take."""
         queue = self._queue
         self._detach()

@@ -7,14 +7,15 @@ from collections.abc import Collection
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ratelimited_executor._core.buckets import RECORD, Bucket, name_of
 from ratelimited_executor._core.keys import given_key
-from ratelimited_executor._core.ordering import TaskClass, TaskView
+from ratelimited_executor._core.ordering import TaskView
+from ratelimited_executor._kernel.buckets import RECORD, Bucket, name_of
+from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ratelimited_executor._core.batches import BatchSource
+    from ratelimited_executor._kernel.batches import BatchSource
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle

@@ -9,8 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.limits.window import note_effect
-from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.starting import HOLD
 from ratelimited_executor.exceptions import TaskExpiredError

@@ -20,7 +20,7 @@ from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.strictness import Strictness
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, delay_of
 from ratelimited_executor._runtime.quota import Quota, rate_or_quota
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.fleet.granted import GrantedPermits
     from ratelimited_executor._core.limits.limit import Limit
-    from ratelimited_executor._core.limits.permits import Permits
+    from ratelimited_executor._kernel.contracts import Permits
 
 __all__ = [
     "Burst",

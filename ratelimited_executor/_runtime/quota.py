@@ -8,7 +8,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of
 
 __all__ = ["Quota", "rate_or_quota"]

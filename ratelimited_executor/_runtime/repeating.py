@@ -10,10 +10,10 @@ import asyncio
 import contextvars
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.repeating import LastRun, OnError
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.launch import ThreadCall

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.records import Options, Record
+from ratelimited_executor._core.records import Options
 from ratelimited_executor._core.retries import Attempts, Retry
+from ratelimited_executor._kernel.records import Record
 from ratelimited_executor._runtime.batches import BatchItem
 from ratelimited_executor.exceptions import RetryLater
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     import contextvars
     from collections.abc import Callable
 
-    from ratelimited_executor._core.batches import BatchSource
     from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._kernel.batches import BatchSource
     from ratelimited_executor._runtime.clock import Moments
 
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")

@@ -13,7 +13,7 @@ from contextvars import Context
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor._runtime.clock import coarse_time_of
 from ratelimited_executor._runtime.log import RateLimitedWarnings
 from ratelimited_executor._runtime.wakers import LoopTimer, waker_for

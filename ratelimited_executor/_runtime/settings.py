@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.ordering import Order
-    from ratelimited_executor._core.pacing import Pacing
+    from ratelimited_executor._kernel.pacing import Pacing
     from ratelimited_executor._runtime.keys import KeyLimits
     from ratelimited_executor._runtime.launch import Threads
     from ratelimited_executor._runtime.policy import PolicyPlan, WhenFull

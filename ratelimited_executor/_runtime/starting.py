@@ -17,11 +17,11 @@ import contextvars
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.records import StandIn
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
 from ratelimited_executor._runtime.launch import (
     ThreadCall,
@@ -36,9 +36,9 @@ from ratelimited_executor._runtime.launch import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ratelimited_executor._core.buckets import Bucket
     from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._core.stretch import Stretch
+    from ratelimited_executor._kernel.buckets import Bucket
+    from ratelimited_executor._kernel.stretch import Stretch
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.clock import Moments

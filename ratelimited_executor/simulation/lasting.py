@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.records import Record
+from ratelimited_executor._kernel.records import Record
 from ratelimited_executor._runtime.coroutines import Coroutines
 
 if TYPE_CHECKING:

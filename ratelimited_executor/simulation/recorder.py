@@ -11,7 +11,7 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.meters import new_histogram
 from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.simulation.distributions import LogNormal
 from ratelimited_executor.simulation.progress import InstantProgress

@@ -14,9 +14,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.expiry import ExpiryIndex
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._kernel.timeline import NS, Timeline
 
 
 @given(

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.calendar import PLAIN_RANK
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.ordering import default_order, latest_due_first
-from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.states import TaskState
 
 from .world import World
 

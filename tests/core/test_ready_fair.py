@@ -11,7 +11,7 @@ from ratelimited_executor._core import fair as fair_module
 from ratelimited_executor._core import ready_fair as ready_module
 from ratelimited_executor._core.fair import Fair, FairClock
 from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.ready import ReadyQueues
+from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.records import PERMITS, Charge, Options
 

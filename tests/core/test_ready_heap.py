@@ -3,7 +3,7 @@
 import pytest
 
 from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
-from ratelimited_executor._core.ready import ReadyQueues
+from ratelimited_executor._kernel.ready import ReadyQueues
 
 from .ready_tasks import heap, pop
 

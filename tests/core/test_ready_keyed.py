@@ -11,7 +11,7 @@ from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.ordering import TaskClass, default_order
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.ready import ReadyQueues
+from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_heap import ReadyHeap
 from ratelimited_executor._core.ready_keyed import ReadyKeyed

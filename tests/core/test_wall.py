@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core import wall
-from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.calendar import PLAIN_RANK
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.wall import WallWheel
 
 

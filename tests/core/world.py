@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
-from ratelimited_executor._core.buckets import Bucket
+from ratelimited_executor._kernel.buckets import Bucket
 from ratelimited_executor._core.ordering import TaskClass, default_order
-from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import Options, Record
-from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._core.records import Options, TaskRecord
+
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._kernel.timeline import NS, Timeline
 
 
-class CoreRecord(Record):
+class CoreRecord(TaskRecord):
     """A record without a shell."""
 
     __slots__ = ("_name",)
@@ -45,6 +47,25 @@ class CoreRecord(Record):
 
     def __repr__(self) -> str:
         return self._name
+
+
+class CountingCalendar:
+    """Stands for the owner of buckets and ready queues: carries out compactions, and counts what has gone."""
+
+    def __init__(self) -> None:
+        self.chores: deque = deque()
+        self.gone = 0
+
+    def note_sparse(self, bucket) -> None:
+        bucket.compact_with(self.chores)
+
+    def note_gone(self, place) -> None:
+        self.gone += 1
+
+    def step(self) -> None:
+        """Do one step of the first chore."""
+        if self.chores and next(self.chores[0], self) is self:
+            self.chores.popleft()
 
 
 class World:

@@ -98,21 +98,21 @@ MUTANTS = (
     # Intervals and spread.
     Mutant(
         "F4: the width of an interval overflows 32 bits",
-        "_core/pacing.py",
+        "_kernel/pacing.py",
         "        self.end = end\n",
         "        self.end = start + ((round((end - start) * 1e9) + 2**31) % 2**32 - 2**31) / 1e9\n",
         (_flaw("intervals", "wide_interval_does_not_squeeze_or_lose_its_tasks"),),
     ),
     Mutant(
         "F5: intervals begin with the manager",
-        "_core/timeline.py",
+        "_kernel/timeline.py",
         "self.offset_ns = math.floor(Fraction(wall) * NS) - math.floor(Fraction(monotonic) * NS)",
         "self.offset_ns = 0 - math.floor(monotonic * NS)",
         (_flaw("intervals", "starting_in_mid_interval_does_not_shift_the_intervals"),),
     ),
     Mutant(
         "F6: the spread divides by one too many",
-        "_core/pacing.py",
+        "_kernel/pacing.py",
         "/ (left + 1)",
         "/ (left + 2)",
         (
@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "F11: an interval that was stalled over is never opened",
-        "_core/calendar.py",
+        "_kernel/calendar.py",
         "while self.numbers and self.numbers[0] <= number:\n            self._open(",
         "while self.numbers and self.numbers[0] <= number:\n            (self._open if self.numbers[0] == number else int)(",
         (_flaw("losing", "task_that_arrives_after_a_stall_is_not_lost"),),
@@ -169,17 +169,17 @@ MUTANTS = (
     # Cancelling.
     Mutant(
         "F13: what was cancelled once it was due runs",
-        "_core/runs.py",
+        "_kernel/runs.py",
         "            if record._place is self:\n                return record._due\n",
         "            if record is not None:\n                return record._due\n",
         (_flaw("cancelling", "cancelled_tasks_do_not_use_permits"),),
     ),
     Mutant(
         "F13: what was cancelled while a stretch starts runs",
-        "_core/stretch.py",
+        "_kernel/stretch.py",
         "            if record._place is not run:\n",
         "            if record is None:\n",
-        ("core/test_stretch.py::test_records_that_have_gone_are_passed_over",),
+        ("kernel/test_stretch.py::test_records_that_have_gone_are_passed_over",),
     ),
     Mutant(
         "F33: what is cancelled stays until its interval comes",
@@ -313,7 +313,7 @@ MUTANTS = (
     ),
     Mutant(
         "F29: ranks are kept in order of arrival",
-        "_core/ready.py",
+        "_kernel/ready.py",
         "            heapq.heappush(self.active, rank)\n",
         "            self.active.append(rank)\n",
         (
@@ -323,7 +323,7 @@ MUTANTS = (
     ),
     Mutant(
         "equal due times come in any order",
-        "_core/due_order.py",
+        "_kernel/due_order.py",
         "insort_right(self._open, position, lo=self._cursor, key=self._dues.__getitem__)",
         "self._open.insert(self._cursor, position)",
         (_law("equal_due_times_keep_the_order_of_the_calls"),),

@@ -14,8 +14,8 @@ from ratelimited_executor import (
     TaskState,
     WhenFull,
 )
-from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.calendar import PLAIN_RANK
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.records import Options
 from ratelimited_executor._runtime.accounts import Accounts
 from ratelimited_executor._runtime.backlog import Backlog

@@ -177,7 +177,7 @@ async def test_tasks_of_a_task_factory_run_while_they_take_their_first_step(virt
 
 async def test_a_lazy_batch_costs_the_same_per_item_however_many_wait(virtual_clock):
     """What is drawn joins the running interval, and is read once, not once for each of the others."""
-    from ratelimited_executor._core.batches import RisingOrder
+    from ratelimited_executor._kernel.batches import RisingOrder
 
     looks = 0
     head = RisingOrder.head

@@ -22,10 +22,10 @@ from ratelimited_executor._core.permits import UNLIMITED
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ratelimited_executor._core.calendar import Calendar
     from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.calendar import Calendar
+    from ratelimited_executor._kernel.timeline import Timeline
 
 __all__ = ["Demand", "Worker"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate

@@ -36,7 +36,7 @@ class TokenBucketLimit:
         self._at_ns = now_ns
         self._step, self._unit = 0, 1
         self._content = depth
-        self._gained = 0  # what has come in so far, with what ran over
+        self._gained = 0  # what has come in so far, with what ran over and what was given back
         self.set_rate(rate, now_ns)
 
     def set_depth(self, depth: int, now_ns: int) -> None:
@@ -89,14 +89,12 @@ class TokenBucketLimit:
             return
         charged, content, gained, unit = ticket
         self._fill(now_ns)
-        back = (charged - cost) * self._unit
-        if back > 0:
-            missing = (
-                self.depth * self._unit + content * self._unit // -unit - self._gained + gained * self._unit // unit
-            )
-            back = max(0, min(back, missing))
-        self._content += back
-        ticket[:2] = cost, content + (charged - cost) * unit
+        content, gained = -(content * self._unit // -unit), gained * self._unit // unit
+        change = (charged - cost) * self._unit
+        back = max(0, min(change, self.depth * self._unit - content - (self._gained - gained)))
+        self._content += back if change > 0 else change
+        self._gained += back  # for the others: what this start did not take would have run over before theirs did
+        ticket[:] = cost, content + change, gained + back, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Tell when a start of a cost is admitted."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ratelimited_executor._core.keys import KeyTable
 from ratelimited_executor._core.ordering import default_order
-from ratelimited_executor._core.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime import insight, listing
 from ratelimited_executor._runtime.arguments import (
     INHERITED,

@@ -14,10 +14,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, overload
 
-from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.buckets import name_of
-from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.states import TaskState
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, delay_of, key_of, wall_of
 from ratelimited_executor._runtime.batches import BatchHandle, feed
 from ratelimited_executor._runtime.coroutines import cancel_guarded

@@ -8,7 +8,7 @@ from fractions import Fraction
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ratelimited_executor._core.buckets import name_of
+from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, name_or_none, seconds_of
 from ratelimited_executor._runtime.cycle import CycleHandle, CyclePlan
 from ratelimited_executor._runtime.faces.bulk import BulkFace

@@ -10,8 +10,8 @@ from contextvars import copy_context
 from threading import get_ident as _thread_id
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
-from ratelimited_executor._core.calendar import LARGE_COUNT
-from ratelimited_executor._core.timeline import FAR_SECONDS
+from ratelimited_executor._kernel.calendar import LARGE_COUNT
+from ratelimited_executor._kernel.timeline import FAR_SECONDS
 from ratelimited_executor._runtime.arguments import callable_of, number_of
 from ratelimited_executor._runtime.clock import next_tick
 from ratelimited_executor._runtime.faces.base import ExecutorBase

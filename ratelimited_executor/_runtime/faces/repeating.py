@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
-from ratelimited_executor._core.buckets import name_of
 from ratelimited_executor._core.records import Options
 from ratelimited_executor._core.repeating import MissedTick, OnError
+from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._runtime import schedules
 from ratelimited_executor._runtime.arguments import (
     INHERITED,

@@ -11,9 +11,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple, Unpack, overload
 
 from ratelimited_executor._core.keys import given_key
-from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options
 from ratelimited_executor._core.retries import Attempts
+from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._runtime.arguments import (
     INHERITED,
     callable_of,

@@ -8,12 +8,12 @@ from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.ordering import default_order
-from ratelimited_executor._core.pacing import Pacing
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS, Charge, Options
-from ratelimited_executor._core.timeline import Timeline
+from ratelimited_executor._kernel.timeline import Timeline
 
 NS = 1_000_000_000
 NOW = 100.0

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import admission, queue
+from ratelimited_executor._core import queue
+from ratelimited_executor._kernel import admission
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.granted import GrantedPermits
 from ratelimited_executor._core.permits import UNLIMITED, PermitGrid

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
@@ -11,6 +11,10 @@ from ratelimited_executor._core.rates import Rate
 from .histories import DEPTH, NS, RATES, START, STEPS, histories, play
 
 
+GIVEN_BACK_TWICE = [("take", 1), ("take", 2), ("settle", (2, 0)), ("wait", 6), ("settle", (2, 0)), ("take", 2)]
+
+
+@example(Rate(1), GIVEN_BACK_TWICE)
 @given(RATES, histories(RATES))
 @settings(max_examples=300, deadline=None)
 def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextvars import Context
 
-    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["RECORD", "STEP", "Bucket", "name_of"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.limits.permits import Permits
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.contracts import Permits
+    from ratelimited_executor._kernel.timeline import Timeline
 
 __all__ = ["Admission"]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import buckets
-from ratelimited_executor._core.buckets import RECORD, Bucket, name_of
+from ratelimited_executor._kernel import buckets
+from ratelimited_executor._kernel.buckets import RECORD, Bucket, name_of
 
 OPS = st.lists(
     st.one_of(

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._kernel.timeline import NS, Timeline
 
 WALLS = st.floats(min_value=0, max_value=4e9)
 MONOTONIC = st.floats(min_value=0, max_value=1e8)

@@ -1,6 +1,6 @@
 """The states of a task: the table of transitions."""
 
-from ratelimited_executor._core.states import FINAL_STATES, TRANSITIONS, TaskState
+from ratelimited_executor._kernel.states import FINAL_STATES, TRANSITIONS, TaskState
 
 
 def test_every_state_has_its_transitions_and_final_ones_have_none():

@@ -3,10 +3,10 @@
 from array import array
 
 from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.ready import ReadyQueues
-from ratelimited_executor._core.runs import RecordRun
+from ratelimited_executor._kernel.ready import ReadyQueues
+from ratelimited_executor._kernel.runs import RecordRun
 
-from .ready_tasks import Column, pop
+from ..core.ready_tasks import Column, pop
 
 
 def test_a_million_ready_positions_are_one_run(calendar_class):

@@ -6,8 +6,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.batches import BatchSource, RisingOrder
-from ratelimited_executor._core.calendar import PLAIN_RANK
+from ratelimited_executor._kernel.batches import BatchSource, RisingOrder
+from ratelimited_executor._kernel.calendar import PLAIN_RANK
 
 
 def make(count, **times) -> BatchSource:

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.calendar import PLAIN_RANK
-from ratelimited_executor._core.pacing import Pacing
-from ratelimited_executor._core.states import TaskState
-from ratelimited_executor._core.stretch import STRETCH_COUNT_MAX
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.calendar import PLAIN_RANK
+from ratelimited_executor._kernel.pacing import Pacing
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._kernel.stretch import STRETCH_COUNT_MAX
 
-from .world import CoreRecord, World
+from ..core.world import CoreRecord, World
 
 
 def begin(count: int, *, rate=math.inf, limit: int = 10**6, now: float = 1.0):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import buckets, due_order
-from ratelimited_executor._core.batches import BatchSource
-from ratelimited_executor._core.buckets import Bucket
-from ratelimited_executor._core.calendar import PLAIN_RANK, Calendar
-from ratelimited_executor._core.timeline import NS, Timeline
+from ratelimited_executor._kernel import buckets, due_order
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.buckets import Bucket
+from ratelimited_executor._kernel.calendar import PLAIN_RANK, Calendar
+from ratelimited_executor._kernel.timeline import NS, Timeline
 
 START = 100.0
 DELAYS = st.one_of(st.sampled_from([0.0, 0.5, 0.999, 1.0, 1.5, 2.0, 7.0]), st.floats(0, 8))

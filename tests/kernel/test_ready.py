@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import ready, ready_heap, runs
+from ratelimited_executor._core import ready_heap
+from ratelimited_executor._kernel import ready, runs
 from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
-from ratelimited_executor._core.ready import ReadyQueues
+from ratelimited_executor._kernel.ready import ReadyQueues
 
-from .ready_tasks import Column, due_of, heap, pop
+from ..core.ready_tasks import Column, due_of, heap, pop
 
 OPS = st.lists(
     st.one_of(

@@ -11,8 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._kernel.records import PERMITS, TaskClass
 
 if TYPE_CHECKING:
     from array import array

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import due_order
-from ratelimited_executor._core.due_order import DueOrder
+from ratelimited_executor._kernel import due_order
+from ratelimited_executor._kernel.due_order import DueOrder
 
 DUES = st.one_of(
     st.sampled_from([10.0, 10.25, 10.5, 10.999999, 9.0, 11.0, 12.0]), st.floats(min_value=9.5, max_value=11.5)

@@ -13,13 +13,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._kernel.batches import BatchSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ratelimited_executor._core.calendar import Calendar
-    from ratelimited_executor._core.records import Record
+    from ratelimited_executor._kernel.calendar import Calendar
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["STRETCH_COUNT_MAX", "Stretch"]
 

@@ -15,20 +15,19 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from ratelimited_executor._core.batches import BatchSource, RisingOrder
-from ratelimited_executor._core.buckets import RECORD, Bucket
-from ratelimited_executor._core.due_order import RUN_COUNT, DueOrder
-from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.ready import ReadyQueues
-from ratelimited_executor._core.timeline import FAR_SECONDS, NS
+from ratelimited_executor._kernel.batches import BatchSource, RisingOrder
+from ratelimited_executor._kernel.buckets import RECORD, Bucket
+from ratelimited_executor._kernel.due_order import RUN_COUNT, DueOrder
+from ratelimited_executor._kernel.ready import ReadyQueues
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.timeline import FAR_SECONDS, NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ratelimited_executor._core.ready_protocols import Ready
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.sources import Place, Source
-    from ratelimited_executor._core.timeline import Timeline
+    from ratelimited_executor._kernel.contracts import Place, Ready, Source
+    from ratelimited_executor._kernel.records import Record
+    from ratelimited_executor._kernel.timeline import Timeline
 
 __all__ = ["LARGE_COUNT", "PLAIN_RANK", "Calendar"]
 

@@ -1,6 +1,6 @@
 """Tasks whose due time has come and that have not started: the most important one first, or the one that is due first.
 
-Two forms share one shape (``ready_protocols.py``). :class:`ReadyQueues` keeps the default order with a queue for each pair
+Two forms share one shape (``contracts.py``). :class:`ReadyQueues` keeps the default order with a queue for each pair
 of priority and class: O(1) a task however many wait. ``ready_heap.py`` keeps any other order by a key function.
 
 Importance decides where more is due than may start. Where all of it fits, the plan of an interval goes by due time: what
@@ -16,15 +16,14 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.ordering import TaskClass
-from ratelimited_executor._core.runs import RecordRun, Run
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.runs import RecordRun, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ratelimited_executor._core.ready_protocols import Ready
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.sources import Rank, Source
+    from ratelimited_executor._kernel.contracts import Rank, Ready, Source
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["ReadyQueues"]
 

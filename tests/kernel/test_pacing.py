@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.pacing import SpreadPlan
+from ratelimited_executor._kernel.pacing import SpreadPlan
 
 
 @given(st.integers(1, 200), st.floats(0, 1e6), st.floats(0.01, 3600))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ratelimited_executor._core.records import Record
-    from ratelimited_executor._core.sources import Source
+    from ratelimited_executor._kernel.contracts import Source
+    from ratelimited_executor._kernel.records import Record
 
 __all__ = ["RecordRun", "Run"]
 
