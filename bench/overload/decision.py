@@ -98,7 +98,6 @@ def _gate(key_rate: Rate) -> KeyGate:
     return KeyGate(
         limit_of=lambda _: limit_of_key(Paced(), key_rate, 0),
         concurrency_of=lambda _: 1,
-        now_ns=0,
     )
 
 

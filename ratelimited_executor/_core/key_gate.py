@@ -90,7 +90,6 @@ class KeyGate:
 
     Attributes:
         met_count: how many keys have been met so far: if it changes, functions of the user were called.
-        now_ns: the time at which :meth:`admits` looks; whoever asks keeps it up to date.
     """
 
     __slots__ = (
@@ -104,12 +103,9 @@ class KeyGate:
         "_sweeping",
         "_timers",
         "met_count",
-        "now_ns",
     )
 
-    def __init__(
-        self, *, limit_of: Callable[[Any], Limit | None], concurrency_of: Callable[[Any], int | None], now_ns: int
-    ) -> None:
+    def __init__(self, *, limit_of: Callable[[Any], Limit | None], concurrency_of: Callable[[Any], int | None]) -> None:
         self._limit_of = limit_of
         self._concurrency_of = concurrency_of
         self._keys: dict[Hashable, _Key] = {}
@@ -121,7 +117,6 @@ class KeyGate:
             None  # limit and ticket of the last start, if it may not have taken effect
         )
         self._start_count = 0  # since the last time that they were looked at
-        self.now_ns = now_ns
         self.met_count = 0
 
     @property
@@ -148,55 +143,55 @@ class KeyGate:
         state = self._keys.get(key)
         return state is not None and bool(state.parked)
 
-    def admits(self, key: Hashable, cost: int) -> bool:
+    def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
         """Whether a task of a key may start now."""
         state = self._keys.get(key) or self._meet(key)
-        if state.running_count >= state.concurrency or self.now_ns < state.penalty_ns:
+        if state.running_count >= state.concurrency or now_ns < state.penalty_ns:
             return False
-        return state.limit is None or state.limit.admits(state.cost(cost), self.now_ns)
+        return state.limit is None or state.limit.admits(state.cost(cost), now_ns)
 
-    def hold(self, key: Hashable, cost: int) -> KeyHold | None:
+    def hold(self, key: Hashable, cost: int, now_ns: int) -> KeyHold | None:
         """Tell what keeps a key from starting a task; None if nothing does."""
         state = self._keys.get(key)
-        if state is None or self.admits(key, cost):
+        if state is None or self.admits(key, cost, now_ns):
             return None
         if state.is_full:
             return "concurrency"
-        return "penalty" if self.now_ns < state.penalty_ns else "rate"
+        return "penalty" if now_ns < state.penalty_ns else "rate"
 
-    def when_count(self, key: Hashable, count: int) -> int | None:
+    def when_count(self, key: Hashable, count: int, now_ns: int) -> int | None:
         """Estimate when rate and penalty let the ``count``-th task of a key from now start; None if never."""
         state = self._keys.get(key)
         if state is None:
-            return self.now_ns
-        begin_ns = max(self.now_ns, state.penalty_ns)
-        return begin_ns if state.limit is None else self._asked_at(state.limit, begin_ns).when_count(count, begin_ns)
+            return now_ns
+        begin_ns = max(now_ns, state.penalty_ns)
+        return begin_ns if state.limit is None else _asked_at(state.limit, begin_ns, now_ns).when_count(count, begin_ns)
 
-    def count_until(self, key: Hashable, cost: int, span: Span) -> float:
+    def count_until(self, key: Hashable, cost: int, span: Span, now_ns: int) -> float:
         """Estimate how many tasks of a key, of a cost, could start in a span; one, if its limits are not known yet."""
         state = self._keys.get(key)
-        return 1 if state is None else self._count_until(state, cost, span)
+        return 1 if state is None else self._count_until(state, cost, span, now_ns)
 
-    def count_parked(self, span: Span, most: float) -> float:
+    def count_parked(self, span: Span, most: float, now_ns: int) -> float:
         """Estimate how many tasks of all keys that are parked could start in a span; ``most`` need not be exceeded."""
         total = 0.0
         for key in self._opening(span.end_ns):
             state = self._keys[key]
             cost = min((cost for _, cost, _ in state.parked), default=1)
-            count = min(self._count_until(state, cost, span), most)
+            count = min(self._count_until(state, cost, span, now_ns), most)
             if count > 0:
                 total += min(count, sum(waiting(count) for _, _, waiting in state.parked))
             if total >= most:
                 break
         return total
 
-    def _count_until(self, state: _Key, cost: int, span: Span) -> float:
-        begin_ns = max(self.now_ns, state.penalty_ns, span.begin_ns)
+    def _count_until(self, state: _Key, cost: int, span: Span, now_ns: int) -> float:
+        begin_ns = max(now_ns, state.penalty_ns, span.begin_ns)
         if begin_ns >= span.end_ns:
             return 0
         count = math.inf
         if state.limit is not None:
-            count = starts_until(self._asked_at(state.limit, begin_ns), state.cost(cost), begin_ns, span.end_ns)
+            count = starts_until(_asked_at(state.limit, begin_ns, now_ns), state.cost(cost), begin_ns, span.end_ns)
         if state.concurrency < math.inf:
             count = min(count, span.places(state.concurrency - state.running_count, state.running_count))
         return count
@@ -215,13 +210,19 @@ class KeyGate:
                 pending += (2 * index + 1, 2 * index + 2)
 
     def park(
-        self, key: Hashable, cost: int, resume: Callable[[], None], waiting: Callable[[float], int] = lambda _: 1
+        self,
+        key: Hashable,
+        cost: int,
+        now_ns: int,
+        resume: Callable[[], None],
+        waiting: Callable[[float], int] = lambda _: 1,
     ) -> None:
         """Call ``resume`` once when a task of a key may start again.
 
         Args:
             key: of the tasks.
             cost: of the first of them.
+            now_ns: the time at which it may not start.
             resume: what to call.
             waiting: counts them, as far as a number; one by default.
         """
@@ -230,7 +231,7 @@ class KeyGate:
         if state.is_full:
             self._full[key] = None
             return  # the end of one that runs resumes it
-        when = self._when(state, cost)
+        when = self._when(state, cost, now_ns)
         if when is not None and (state.resume_ns is None or when < state.resume_ns):
             state.resume_ns = when
             heapq.heappush(self._timers, (when, next(self._numbers), key))
@@ -289,7 +290,6 @@ class KeyGate:
 
     def open_due(self, now_ns: int) -> None:
         """Resume the keys whose time has come."""
-        self.now_ns = now_ns
         timers = self._timers
         while timers and timers[0][0] <= now_ns:
             when, _, key = heapq.heappop(timers)
@@ -303,14 +303,14 @@ class KeyGate:
             self._resume(key, state)
         self._timers.clear()
 
-    def refresh(self) -> None:
-        """Ask for the limits of every known key anew."""
+    def refresh(self, now_ns: int) -> None:
+        """Ask for the limits of every known key anew; they are in force from ``now_ns`` on."""
         for key, state in list(self._keys.items()):
             fresh = self._limit_of(key)
             if fresh is None or state.limit is None or type(fresh) is not type(state.limit):
                 state.limit = fresh
             else:
-                state.limit.set_rate(fresh.rate, self.now_ns)  # type: ignore[attr-defined]  # the limits of keys have a rate
+                state.limit.set_rate(fresh.rate, now_ns)  # type: ignore[attr-defined]  # the limits of keys have a rate
                 if isinstance(fresh, PacedLimit):
                     state.limit.slack_ns = fresh.slack_ns  # type: ignore[attr-defined]  # it has the same type
             concurrency = self._concurrency_of(key)
@@ -333,15 +333,15 @@ class KeyGate:
         """Whether there are keys of which nothing runs or waits, that may be forgotten with time."""
         return bool(self._sweeping)
 
-    def sweep_steps(self) -> Iterator[None]:
+    def sweep_steps(self, now_ns: int) -> Iterator[None]:
         """Forget idle keys, as a chore: one of an interval forgets as many as may have become idle in it, and more."""
         count = _SWEEP_COUNT + 2 * self._start_count
         self._start_count = 0
         for start in range(0, min(count, len(self._sweeping)), _SWEEP_STEP_COUNT):
-            self.sweep(min(_SWEEP_STEP_COUNT, count - start))
+            self.sweep(min(_SWEEP_STEP_COUNT, count - start), now_ns)
             yield
 
-    def sweep(self, count: int) -> None:
+    def sweep(self, count: int, now_ns: int) -> None:
         """Look at so many keys at most, and forget those of which nothing is left to remember."""
         for _ in range(min(count, len(self._sweeping))):
             key = self._sweeping.popleft()
@@ -349,7 +349,7 @@ class KeyGate:
             if state.running_count or state.parked:
                 state.is_listed = False  # until its last task has ended
                 continue
-            if self.now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(self.now_ns)):
+            if now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(now_ns)):
                 self._sweeping.append(key)
             else:
                 del self._keys[key]
@@ -363,16 +363,12 @@ class KeyGate:
             self._sweeping.append(key)
         return state
 
-    def _when(self, state: _Key, cost: int) -> int | None:
+    def _when(self, state: _Key, cost: int, now_ns: int) -> int | None:
         """Tell when rate and penalty admit a task; None if they never do."""
-        begin_ns = max(self.now_ns, state.penalty_ns)
+        begin_ns = max(now_ns, state.penalty_ns)
         if state.limit is None:
             return begin_ns
-        return self._asked_at(state.limit, begin_ns).when(state.cost(cost), begin_ns)
-
-    def _asked_at(self, limit: Limit, time_ns: int) -> Limit:
-        """Return a limit, or a copy of it if it is to be asked about a time to come."""
-        return limit if time_ns <= self.now_ns else trial_of(limit, TrialClock(self.now_ns))
+        return _asked_at(state.limit, begin_ns, now_ns).when(state.cost(cost), begin_ns)
 
     def _resume(self, key: Hashable, state: _Key) -> None:
         state.resume_ns = None
@@ -383,3 +379,8 @@ class KeyGate:
         parked, state.parked = state.parked, []
         for resume, _, _ in parked:
             resume()
+
+
+def _asked_at(limit: Limit, time_ns: int, now_ns: int) -> Limit:
+    """Return a limit, or a copy of it if it is to be asked about a time to come."""
+    return limit if time_ns <= now_ns else trial_of(limit, TrialClock(now_ns))

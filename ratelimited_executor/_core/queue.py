@@ -158,8 +158,8 @@ class TaskQueue(IntervalCalendars):
             self.set_order(order)
         self._begin_interval(now, late_count=0)
 
-    def cancel(self, record: Record, now: float) -> bool:
-        """Remove a waiting record from wherever it waits, at loop time ``now``; return whether that may let another start."""
+    def cancel(self, record: Record) -> bool:
+        """Remove a waiting record from wherever it waits; return whether that may let another start."""
         place = record._place
         if not place.opened and place.calendar is not self.wall and record._due < self.interval_end:
             self._note_later(place.calendar, -1)
@@ -172,9 +172,9 @@ class TaskQueue(IntervalCalendars):
         self.expiry.discard(record)
         if self.drops is not None:
             self.drops.discard(record)
-        return self._note_left(options.key, is_costly=options.charge is not None, now=now)
+        return self._note_left(options.key, is_costly=options.charge is not None)
 
-    def revoke(self, source: BatchSource, now: float) -> tuple[int, bool]:
+    def revoke(self, source: BatchSource) -> tuple[int, bool]:
         """Cancel what still waits of a batch; return how many tasks that were, and whether that may let another start."""
         calendar = source.calendar
         if calendar is None:
@@ -182,29 +182,27 @@ class TaskQueue(IntervalCalendars):
         if calendar is not self.wall:
             self._note_later(calendar, -self._later_count_of(source))
         count: int = calendar.revoke(source)
-        return count, self._note_left(source.key, is_costly=source.needs is not None, now=now)
+        return count, self._note_left(source.key, is_costly=source.needs is not None)
 
-    def _note_left(self, key: Hashable, *, is_costly: bool, now: float) -> bool:
+    def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:
         """Look again at what had to wait for a task that has gone without a start; return whether there is any such thing.
 
         Args:
             key: of the task.
             is_costly: whether it needed something else than a permit.
-            now: loop time.
         """
         if self.is_halted:
             return False
         is_freed = key is not None and self.gate is not None and self.gate.is_parked(key)
         if is_freed:
-            self.look_again(key, now)
+            self.look_again(key)
         if is_costly:
             self.admission.forget()
         return is_freed or is_costly
 
-    def look_again(self, key: Hashable, now: float) -> None:
-        """Let a key that had to wait be asked anew: something of it has changed by loop time ``now``."""
+    def look_again(self, key: Hashable) -> None:
+        """Let a key that had to wait be asked anew: something of it has changed."""
         if self.gate is not None:
-            self.gate.now_ns = self.timeline.to_ns(now)
             self.gate.look_again(key)
 
     # Going on.
@@ -330,13 +328,13 @@ class TaskQueue(IntervalCalendars):
         if number is None:
             return
         for count, record in enumerate(self.expiry.sweep(number), start=1):
-            self.cancel(record, now)
+            self.cancel(record)
             self.on_gone(None, record, TaskState.EXPIRED)
             if count == _EXPIRE_COUNT_MAX:
                 return
         for count, (source, position) in enumerate(self.expiry.sweep_batches(now), start=1):
             self._leave_batch(source.calendar, source, position)
-            self._note_left(source.key, is_costly=source.needs is not None, now=now)
+            self._note_left(source.key, is_costly=source.needs is not None)
             self.on_gone(source, position, TaskState.EXPIRED)
             if count == _EXPIRE_COUNT_MAX:
                 return
@@ -352,12 +350,11 @@ class TaskQueue(IntervalCalendars):
             first = ready.head() if ready.active else None
             second = spread_ready.head() if spread_ready.active else None
         else:
-            gate.now_ns = self.timeline.to_ns(now)
-            met_count = -1
+            now_ns, met_count = self.timeline.to_ns(now), -1
             while met_count != gate.met_count:  # limits are told by functions of the user, which may change anything
                 met_count = gate.met_count
-                first = self.on_time.ready.head()
-                second = self.spread.ready.head()
+                first = self.on_time.ready.head_at(now_ns)  # type: ignore[attr-defined]  # there is a gate
+                second = self.spread.ready.head_at(now_ns)  # type: ignore[attr-defined]  # as above
         if first is None is second or not (self.is_unlimited or admission.find(now, self.interval_end)):
             return None
         self._is_planned = False
@@ -417,7 +414,7 @@ class TaskQueue(IntervalCalendars):
                 return False
         self.spend(calendar, due, now)
         if not source.is_plain and (source.key is not None or source.needs is not None):
-            self._charge(source.key, source.needs, source.cost_of(item))
+            self._charge(source.key, source.needs, source.cost_of(item), now)
         return True
 
     def admit_record(self, calendar: Calendar, record: Any, now: float, *, is_paid: bool) -> bool:
@@ -439,7 +436,7 @@ class TaskQueue(IntervalCalendars):
         charge = options.charge
         if charge is not None or options.key is not None:
             needs = None if charge is None else charge.needs
-            tickets = self._charge(options.key, needs, 1 if charge is None else record.cost)
+            tickets = self._charge(options.key, needs, 1 if charge is None else record.cost, now)
             if charge is not None and self.costs is not None:
                 charge.tickets = tickets
                 charge.share = None if self._fair_clock is None else self._fair_clock.last
@@ -464,14 +461,16 @@ class TaskQueue(IntervalCalendars):
                 count=count,
             )
 
-    def _charge(self, key: Hashable, needs: Mapping[str, int] | None, cost: int) -> list[tuple[str, Any, Any]]:
-        """Take what a start costs beyond its permit, of the limits and of its key; return the tickets of that."""
+    def _charge(
+        self, key: Hashable, needs: Mapping[str, int] | None, cost: int, now: float
+    ) -> list[tuple[str, Any, Any]]:
+        """Take what a start at loop time ``now`` costs beyond its permit, of the limits and of its key; return the tickets of that."""
         tickets: list[tuple[str, Any, Any]] = []
         if needs is not None and self.costs is not None:
             tickets = self.costs.charge(needs)
             self.admission.forget()  # what was counted before may be used up by now
         if key is not None and self.gate is not None:
-            ticket = self.gate.start(key, cost, self.gate.now_ns)
+            ticket = self.gate.start(key, cost, self.timeline.to_ns(now))
             if ticket is not None:
                 tickets.append((PERMITS, *ticket))
         self._tickets = tickets
@@ -636,8 +635,7 @@ class TaskQueue(IntervalCalendars):
         if self.permits.is_by_wall_clock:
             self.admission.forget()
         if self.gate is not None and self.gate.is_remembering:
-            self.gate.now_ns = self.timeline.to_ns(now)
-            self.chores.append(self.gate.sweep_steps())
+            self.chores.append(self.gate.sweep_steps(self.timeline.to_ns(now)))
 
     def _is_dense(self, now: float) -> bool:
         """Whether more tasks wait for this interval than it has permits."""
@@ -663,10 +661,15 @@ class TaskQueue(IntervalCalendars):
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""
-        ready = self.on_time.ready
-        on_time_ready = bool(ready.active) and ready.head() is not None
-        ready = self.spread.ready
-        spread_ready = bool(ready.active) and ready.head() is not None
+        if self.gate is None:
+            ready = self.on_time.ready
+            on_time_ready = bool(ready.active) and ready.head() is not None
+            ready = self.spread.ready
+            spread_ready = bool(ready.active) and ready.head() is not None
+        else:
+            now_ns = self.timeline.to_ns(now)
+            on_time_ready = self.on_time.ready.head_at(now_ns) is not None  # type: ignore[attr-defined]  # there is a gate
+            spread_ready = self.spread.ready.head_at(now_ns) is not None  # type: ignore[attr-defined]  # as above
         if self.is_unlimited and not self.spread.opened_count:
             return now if on_time_ready else self.on_time.next_due()
         instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)

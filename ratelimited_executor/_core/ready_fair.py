@@ -162,12 +162,11 @@ class ReadyFair:
 
     # Taking out.
 
-    def head(self) -> tuple[float, float] | None:  # noqa: PLR0912  # this is the path of every start
-        """Return priority and start tag of the first task that waits and may start; None if none does."""
+    def head(self) -> tuple[float, float] | None:
+        """Return priority and start tag of the first task, of keys that are not held back; None if none waits."""
         if self._taken is not None:
             self._put_back(self._taken)
-        index, gate = self._index, self._clock.gate
-        is_by_key = self._clock.fair.by is None
+        index = self._index
         while self._active:
             minus_priority = self._active[0]
             level = self._clock.levels.get(minus_priority)
@@ -188,33 +187,46 @@ class ReadyFair:
                         heapq.heapreplace(heap, (flow.finish, next(self._clock.numbers), flow))
                         continue
                 item = self._first(flow)
-                is_held, key = False, None
-                if gate is not None and item is not None:
-                    key = flow.key if is_by_key else _key_of(item)
-                    if key is not None and not gate.knows(key):
-                        gate.meet(key)
-                        if self.successor is not None:
-                            return None
-                        break  # whatever was first may not be it any more
-                    is_held = key is not None and not gate.admits(key, _cost_of(item))
-                if item is None or is_held:
+                if item is None:
                     if is_fresh:
                         fresh.popleft()
                     else:
                         heapq.heappop(heap)
-                    if item is None:
-                        self._clock.rest(minus_priority, level, flow)
-                    else:
-                        level.waiting_count -= 1
-                        level.weight_sum -= flow.weight
-                        self._park(minus_priority, level, flow, key, _cost_of(item))
+                    self._clock.rest(minus_priority, level, flow)
                     continue
                 self._head = item
                 self._is_fresh = is_fresh
                 return minus_priority, tag
+            heapq.heappop(self._active)
+            level.is_active[index] = False
+        return None
+
+    def head_at(self, now_ns: int) -> tuple[float, float] | None:
+        """Return the same of the first task that may start at a time; None if none may."""
+        while (head := self.head()) is not None:
+            gate, item = self._clock.gate, self._head
+            if gate is None:
+                return head
+            level = self._clock.levels[head[0]]
+            fresh, heap = level.fresh[self._index], level.heaps[self._index]
+            flow = fresh[0] if self._is_fresh else heap[0][2]
+            key = flow.key if self._clock.fair.by is None else _key_of(item)
+            if key is None:
+                return head
+            if not gate.knows(key):
+                gate.meet(key)
+                if self.successor is not None:
+                    return None
+            elif gate.admits(key, cost := _cost_of(item), now_ns):
+                return head
             else:
-                heapq.heappop(self._active)
-                level.is_active[index] = False
+                if self._is_fresh:
+                    fresh.popleft()
+                else:
+                    heapq.heappop(heap)
+                level.waiting_count -= 1
+                level.weight_sum -= flow.weight
+                self._park(head[0], level, flow, key, cost, now_ns)
         return None
 
     def head_rank(self) -> Rank:
@@ -296,7 +308,9 @@ class ReadyFair:
         if not waits:
             self._clock.rest(minus_priority, level, flow)
 
-    def _park(self, minus_priority: float, level: Level, flow: Flow, key: Hashable, cost: int) -> None:
+    def _park(  # a place in the order, and what the gate asks for
+        self, minus_priority: float, level: Level, flow: Flow, key: Hashable, cost: int, now_ns: int
+    ) -> None:
         """Let a flow wait elsewhere until its key may start a task."""
 
         def resume() -> None:
@@ -306,7 +320,7 @@ class ReadyFair:
 
         gate = self._clock.gate
         assert gate is not None
-        gate.park(key, cost, resume, lambda most: self._count(flow, most))
+        gate.park(key, cost, now_ns, resume, lambda most: self._count(flow, most))
 
     def _first(self, flow: Flow) -> Any:
         """Return the first item of a flow of which a task waits; None if none does."""

@@ -89,7 +89,7 @@ class ReadyKeyed:
         self._look(lane)
 
     def head(self) -> Any:
-        """Return what compares as the importance of the first task that may start; None if none does."""
+        """Return what compares as the importance of the first task, of keys that are not held back; None if none waits."""
         if self._taken is not None:
             lane, self._taken = self._taken, None
             self._enter(lane)
@@ -105,16 +105,26 @@ class ReadyKeyed:
                 self._forget(lane)
             elif now != head:  # the first one was cancelled
                 self._enter(lane)
-            elif self._gate is not None and lane.key is not None and not self._gate.knows(lane.key):
-                self._gate.meet(lane.key)
-                if self._successor is not None:
-                    return None
-            elif self._is_gated(lane):
-                heapq.heappop(heap)
-                lane.number = _NOWHERE
-                self._park(lane)
             else:
                 return head
+        return None
+
+    def head_at(self, now_ns: int) -> Any:
+        """Return the same of the first task that may start at a time; None if none may."""
+        while (head := self.head()) is not None:
+            gate, lane = self._gate, self._heap[0][2]
+            if gate is None or lane.key is None:
+                return head
+            if not gate.knows(lane.key):
+                gate.meet(lane.key)
+                if self._successor is not None:
+                    return None
+            elif gate.admits(lane.key, cost := self._cost(lane), now_ns):
+                return head
+            else:
+                heapq.heappop(self._heap)
+                lane.number = _NOWHERE
+                self._park(gate, lane, cost, now_ns)
         return None
 
     def head_rank(self) -> Rank:
@@ -218,14 +228,9 @@ class ReadyKeyed:
             del self._lanes[lane.key]
         lane.number = _NOWHERE
 
-    def _is_gated(self, lane: _Lane) -> bool:
-        if self._gate is None or lane.key is None:
-            return False
-        return not self._gate.admits(lane.key, self._cost(lane))
-
-    def _park(self, lane: _Lane) -> None:
-        assert self._gate is not None
-        self._gate.park(lane.key, self._cost(lane), lambda: self._enter(lane), lambda most: _count(lane, most))
+    def _park(self, gate: KeyGate, lane: _Lane, cost: int, now_ns: int) -> None:
+        """Leave a lane out of the heap until its key may start a task of a cost."""
+        gate.park(lane.key, cost, now_ns, lambda: self._enter(lane), lambda most: _count(lane, most))
 
     def _cost(self, lane: _Lane) -> int:
         source, item = lane.ready.peek()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._kernel.records import TaskClass
 
-__all__ = ["DueReady", "DueRun", "Permits", "Place", "Rank", "Ready", "Source", "is_empty"]
+__all__ = ["DueReady", "DueRun", "GatedReady", "Permits", "Place", "Rank", "Ready", "Source", "is_empty"]
 
 Rank: TypeAlias = "tuple[float, TaskClass]"  # smaller is more important
 
@@ -168,6 +168,18 @@ class DueReady(Ready, Protocol):
     @property
     def is_in_due_order(self) -> bool:
         """Whether what comes next in the run of :meth:`pop_earliest` is due before all else that waits."""
+        ...
+
+
+class GatedReady(Ready, Protocol):
+    """What those can do beside that hold back keys whose limits admit nothing now."""
+
+    def head_at(self, now_ns: int) -> Any:
+        """Return what :meth:`head` does of the first task that may start at a time; None if none may.
+
+        A key that may not start its first task leaves the order until it may. Keys that are met here for the first time
+        are asked for by functions of the user.
+        """
         ...
 
 

@@ -295,7 +295,7 @@ class Engine:
     def revoke(self, source: BatchSource) -> int:
         """Cancel what waits of a batch, and return how many tasks that were."""
         self.detach()
-        count, is_freed = self.queue.revoke(source, self.monotonic())
+        count, is_freed = self.queue.revoke(source)
         if is_freed:
             self.wake()
         self.accounts.note_cancelled(count)
@@ -318,8 +318,7 @@ class Engine:
 
     def _remove(self, record: TaskHandle[Any]) -> None:
         """Take a record that waits out of the queue."""
-        options = record._options
-        if self.queue.cancel(record, 0.0 if options is None else self.monotonic()):
+        if self.queue.cancel(record):
             self.wake()
 
     def _drop(self, record: Any, reason: str) -> None:

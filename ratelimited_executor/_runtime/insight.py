@@ -241,15 +241,15 @@ def _backlog(engine: Engine, key: Hashable, now: float) -> float:
     if expected is None:
         return math.inf
     if queue.gate is not None:
-        queue.gate.now_ns = engine.timeline.to_ns(now)
+        now_ns = engine.timeline.to_ns(now)
         costs: Counter[Hashable] = Counter()
         for _, each, needs, _ in mine:
             costs[each] += _cost(needs)
         for each, cost in costs.items():
             if each is not None:
                 queue.gate.meet(each)
-                when_ns = queue.gate.when_count(each, cost)
-                if when_ns is None or (key is not None and queue.gate.hold(each, 1) == "concurrency"):
+                when_ns = queue.gate.when_count(each, cost, now_ns)
+                if when_ns is None or (key is not None and queue.gate.hold(each, 1, now_ns) == "concurrency"):
                     return math.inf
                 expected = max(expected, engine.timeline.to_loop(when_ns))
     return max(0.0, expected - now)
@@ -257,16 +257,17 @@ def _backlog(engine: Engine, key: Hashable, now: float) -> float:
 
 def _ahead_of(engine: Engine, task: Any, tasks: list[Any], now: float) -> list[Any]:
     """Return the tasks that start before one, the first one first; those left out whose own keys have to wait."""
-    gate = engine.queue.gate
-    if gate is not None:
-        gate.now_ns = engine.timeline.to_ns(now)
+    gate, now_ns = engine.queue.gate, engine.timeline.to_ns(now)
     return sorted(
         (
             other
             for other in tasks
             if other[0] < task[0]
             and (
-                gate is None or other[1] is None or other[1] == task[1] or gate.hold(other[1], _cost(other[2])) is None
+                gate is None
+                or other[1] is None
+                or other[1] == task[1]
+                or gate.hold(other[1], _cost(other[2]), now_ns) is None
             )
         ),
         key=itemgetter(0),
@@ -326,7 +327,7 @@ def _hold(
         return Hold(kind), detail, None if end is None or expected is None else end + expected - now
     if not engine.has_place():
         return Hold.CONCURRENCY, None, None
-    by_key = _hold_by_key(engine, handle, ahead, expected)
+    by_key = _hold_by_key(engine, handle, now, ahead, expected)
     if by_key is not None:
         return by_key
     planned = _planned(engine, handle, now, len(ahead))
@@ -345,15 +346,16 @@ def _rate_of_others(engine: Engine) -> str | None:
 
 
 def _hold_by_key(
-    engine: Engine, handle: TaskHandle[Any], ahead: list[Any], expected: float | None
+    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str, float | None] | None:
     """Tell the same of a task whose key has to wait; None if it has not."""
     gate = engine.queue.gate
     if handle._key is None or gate is None:
         return None
-    held = gate.hold(handle._key, handle.cost)
+    now_ns = engine.timeline.to_ns(now)
+    held = gate.hold(handle._key, handle.cost, now_ns)
     before = sum(_cost(needs) for _, key, needs, _ in ahead if key == handle._key)
-    when_ns = None if held == "concurrency" else gate.when_count(handle._key, before + 1)
+    when_ns = None if held == "concurrency" else gate.when_count(handle._key, before + 1, now_ns)
     when = None if when_ns is None else engine.timeline.to_loop(when_ns)
     if held is None and when is not None and (expected is None or when <= expected):
         return None

@@ -110,8 +110,7 @@ class Keys:
         self.limits = limits
         gate = self._queue.gate
         if gate is not None:
-            gate.now_ns = self._moments.timeline.to_ns(now)
-            gate.refresh()
+            gate.refresh(self._moments.timeline.to_ns(now))
         elif limits.is_gated:
             self.gate()
 
@@ -119,16 +118,14 @@ class Keys:
         """Return the gate; it is opened if there is none: every key is asked from now on whether it may start a task."""
         gate = self._queue.gate
         if gate is None:
-            gate = KeyGate(limit_of=self._limit_of, concurrency_of=self._concurrency_of, now_ns=self._moments.ns())
+            gate = KeyGate(limit_of=self._limit_of, concurrency_of=self._concurrency_of)
             self._on_open()
             self._queue.set_gate(gate)
         return gate
 
     def penalize(self, key: Hashable, until_ns: int) -> None:
         """Start nothing of a key before a time."""
-        gate = self.gate()
-        gate.now_ns = self._moments.ns()
-        gate.penalize(key, until_ns)
+        self.gate().penalize(key, until_ns)
 
     def options_of(self, key: Hashable) -> KeyOptions:
         """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""

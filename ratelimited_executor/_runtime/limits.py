@@ -84,7 +84,7 @@ class Limits:
             queue.settle_share(charge.share, change)
             is_less = change < 0
         if is_less and record._key is not None:
-            queue.look_again(record._key, self._moments.monotonic())
+            queue.look_again(record._key)
         queue.admission.forget()
 
     def take_effect(self, tickets: list[tuple[str, Any, Any]]) -> None:

@@ -136,7 +136,7 @@ def take_now(engine: Engine, options: Options | None) -> bool:
     engine.accounts.accepted_count += 1
     queue.add_immediate(record)
     if not queue.take_next(now, record):
-        if queue.cancel(record, now):
+        if queue.cancel(record):
             engine.wake()
         engine.accounts.accepted_count -= 1
         return False

@@ -14,5 +14,4 @@ def gate_of(permits: int = 1, *, concurrency=None, make=lambda rate: WindowLimit
     return KeyGate(
         limit_of=lambda key: make(Rate(permits)) if key == "slow" else None,
         concurrency_of=lambda key: concurrency,
-        now_ns=NOW,
     )

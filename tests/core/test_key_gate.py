@@ -14,18 +14,18 @@ from .gates import NOW, NS, WIDTH, gate_of
 def test_what_holds_a_key_is_told():
     """Its concurrency before its penalty before its rate; nothing of a key that is not known."""
     gate = gate_of(concurrency=2)
-    assert (None, NOW) == (gate.hold("slow", 1), gate.when_count("slow", 3))
-    assert gate.admits("slow", 1)
-    assert None is gate.hold("slow", 1)
+    assert (None, NOW) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 3, NOW))
+    assert gate.admits("slow", 1, NOW)
+    assert None is gate.hold("slow", 1, NOW)
     gate.start("slow", 1, NOW)
-    assert ("rate", NOW + WIDTH) == (gate.hold("slow", 1), gate.when_count("slow", 1))
+    assert ("rate", NOW + WIDTH) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 1, NOW))
     gate.penalize("slow", NOW + 2 * NS)
     gate.penalize("slow", NOW + NS)
-    assert ("penalty", NOW + 2 * NS) == (gate.hold("slow", 1), gate.when_count("slow", 1))
+    assert ("penalty", NOW + 2 * NS) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 1, NOW))
     gate.start("slow", 1, NOW)
-    assert "concurrency" == gate.hold("slow", 1)
+    assert "concurrency" == gate.hold("slow", 1, NOW)
     gate.penalize("free", NOW + NS)
-    assert ("penalty", NOW + NS) == (gate.hold("free", 1), gate.when_count("free", 9))
+    assert ("penalty", NOW + NS) == (gate.hold("free", 1, NOW), gate.when_count("free", 9, NOW))
 
 
 def test_a_task_costs_a_key_no_more_than_its_limit_ever_admits():
@@ -34,9 +34,9 @@ def test_a_task_costs_a_key_no_more_than_its_limit_ever_admits():
     limit, ticket = gate.start("slow", 100, NOW)
     assert 0 == limit.count(NOW)
     limit.settle(ticket, 1, NOW)
-    assert (True, False) == (gate.admits("slow", 2), gate.admits("slow", 100))
+    assert (True, False) == (gate.admits("slow", 2, NOW), gate.admits("slow", 100, NOW))
     assert None is gate.start("free", 100, NOW)
-    assert (True, False) == tuple(each.admits("slow", 100) for each in (gate_of(1), gate_of(0)))
+    assert (True, False) == tuple(each.admits("slow", 100, NOW) for each in (gate_of(1), gate_of(0)))
 
 
 def test_a_parked_key_is_resumed_once_and_in_time():
@@ -44,13 +44,13 @@ def test_a_parked_key_is_resumed_once_and_in_time():
     called = []
     gate = gate_of(3, concurrency=1)
     gate.start("slow", 3, NOW)
-    gate.park("slow", 1, lambda: called.append("full"))
+    gate.park("slow", 1, NOW, lambda: called.append("full"))
     assert None is gate.next_time()
     assert gate.end("slow")
     assert ["full"] == called
     assert not gate.end("unknown")
-    gate.park("slow", 3, lambda: called.append("late"))
-    gate.park("slow", 1, lambda: called.append("soon"))
+    gate.park("slow", 3, NOW, lambda: called.append("late"))
+    gate.park("slow", 1, NOW, lambda: called.append("soon"))
     assert NOW + WIDTH == gate.next_time()
     gate.open_due(NOW + WIDTH - 1)
     assert 1 == len(called)
@@ -62,13 +62,13 @@ def test_a_parked_key_is_resumed_once_and_in_time():
     gate.start("slow", 2, NOW + WIDTH + 10)
     gate.end("slow")
     for cost in (3, 1):
-        gate.park("slow", cost, lambda: called.append("other"))
+        gate.park("slow", cost, NOW + WIDTH, lambda: called.append("other"))
     gate.open_due(NOW + 2 * WIDTH)
     assert ["other"] * 2 == called[-2:]
     assert None is gate.next_time()
     gate.start("slow", 1, NOW + 2 * WIDTH)
     gate.end("slow")
-    gate.park("slow", 1, lambda: called.append("again"))
+    gate.park("slow", 1, NOW + 2 * WIDTH, lambda: called.append("again"))
     gate.look_again("slow")
     gate.look_again("unknown")
     assert "again" == called[-1]
@@ -83,16 +83,15 @@ def test_a_key_that_may_never_start_is_resumed_by_other_limits():
     gate = KeyGate(
         limit_of=lambda key: None if permits[key] is None else PacedLimit(Rate(permits[key]), slack_ns=0),
         concurrency_of=lambda key: None,
-        now_ns=NOW,
     )
     for value in (0, 2, None, 1):
-        assert gate.admits("slow", 1) == (permits["slow"] != 0)
-        gate.park("slow", 1, lambda value=value: called.append(value))
+        assert gate.admits("slow", 1, NOW) == (permits["slow"] != 0)
+        gate.park("slow", 1, NOW, lambda value=value: called.append(value))
         assert (gate.next_time() is None) == (permits["slow"] == 0)
         permits["slow"] = value
-        gate.refresh()
+        gate.refresh(NOW)
         assert [value] == called[-1:]
-    gate.park("slow", 1, lambda: called.append("all"))
+    gate.park("slow", 1, NOW, lambda: called.append("all"))
     gate.open_all()
     assert "all" == called[-1]
     assert None is gate.next_time()
@@ -111,20 +110,18 @@ def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit):
     """Not while a task of it runs or is parked, nor before its limit has recovered and its penalty is over."""
     gate = gate_of(make=make_limit)
     gate.start("slow", 1, NOW)
-    gate.sweep(5)
+    gate.sweep(5, NOW)
     assert (1, False) == (gate.key_count, gate.is_remembering)
     gate.end("slow")
-    gate.park("slow", 1, lambda: None)
-    gate.sweep(5)
+    gate.park("slow", 1, NOW, lambda: None)
+    gate.sweep(5, NOW)
     assert (1, False) == (gate.key_count, gate.is_remembering)
     gate.look_again("slow")
     gate.penalize("slow", NOW + 5 * NS)
     for now in (NOW, NOW + 5 * NS - 1):
-        gate.open_due(now)
-        gate.sweep(5)
+        gate.sweep(5, now)
         assert (1, True) == (gate.key_count, gate.is_remembering)
-    gate.open_due(NOW + 5 * NS)
-    gate.sweep(5)
+    gate.sweep(5, NOW + 5 * NS)
     assert (0, False) == (gate.key_count, gate.is_remembering)
 
 
@@ -136,7 +133,7 @@ def test_many_keys_are_forgotten_a_few_at_a_time():
             gate.start(number, 1, NOW)
             gate.end(number)
         assert 20_000 == gate.key_count
-        for forgotten, _ in enumerate(gate.sweep_steps(), start=1):
+        for forgotten, _ in enumerate(gate.sweep_steps(NOW), start=1):
             assert gate.key_count >= 20_000 - 1024 * forgotten  # no step takes long
         assert (0, False) == (gate.key_count, gate.is_remembering)
-    assert [] == list(gate.sweep_steps())
+    assert [] == list(gate.sweep_steps(NOW))

@@ -158,7 +158,7 @@ def test_interval_that_is_dense_no_more_goes_by_due_time(record_class):
     assert "t2-1.000 t5-1.100 t8-1.200" == world.text()
     for record in records[6:]:
         if record._place is not None:
-            world.queue.cancel(record, world.now)
+            world.queue.cancel(record)
     world.run(3.0)
     assert ["t0-", "t1-", "t3-", "t4-"] == [entry[:3] for entry in world.log[3:]]
     assert "t4-" == world.log[-1][:3]
@@ -187,7 +187,7 @@ def test_cancelled_task_of_a_later_bucket_is_counted_no_more(record_class, calen
     others = [world.add(f"x{index}-", 17.0) for index in range(30)]
     world.run(11.4)
     for record in others:
-        world.queue.cancel(record, world.now)
+        world.queue.cancel(record)
     world.run(30.0)
     assert ["t0-11.000", "t1-11.333"] == world.log[:2]
     assert 15 < float(world.log[-1].removeprefix("t3-"))
@@ -199,8 +199,8 @@ def test_cancelled_tasks_close_the_gap(record_class):
     world = World(record_class)
     records = [world.add(name, 1.0) for name in "abcd"]
     world.run(1.1)
-    world.queue.cancel(records[1], world.now)
-    world.queue.cancel(records[2], world.now)
+    world.queue.cancel(records[1])
+    world.queue.cancel(records[2])
     world.run(3.0)
     assert "a1.000 d1.250" == world.text()
     assert 0 == world.queue.live_count()
@@ -283,7 +283,7 @@ def test_cut_empties_every_place_in_steps(record_class, order, step_count):
     for plain_count, some in queue.cut(step_count):
         assert plain_count + len(some) <= step_count
         for record in some:
-            queue.cancel(record, 0.0)
+            queue.cancel(record)
         count += plain_count
         records += some
         assert before - count - len(records) == queue.live_count()

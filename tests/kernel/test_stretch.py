@@ -106,7 +106,7 @@ def test_records_that_have_gone_are_passed_over():
     stretch = look(world, 10)
     assert None is stretch.source
     assert first is stretch.take_record(0.8)
-    world.queue.cancel(cancelled, 0.8)
+    world.queue.cancel(cancelled)
     assert last is stretch.take_record(0.8)
     assert [(None, late, TaskState.EXPIRED)] == gone
     assert None is stretch.take_record(0.8)

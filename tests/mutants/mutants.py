@@ -51,7 +51,7 @@ MUTANTS = (
         "F8: what is cut short is forgotten, and not ended",
         "_runtime/closing.py",
         "engine.cancel_waiting(record, None)",
-        "engine.queue.cancel(record, 0.0)",
+        "engine.queue.cancel(record)",
         (_flaw("stopping", "cutting_short_does_not_leave_a_future_pending"),),
     ),
     Mutant(

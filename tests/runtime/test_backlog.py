@@ -430,7 +430,7 @@ class Bounds:
 
     def _drop(self, record, reason) -> None:
         self.dropped.append((repr(record), reason))
-        self.world.queue.cancel(record, 0.0)
+        self.world.queue.cancel(record)
         self.accounts.counts[TaskState.DROPPED] += 1
 
     def add(self, name, *, key=None, priority=0) -> None:

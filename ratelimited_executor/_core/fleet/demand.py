@@ -133,23 +133,22 @@ class Demand:
             return 0
         if queue.gate is None:
             return math.floor(min(count, demand_until(queue, due)) + _ROUNDING)
-        queue.gate.now_ns = to_ns(now)
-        return math.floor(min(count, self._count_keyed(queue.gate, due, span, most)) + _ROUNDING)
+        return math.floor(min(count, self._count_keyed(queue.gate, to_ns(now), due, span, most)) + _ROUNDING)
 
-    def _count_keyed(self, gate: KeyGate, due: float, span: _Span, most: int) -> float:
+    def _count_keyed(self, gate: KeyGate, now_ns: int, due: float, span: _Span, most: int) -> float:
         """Count the tasks that are due by a time, and that their keys could start in a span."""
         grown = max(0.0, self._grown)
         part = self._started / (self._started + grown) if grown else 1.0  # of what comes, of keys that may start it
 
         def allowance(key: Hashable, cost: int) -> float:
-            return most if key is None else gate.count_until(key, cost, span)
+            return most if key is None else gate.count_until(key, cost, span, now_ns)
 
         def count_of(calendar: Calendar, when: float, *, is_spread: bool) -> float:
             ready: Any = calendar.ready  # by key, as there is a gate
             count: float = ready.count_startable(allowance, most)
             return count + part * calendar.coming_until(when, is_spread=is_spread)
 
-        return demand_until(self._worker.queue, due, count_of) + gate.count_parked(span, most)
+        return demand_until(self._worker.queue, due, count_of) + gate.count_parked(span, most, now_ns)
 
 
 class _Span:

@@ -31,7 +31,6 @@ class Executor:
             gate = KeyGate(
                 limit_of=lambda _: None if rate is None else PacedLimit(Rate(rate), slack_ns=0),
                 concurrency_of=lambda _: concurrency,
-                now_ns=self.timeline.to_ns(NOW),
             )
         self.queue = TaskQueue(
             self.timeline, now=NOW, rate=Rate(0), slack=0.0, pacing=Pacing.ON_TIME, order=order, early=False,
@@ -64,8 +63,7 @@ class Executor:
         while not self.queue.pull(now):
             pass
         if self.queue.gate is not None:
-            self.queue.gate.now_ns = self.timeline.to_ns(now)
-        self.queue.on_time.ready.head()
+            self.queue.on_time.ready.head_at(self.timeline.to_ns(now))
 
     def run(self, seconds: float, *, count: int, each: float, since: float = NOW) -> float:
         """Let ``count`` tasks run all the time, each so long; return the time afterwards."""
