@@ -1,27 +1,109 @@
-"""What a queue tells about the tasks that wait in it: for estimates and explanations, not for starts."""
+"""What the tasks that wait in a calendar or a queue tell: for counts, estimates and explanations, not for starts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._kernel.calendar import Calendar
+from ratelimited_executor._kernel.buckets import RECORD
 from ratelimited_executor._kernel.pacing import Pacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
-    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._kernel.buckets import Bucket
+    from ratelimited_executor._kernel.calendar import Calendar
+    from ratelimited_executor._kernel.contracts import Source
+    from ratelimited_executor._kernel.queue import PlainQueue
     from ratelimited_executor._kernel.records import Record
 
-__all__ = ["demand_until", "is_spread", "ready_tasks"]
+__all__ = [
+    "coming_until",
+    "count_until",
+    "demand_until",
+    "is_spread",
+    "last_start",
+    "live_count",
+    "ready_tasks",
+    "walk",
+]
+
+_SAMPLE_COUNT: Final = 128  # due times of a bucket looked at for an estimate: a few microseconds
 
 
-def is_spread(queue: TaskQueue, record: Record) -> bool:
+def live_count(calendar: Calendar) -> int:
+    """Count the tasks that wait in a calendar, by the counters of its buckets."""
+    buckets = sum(bucket.live for bucket in calendar.future.values())
+    batches = sum(source.live - source.opened_live for source in calendar.batches)
+    return calendar.opened_count + buckets + batches
+
+
+def walk(calendar: Calendar) -> Iterator[tuple[Source | None, Any]]:
+    """Walk every task that waits in a calendar, by looking at each: (source, position) or (None, record)."""
+    for bucket in calendar.buckets():
+        for position in bucket.positions():
+            if bucket.args[position] is RECORD:
+                yield None, bucket.calls[position]
+            else:
+                yield bucket, position
+    for _, record in (entry for entry in calendar.ready.walk() if entry[0] is None):
+        yield None, record
+    for source in calendar.batches:
+        for _ in range(source.live):
+            yield source, -1
+
+
+def last_start(calendar: Calendar) -> float:
+    """Return the loop time at which the last interval that holds anything begins; minus infinity if none does."""
+    numbers = [number for number, bucket in calendar.future.items() if bucket.live]
+    numbers += [number for number, parcels in calendar.parcels.items() if any(source.live for source in parcels)]
+    return calendar.timeline.start_of(max(numbers)) if numbers else -math.inf
+
+
+def count_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
+    """Estimate how many of the tasks that wait in a calendar want to have started by a time.
+
+    Args:
+        calendar: where they wait.
+        when: loop time.
+        is_spread: whether those of a later bucket start evenly over it, and not at their due times.
+    """
+    unread = sum(stream.order.left_count for group in calendar.groups for stream in group)
+    return max(0, calendar.opened_count - unread) + coming_until(calendar, when, is_spread=is_spread)
+
+
+def coming_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
+    """Estimate the same of the tasks that are not ready yet."""
+    timeline = calendar.timeline
+    count = sum(stream.order.count_until(when) for group in calendar.groups for stream in group)
+    if not calendar.numbers or calendar.numbers[0] > timeline.number_at(when):
+        return count
+    for number in range(calendar.number + 1, timeline.number_at(when) + 1):
+        start, end = timeline.start_of(number), timeline.start_of(number + 1)
+        part = min(1.0, (when - start) / (end - start))
+        bucket = calendar.future.get(number)
+        if bucket is not None:
+            count += math.ceil(bucket.live * (part if is_spread else _part_until(bucket, when)))
+        for source in calendar.parcels.get(number, ()):
+            if is_spread:
+                count += math.ceil((source.count_before(end) - source.opened_count) * part)
+            else:
+                count += source.count_until(when, source.opened_count, source.count) - source.opened_count
+    return count
+
+
+def _part_until(bucket: Bucket, when: float) -> float:
+    """Estimate from a sample which part of the tasks of a bucket is due at or before a time."""
+    sample = bucket.dues[:: 1 + len(bucket.dues) // _SAMPLE_COUNT]
+    return sum(due <= when for due in sample) / max(1, len(sample))
+
+
+def is_spread(queue: PlainQueue, record: Record) -> bool:
     """Whether a record that is due waits for a planned instant."""
     return record._place.calendar is queue.spread and not queue.is_dense
 
 
-def ready_tasks(queue: TaskQueue) -> list[tuple[Any, Hashable, Mapping[str, int] | None, Any]]:
+def ready_tasks(queue: PlainQueue) -> list[tuple[Any, Hashable, Mapping[str, int] | None, Any]]:
     """Return the tasks that are ready as (rank, key, needs, record or position); smaller ranks start first."""
     is_planned = queue.pacing is Pacing.SPREAD and not queue.is_dense and not queue.is_by_importance
     tasks: list[tuple[Any, Hashable, Mapping[str, int] | None, Any]] = []
@@ -35,7 +117,7 @@ def ready_tasks(queue: TaskQueue) -> list[tuple[Any, Hashable, Mapping[str, int]
     return tasks
 
 
-def demand_until(queue: TaskQueue, when: float, count: Callable[..., float] = Calendar.count_until) -> float:
+def demand_until(queue: PlainQueue, when: float, count: Callable[..., float] = count_until) -> float:
     """Estimate how many tasks want to have started by a loop time, if there were permits for all.
 
     Args:

@@ -37,13 +37,14 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from ratelimited_executor._kernel.admission import UNLIMITED
+
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["UNLIMITED", "PermitGrid", "Piece"]
+__all__ = ["PermitGrid", "Piece"]
 
 _NS: Final = 1_000_000_000
-UNLIMITED: Final = 1 << 62  # More permits than anybody takes at one instant: the answer at an infinite rate.
 
 
 class Piece(NamedTuple):

@@ -7,7 +7,7 @@ usable for a while, and where nothing is usable, it is known before when nothing
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.timeline import NS
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.contracts import Permits
     from ratelimited_executor._kernel.timeline import Timeline
 
-__all__ = ["Admission"]
+__all__ = ["UNLIMITED", "Admission"]
+
+UNLIMITED: Final = 1 << 62  # more permits than anybody takes at one instant: the answer at an infinite rate
 
 
 class Admission:

@@ -85,6 +85,11 @@ class BatchSource:
         """How many tasks wait."""
         return 0 if self.revoked else self.count - self.started_count
 
+    @property
+    def opened_live(self) -> int:
+        """How many of them have an interval that has begun."""
+        return 0 if self.revoked else self.opened_count - self.started_count
+
     def has_started(self, position: int) -> bool:
         """Whether a task has started or expired."""
         return position < self.started_count if self._started is None else bool(self._started[position])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextvars import Context
 
     from ratelimited_executor._kernel.records import Record
@@ -32,7 +32,6 @@ __all__ = ["RECORD", "STEP", "Bucket", "name_of"]
 RECORD: Final[Any] = object()  # in the column of arguments: the callable beside it is a record
 STEP: Final = 8192  # places moved at a stretch: about a millisecond
 _SPARE_COUNT: Final = 64  # empty places that never matter
-_SAMPLE_COUNT: Final = 128  # due times looked at for an estimate: a few microseconds
 
 
 class Bucket:
@@ -177,30 +176,6 @@ class Bucket:
         self.args = []
         self.contexts = None
 
-    def cut(
-        self, start: int, stop: int, on_call: Callable[[Bucket, int], None] | None = None
-    ) -> tuple[int, list[Record]]:
-        """Empty places, and return how many tasks without a record waited there, and the records, to be cancelled now.
-
-        Args:
-            start: the first place.
-            stop: the place behind the last.
-            on_call: is told of each task without a record, by its place, before it goes.
-        """
-        count = 0
-        records: list[Record] = []
-        for position in range(start, min(stop, len(self.calls))):
-            if self.is_waiting(position):
-                if self.args[position] is RECORD:
-                    records.append(self.calls[position])
-                    self.calls[position] = None  # else the last step would free all of them at once
-                else:
-                    if on_call is not None:
-                        on_call(self, position)
-                    self.clear(position)
-                    count += 1
-        return count, records
-
     def positions(self) -> Iterator[int]:
         """Walk the positions of the tasks that wait."""
         return (position for position in range(len(self.calls)) if self.is_waiting(position))
@@ -219,11 +194,6 @@ class Bucket:
     def cost_of(self, position: int) -> int:  # noqa: ARG002  # the shape of a source
         """Return how many permits the start of a task takes."""
         return 1
-
-    def part_until(self, when: float) -> float:
-        """Estimate from a sample which part of the tasks is due at or before a time."""
-        sample = self.dues[:: 1 + len(self.dues) // _SAMPLE_COUNT]
-        return sum(due <= when for due in sample) / max(1, len(sample))
 
     def name_of(self, position: int) -> str:
         """Return what a task is called: the name of its callable."""

@@ -69,33 +69,69 @@ class Calendar:
         now: loop time.
         chores: where work that may wait is put, as iterators whose steps take about a millisecond.
         is_punctual: whether nothing starts but at its due time, so that nobody needs to know of an interval before that.
+
+    Attributes:
+        number: of the running interval.
+        end: loop time at which it ends.
+        future: buckets of later intervals, by number.
+        parcels: batches, by the interval that takes up the next of their tasks.
+        opened: buckets whose interval has begun, and in which tasks may wait.
+        batches: batches of which tasks may wait, in order of arrival.
+        groups: open intervals that are not read to the end, oldest first.
+        ready: tasks whose due time has come.
+        opened_count: waiting tasks whose interval has begun.
+        cancelled_count: tasks without a record that were cancelled by their handle.
+        on_cancelled: told of each of them while somebody waits for the end.
+        owner: whose tasks these are: a handle of one without a record finds it here.
     """
 
     __slots__ = (
-        "_ahead", "_batches", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start",
-        "_opened", "_parcels", "_timeline", "cancelled_count", "end", "epoch_offset", "future", "groups", "number", "numbers", "on_cancelled", "opened_count", "owner", "per_second", "ready",
-        "soon_class", "take_count_max",
+        "_ahead",
+        "_chores",
+        "_current",
+        "_current_group",
+        "_is_punctual",
+        "_next_number",
+        "_next_start",
+        "batches",
+        "cancelled_count",
+        "end",
+        "epoch_offset",
+        "future",
+        "groups",
+        "number",
+        "numbers",
+        "on_cancelled",
+        "opened",
+        "opened_count",
+        "owner",
+        "parcels",
+        "per_second",
+        "ready",
+        "soon_class",
+        "take_count_max",
+        "timeline",
     )  # fmt: skip
 
     def __init__(
         self, timeline: Timeline, now: float, chores: deque[Iterator[None]], *, is_punctual: bool = False
     ) -> None:
-        self._timeline = timeline
+        self.timeline = timeline
         self._is_punctual = is_punctual
         self._chores = chores
         self.future: dict[int, Bucket] = {}
-        self._parcels: dict[int, dict[BatchSource, None]] = {}  # batches by when the next of their tasks is taken up
+        self.parcels: dict[int, dict[BatchSource, None]] = {}
         self.numbers: list[int] = []  # a heap of the keys of both
         self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
-        self.groups: deque[list[_Stream]] = deque()  # open intervals that are not read to the end, oldest first
-        self._opened: list[Bucket] = []  # open buckets in which tasks may wait
-        self._batches: dict[BatchSource, None] = {}  # batches in which tasks may wait, in order of arrival
+        self.groups: deque[list[_Stream]] = deque()
+        self.opened: list[Bucket] = []
+        self.batches: dict[BatchSource, None] = {}
         self._current: _Stream | None = None  # the bucket that a task joins in the running interval
         self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of _groups
-        self.cancelled_count = 0  # tasks without a record that were cancelled by their handle
-        self.on_cancelled: Callable[[], None] | None = None  # told of each of them while somebody waits for the end
-        self.opened_count = 0  # waiting tasks whose interval has begun
-        self.owner: Any = None  # whose tasks these are: a handle of one without a record finds it here
+        self.cancelled_count = 0
+        self.on_cancelled: Callable[[], None] | None = None
+        self.opened_count = 0
+        self.owner: Any = None
         self.ready: Ready = ReadyQueues(self)
         self.soon_class = TaskClass.IMMEDIATE  # of what is asked for without delay, in the default order
         self.take_count_max = RUN_COUNT  # how many tasks become ready at a stretch
@@ -116,7 +152,7 @@ class Calendar:
         if bucket is None:
             assert number > self.number, (number, self.number)
             bucket = self.future[number] = Bucket(self)
-            if number not in self._parcels:
+            if number not in self.parcels:
                 heapq.heappush(self.numbers, number)
         return bucket
 
@@ -127,7 +163,7 @@ class Calendar:
             place = bucket.add(due, call, args, context)
             self.join()
             return bucket, place
-        number = self._timeline.number_at(due)
+        number = self.timeline.number_at(due)
         bucket = self.bucket_of(max(number, self.number + 1))
         place = bucket.add(due, call, args, context)
         if len(bucket.calls) == LARGE_COUNT:
@@ -181,7 +217,7 @@ class Calendar:
             return
         bucket = self.future.get(int((due + self.epoch_offset) * self.per_second)) if due < FAR_SECONDS else None
         if bucket is None:
-            bucket = self.bucket_of(max(self._timeline.number_at(due), self.number + 1))
+            bucket = self.bucket_of(max(self.timeline.number_at(due), self.number + 1))
         bucket.add_record(record)
         if len(bucket.calls) == LARGE_COUNT:
             self._note_large()
@@ -202,8 +238,8 @@ class Calendar:
     def add_batch(self, source: BatchSource) -> None:
         """Place a batch, or a part of one."""
         source.calendar = self
-        self._batches[source] = None
-        number = self._timeline.number_at(source.first)
+        self.batches[source] = None
+        number = self.timeline.number_at(source.first)
         if number <= self.number:
             self._open_batch(source, self.number, self.end, self._running_group())
         else:
@@ -216,7 +252,7 @@ class Calendar:
     def add_batch_ready(self, source: BatchSource) -> None:
         """Make a whole batch ready at once: it was asked for without delay."""
         source.calendar = self
-        self._batches[source] = None
+        self.batches[source] = None
         source.opened_count = source.count
         self.opened_count += source.count
         rank = source.rank if type(self.ready) is not ReadyQueues else (source.rank[0], self.soon_class)
@@ -224,15 +260,11 @@ class Calendar:
 
     # Going on.
 
-    def next_number(self) -> int | None:
-        """Return the number of the next interval that holds anything."""
-        return self.numbers[0] if self.numbers else None
-
     def open_until(self, number: int, end: float) -> None:
         """Begin every interval up to ``number``, which is the running one, and ends at loop time ``end``."""
         assert number > self.number, (number, self.number)
         self._current = self._current_group = None
-        if self._opened:
+        if self.opened:
             self._prune()
         self.number = number
         self.end = end
@@ -263,7 +295,7 @@ class Calendar:
             due = min(bucket.dues)  # of one that was cancelled, perhaps: that is a wake-up for nothing
         if not self._is_punctual or self._is_large(min(self.numbers[1:3], default=-1)):
             return start
-        for source in self._parcels.get(number, ()):
+        for source in self.parcels.get(number, ()):
             due = min(due, source.due_of(source.opened_count))
         return max(start, due)
 
@@ -283,7 +315,7 @@ class Calendar:
         number = self.numbers[0]
         bucket = self.future[number]
         bucket.frozen = True
-        order = DueOrder(bucket.dues, self._timeline.start_of(number), self._timeline.start_of(number + 1))
+        order = DueOrder(bucket.dues, self.timeline.start_of(number), self.timeline.start_of(number + 1))
         self._ahead[number] = order, len(bucket.calls)
         self._chores.append(_steps_of(order))
 
@@ -358,29 +390,21 @@ class Calendar:
         """Return the loop time at which the next interval that holds anything begins; infinity if none does."""
         while self.numbers:
             number = self.numbers[0]
-            if self._parcels.get(number) or not self._is_void(number):
+            if self.parcels.get(number) or not self._is_void(number):
                 if number != self._next_number:
-                    self._next_number, self._next_start = number, self._timeline.start_of(number)
+                    self._next_number, self._next_start = number, self.timeline.start_of(number)
                 return self._next_start
             heapq.heappop(self.numbers)
             self.future.pop(number, None)
-            self._parcels.pop(number, None)
+            self.parcels.pop(number, None)
         return math.inf
-
-    def last_start(self) -> float:
-        """Return the loop time at which the last interval that holds anything begins; minus infinity if none does."""
-        numbers = [number for number, bucket in self.future.items() if bucket.live]
-        numbers += [number for number, parcels in self._parcels.items() if any(source.live for source in parcels)]
-        return self._timeline.start_of(max(numbers)) if numbers else -math.inf
 
     def rest(self) -> None:
         """Free what an idle calendar need not hold."""
-        if self._opened and any(len(bucket.calls) > _RESET_COUNT for bucket in self._opened):
+        if self.opened and any(len(bucket.calls) > _RESET_COUNT for bucket in self.opened):
             self._current = self._current_group = None
             self.groups.clear()
             self._prune()
-
-    # Looking.
 
     def waiting_until(self, number: int) -> int:
         """Count the tasks that wait in intervals up to ``number``."""
@@ -388,96 +412,41 @@ class Calendar:
             return self.opened_count
         later = sum(self.future[n].live for n in range(self.number + 1, number + 1) if n in self.future)
         batches = sum(
-            source.count_before(self._timeline.start_of(number + 1)) - source.opened_count
+            source.count_before(self.timeline.start_of(number + 1)) - source.opened_count
             for n in range(self.number + 1, number + 1)
-            for source in self._parcels.get(n, ())
+            for source in self.parcels.get(n, ())
         )
         return self.opened_count + later + batches
-
-    def count_until(self, when: float, *, is_spread: bool) -> int:
-        """Estimate how many of the tasks that wait want to have started by a time.
-
-        Args:
-            when: loop time.
-            is_spread: whether those of a later bucket start evenly over it, and not at their due times.
-        """
-        return self.ready_count() + self.coming_until(when, is_spread=is_spread)
-
-    def ready_count(self) -> int:
-        """Count the tasks that are ready, but for those that a chore still has to put in order."""
-        return max(0, self.opened_count - sum(stream.order.left_count for group in self.groups for stream in group))
-
-    def coming_until(self, when: float, *, is_spread: bool) -> int:
-        """Estimate the same as :meth:`count_until` of the tasks that are not ready yet."""
-        count = sum(stream.order.count_until(when) for group in self.groups for stream in group)
-        if not self.numbers or self.numbers[0] > self._timeline.number_at(when):
-            return count
-        for number in range(self.number + 1, self._timeline.number_at(when) + 1):
-            start, end = self._timeline.start_of(number), self._timeline.start_of(number + 1)
-            part = min(1.0, (when - start) / (end - start))
-            bucket = self.future.get(number)
-            if bucket is not None:
-                count += math.ceil(bucket.live * (part if is_spread else bucket.part_until(when)))
-            for source in self._parcels.get(number, ()):
-                if is_spread:
-                    count += math.ceil((source.count_before(end) - source.opened_count) * part)
-                else:
-                    count += source.count_until(when, source.opened_count, source.count) - source.opened_count
-        return count
-
-    def live_count(self) -> int:
-        """Count the tasks that wait, by the counters of their buckets."""
-        buckets = sum(bucket.live for bucket in self.future.values())
-        batches = sum(source.live - _opened_live(source) for source in self._batches)
-        return self.opened_count + buckets + batches
-
-    def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk every task that waits: (source, position) or (None, record)."""
-        for bucket in self.buckets():
-            for position in bucket.positions():
-                if bucket.args[position] is RECORD:
-                    yield None, bucket.calls[position]
-                else:
-                    yield bucket, position
-        for _, record in (entry for entry in self.ready.walk() if entry[0] is None):
-            yield None, record
-        for source in self._batches:
-            for _ in range(source.live):
-                yield source, -1
 
     def revoke(self, source: BatchSource) -> int:
         """Cancel what still waits of a batch, and return how many tasks that were."""
         count = source.live
-        self.opened_count -= _opened_live(source)
+        self.opened_count -= source.opened_live
         source.revoked = True
-        self._batches.pop(source, None)
+        self.batches.pop(source, None)
         if source.parcel is not None:
-            self._parcels.get(source.parcel, {}).pop(source, None)
+            self.parcels.get(source.parcel, {}).pop(source, None)
         return count
 
     def finish(self, source: BatchSource) -> None:
         """Forget a batch all of whose tasks have started."""
-        del self._batches[source]
+        del self.batches[source]
 
     def buckets(self) -> list[Bucket]:
         """Return every bucket in which tasks may wait."""
-        return [*self._opened, *self.future.values()]
-
-    def batches(self) -> list[BatchSource]:
-        """Return every batch of which tasks may wait."""
-        return list(self._batches)
+        return [*self.opened, *self.future.values()]
 
     def clear(self) -> None:
         """Free what a calendar holds in which nothing waits any more."""
         for bucket in self.buckets():
             bucket.discard()
         self.future.clear()
-        self._parcels.clear()
+        self.parcels.clear()
         self.numbers.clear()
         self._ahead.clear()
         self.groups.clear()
-        self._opened.clear()
-        self._batches.clear()
+        self.opened.clear()
+        self.batches.clear()
         self.ready.clear()
         self._current = self._current_group = None
         self.opened_count = 0
@@ -507,21 +476,21 @@ class Calendar:
         self.groups.append(group)
         if number == self.number:
             self._current_group = group
-        end = self.end if number == self.number else self._timeline.start_of(number + 1)
+        end = self.end if number == self.number else self.timeline.start_of(number + 1)
         bucket = self.future.pop(number, None)
         if bucket is not None:
             if number in self._ahead:
                 order, count = self._ahead.pop(number)
                 order.extend(range(count, len(bucket.calls)))
             else:
-                order = DueOrder(bucket.dues, self._timeline.start_of(number), end)
+                order = DueOrder(bucket.dues, self.timeline.start_of(number), end)
             bucket.opened = True
-            self._opened.append(bucket)
+            self.opened.append(bucket)
             self.opened_count += bucket.live
             group.append(_Stream(bucket, order))
             if number == self.number:
                 self._current = group[0]
-        for source in self._parcels.pop(number, ()):
+        for source in self.parcels.pop(number, ()):
             self._open_batch(source, number, end, group)
 
     def _open_batch(self, source: BatchSource, number: int, end: float, group: list[_Stream]) -> None:
@@ -533,12 +502,12 @@ class Calendar:
             source.opened_count = stop
             self.opened_count += stop - start
         if stop < source.count:
-            self._add_parcel(max(self._timeline.number_at(source.due_of(stop)), number + 1), source)
+            self._add_parcel(max(self.timeline.number_at(source.due_of(stop)), number + 1), source)
 
     def _add_parcel(self, number: int, source: BatchSource) -> None:
-        parcels = self._parcels.get(number)
+        parcels = self.parcels.get(number)
         if parcels is None:
-            parcels = self._parcels[number] = {}
+            parcels = self.parcels[number] = {}
             if number not in self.future:
                 heapq.heappush(self.numbers, number)
         parcels[source] = None
@@ -549,13 +518,13 @@ class Calendar:
         bucket = self.future.get(number)
         if bucket is not None and len(bucket.calls) > bucket.gone:
             return False
-        return number not in self._ahead and not self._parcels.get(number)
+        return number not in self._ahead and not self.parcels.get(number)
 
     def _make_current(self) -> _Stream:
         bucket = Bucket(self)
         bucket.opened = True
-        self._opened.append(bucket)
-        order = DueOrder(bucket.dues, self._timeline.start_of(self.number), self.end)
+        self.opened.append(bucket)
+        order = DueOrder(bucket.dues, self.timeline.start_of(self.number), self.end)
         self._current = _Stream(bucket, order)
         self._running_group().append(self._current)
         return self._current
@@ -568,10 +537,10 @@ class Calendar:
 
     def _prune(self) -> None:
         """Free the open buckets and forget the batches that hold nothing more."""
-        for bucket in self._opened:
+        for bucket in self.opened:
             if not bucket.live:
                 bucket.discard()
-        self._opened = [bucket for bucket in self._opened if bucket.live]
+        self.opened = [bucket for bucket in self.opened if bucket.live]
 
     # From due to ready.
 
@@ -660,10 +629,6 @@ class Calendar:
             ready.push_run(bucket, plain, PLAIN_RANK)
         if records:
             ready.push_records(records, PLAIN_RANK)
-
-
-def _opened_live(source: BatchSource) -> int:
-    return 0 if source.revoked else source.opened_count - source.started_count
 
 
 def _head(order: _Order, now: float, steps: float) -> tuple[float, float]:

@@ -13,7 +13,20 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._kernel.records import TaskClass
 
-__all__ = ["DueReady", "DueRun", "GatedReady", "Permits", "Place", "Rank", "Ready", "Source", "is_empty"]
+__all__ = [
+    "Deadlines",
+    "DueReady",
+    "DueRun",
+    "GatedReady",
+    "Index",
+    "Permits",
+    "Place",
+    "Rank",
+    "Ready",
+    "Source",
+    "WallTasks",
+    "is_empty",
+]
 
 Rank: TypeAlias = "tuple[float, TaskClass]"  # smaller is more important
 
@@ -180,6 +193,46 @@ class GatedReady(Ready, Protocol):
         A key that may not start its first task leaves the order until it may. Keys that are met here for the first time
         are asked for by functions of the user.
         """
+        ...
+
+
+class Index(Protocol):
+    """What is told of each record that waits and has something out of the ordinary."""
+
+    def add(self, record: Any) -> None:
+        """Take in a record that has come to wait."""
+        ...
+
+    def discard(self, record: Any) -> None:
+        """Forget a record that does not wait any more."""
+        ...
+
+
+class Deadlines(Index, Protocol):
+    """What knows which tasks have deadlines."""
+
+    is_used: bool  # whether there was ever a deadline
+
+    def add_batch(self, source: Any) -> None:
+        """Take in a batch whose tasks have deadlines."""
+        ...
+
+    def next_sweep(self) -> int | None:
+        """Return the number of the interval at whose start deadlines have passed; None if there are none."""
+        ...
+
+
+class WallTasks(Protocol):
+    """What waits by the wall clock until its interval begins."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether anything waits there."""
+        ...
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether something is being handed over."""
         ...
 
 

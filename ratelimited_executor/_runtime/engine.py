@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.accounts import Accounts

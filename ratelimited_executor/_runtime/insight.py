@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.looking import is_spread, ready_tasks
-from ratelimited_executor._core.permits import UNLIMITED
 from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS

@@ -167,7 +167,7 @@ class _KeptItems:
 def _walk(engine: Engine) -> Iterator[TaskView]:
     queue, to_epoch = engine.queue, engine.timeline.to_epoch
     calendars = (queue.on_time, queue.spread)
-    for ready in chain((calendar.ready for calendar in calendars), (old for _, old in queue._rekeying)):
+    for ready in chain((calendar.ready for calendar in calendars), (old for _, old in queue.rekeying)):
         for source, record in ready.walk():
             if source is None:
                 yield _view_of_record(record, _call_of(record))

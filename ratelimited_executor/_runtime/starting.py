@@ -153,7 +153,7 @@ class Starter:
             granted, self._accounts.holding[record], effects = args
             self._queue.defer(effects)
             if not granted.done():
-                granted.set_result(self._queue.tickets())
+                granted.set_result(self._queue.tickets(options))
         elif options.in_thread:
             thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._threads)
             self._run(record, thread, contextvars.Context(), origin, options)

@@ -11,6 +11,7 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from ratelimited_executor._core.looking import count_until
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.meters import new_histogram
@@ -361,9 +362,9 @@ def _is_halted(engine: Engine) -> bool:
 def _depth(engine: Engine, now: float) -> int:
     """Count the tasks that are due and have not started."""
     queue = engine.queue
-    depth = queue.on_time.count_until(now, is_spread=False)
+    depth = count_until(queue.on_time, now, is_spread=False)
     if queue.spread.opened_count or queue.spread.numbers:
-        depth += queue.spread.count_until(now, is_spread=False)
+        depth += count_until(queue.spread, now, is_spread=False)
     return depth
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.exact import ExactGrid, ExactShare, window_of
 from ratelimited_executor._core.limits.window import WindowLimit, note_effect
-from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
 NS = 1_000_000_000

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
+from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
 NS = 1_000_000_000

@@ -300,7 +300,7 @@ def test_old_handles_cancel_nothing_after_a_cut(record_class):
     assert 1 == sum(count for count, _ in queue.cut(100))
     queue.on_time.cancel_call(bucket, place)
     assert 0 == queue.on_time.cancelled_count == queue.live_count()
-    assert None is queue.on_time.next_number()
+    assert [] == queue.on_time.numbers
 
 
 # Taking.

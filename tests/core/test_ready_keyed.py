@@ -227,6 +227,7 @@ def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, fo
             model.permits[value], model.places[value] = priority, 5 - priority
             gate.refresh(model.now)
         elif action == "sweep":
+            gate.open_due(model.now)
             gate.sweep(10, model.now)
         assert set(waiting) == set(queue.walk())
     while waiting:
@@ -238,6 +239,7 @@ def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, fo
     while model.running:
         end(0)
     assert not start_next()
+    gate.open_due(model.now + 100 * NS)
     gate.sweep(10, model.now + 100 * NS)
     assert (0, False) == (gate.key_count, gate.is_remembering)
 

@@ -16,8 +16,8 @@ import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
-from ratelimited_executor._core.looking import demand_until
-from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._core.looking import coming_until, demand_until
+from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -146,7 +146,7 @@ class Demand:
         def count_of(calendar: Calendar, when: float, *, is_spread: bool) -> float:
             ready: Any = calendar.ready  # by key, as there is a gate
             count: float = ready.count_startable(allowance, most)
-            return count + part * calendar.coming_until(when, is_spread=is_spread)
+            return count + part * coming_until(calendar, when, is_spread=is_spread)
 
         return demand_until(self._worker.queue, due, count_of) + gate.count_parked(span, most, now_ns)
 

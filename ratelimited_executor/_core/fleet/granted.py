@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort_right
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.trial import TrialClock, trial_of
 from ratelimited_executor._core.limits.window import WindowLimit
-from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
+from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ratelimited_executor._core.limits.limit import step_and_unit
-from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate

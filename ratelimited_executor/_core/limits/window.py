@@ -23,7 +23,7 @@ from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate

@@ -13,7 +13,8 @@ from ratelimited_executor._core import queue
 from ratelimited_executor._kernel import admission
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.granted import GrantedPermits
-from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
+from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
 from .two_clocks import DRIFTS, MS, NOW_NS, NS, TwoClocks

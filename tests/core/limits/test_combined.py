@@ -10,7 +10,8 @@ from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
-from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
+from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
 

@@ -8,7 +8,7 @@ from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
-from ratelimited_executor._core.permits import UNLIMITED
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
 from .histories import DEPTH, INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.granted import GrantedPermits
-from ratelimited_executor._core.permits import UNLIMITED, PermitGrid
+from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
 from .histories import INFINITE, NS, RATES, SLACK, START, Rates, Start, histories

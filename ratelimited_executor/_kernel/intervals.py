@@ -1,8 +1,8 @@
-"""The calendars of one executor as intervals begin and end: what lies where, and what the running interval holds.
+"""Where the tasks of one executor lie as intervals begin and end, and what the running interval holds.
 
 Two calendars. Tasks that must start at their due time (those that joined a running interval, those of the asyncio face,
 those that expire within less than an interval) lie in ``on_time``; tasks that may be spread over their interval lie in
-``spread``. What follows the wall clock lies in ``wall`` until its interval begins.
+``spread``. What follows the wall clock waits beside them until its interval begins.
 """
 
 from __future__ import annotations
@@ -10,25 +10,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ratelimited_executor._core.calendars import Calendars
-from ratelimited_executor._core.expiry import ExpiryIndex
+from ratelimited_executor._kernel.calendar import Calendar
 from ratelimited_executor._kernel.pacing import Pacing, SpreadPlan
 from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ratelimited_executor._core.dropping import DropIndex
-    from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._kernel.batches import BatchSource
-    from ratelimited_executor._kernel.calendar import Calendar
+    from ratelimited_executor._kernel.chores import Chores
+    from ratelimited_executor._kernel.contracts import Deadlines, Index, WallTasks
     from ratelimited_executor._kernel.records import Record
     from ratelimited_executor._kernel.timeline import Timeline
 
-__all__ = ["IntervalCalendars"]
+__all__ = ["Intervals"]
 
 
-class IntervalCalendars(Calendars):
+class Intervals:
     """The calendars, and the interval that runs.
 
     Args:
@@ -37,19 +33,20 @@ class IntervalCalendars(Calendars):
         slack: seconds for which a planned instant stays usable.
         pacing: whether tasks are spread.
         early: whether a task may start anywhere in the interval of its due time.
-        report_order_error: is told when the order raises.
-        gate: the limits of keys; None if there are none.
         bucket_ns_max: the width of a bucket at most.
+        chores: where work that may wait is put.
+        expiry: is told of what has a deadline.
+        wall: what follows the wall clock.
 
     Attributes:
+        ticks: the timeline with the width of a bucket.
         end: loop time at which the running bucket ends: :meth:`enter` is due.
         interval_end: loop time at which the running interval ends.
         last_tick: number of the last bucket of the running interval.
         later_count: tasks to be spread in later buckets of the running interval.
         is_dense: whether every permit is a start instant.
         plan: when the tasks of the interval start.
-        expiry: which of them have deadlines.
-        drops: which of them may be dropped; None if none ever is.
+        drops: is told of what may be dropped; None if nothing ever is.
     """
 
     def __init__(
@@ -60,24 +57,33 @@ class IntervalCalendars(Calendars):
         slack: float,
         pacing: Pacing,
         early: bool,
-        report_order_error: Callable[[BaseException], None],
-        gate: KeyGate | None,
         bucket_ns_max: int,
+        chores: Chores,
+        expiry: Deadlines,
+        wall: WallTasks,
     ) -> None:
-        super().__init__(timeline, now, report_order_error=report_order_error, gate=gate, bucket_ns_max=bucket_ns_max)
-        self.drops: DropIndex | None = None
+        self.timeline = timeline
+        self.ticks = timeline.cut(bucket_ns_max)
+        self.chores = chores
+        self.on_time = Calendar(self.ticks, now, chores, is_punctual=True)
+        self.spread = Calendar(self.ticks, now, chores)
+        self.expiry = expiry
+        self.wall = wall
+        self.drops: Index | None = None
         self.plan = SpreadPlan(slack=slack)
         self.pacing = pacing
         self.early = early
-        self.expiry = ExpiryIndex(timeline)
         self.end = self.spread.end
         self.interval_end = 0.0
         self.last_tick = 0
         self.later_count = 0
         self.is_dense = False
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
-        self._passing: list[Record | BatchSource] = []  # what may expire in the running interval, of those to be spread
         self._opening_at = -math.inf  # loop time at which a calendar wants to open, or to prepare, its next bucket
+
+    def ready_count(self) -> int:
+        """Count the tasks whose interval has begun and that have not started."""
+        return self.on_time.opened_count + self.spread.opened_count
 
     # Adding. The asyncio face adds to the columns of ``on_time`` itself.
 
@@ -149,6 +155,16 @@ class IntervalCalendars(Calendars):
 
     # Helpers.
 
+    def _read_wall(self, now: float, wall: float, since: float) -> None:
+        """Take up what is due in the running interval by the wall clock.
+
+        Args:
+            now: loop time.
+            wall: epoch seconds at that time.
+            since: loop time at which the interval ended that was read last.
+        """
+        raise NotImplementedError
+
     def _note_opening(self) -> float:
         """Note, and return, the loop time at which a calendar wants to open, or to prepare, its next bucket."""
         self._opening_at = self.on_time.opening_time()
@@ -164,8 +180,6 @@ class IntervalCalendars(Calendars):
             start, self.interval_end = self.timeline.start_of(number), self.timeline.start_of(number + 1)
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
         self.plan.begin(start, self.interval_end, late_count=late_count)
-        is_passing = self.expiry.is_used and self.spread.opened_count
-        self._passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []
 
     def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:
         """Return the calendar that a record belongs to, and note its deadline."""
@@ -191,31 +205,3 @@ class IntervalCalendars(Calendars):
             self.later_count += change
         else:
             self._later_on_time_count += change
-
-    def _read_wall(self, now: float, wall: float, since: float) -> None:
-        """Take up what is due in this interval by the wall clock.
-
-        What the clock has stepped over is due since the interval before has ended; what was due while the loop was
-        blocked, since its own time.
-
-        Args:
-            now: loop time.
-            wall: epoch seconds at that time.
-            since: loop time at which the interval ended that was read last.
-        """
-
-        def record_due(record: Record) -> None:
-            record._due = max(since, now + (record._due - wall))
-            options = record._options
-            if options is not None and options.expires is not None:
-                options.deadline = record._due + options.expires
-            calendar = self._calendar_for(record, joined=False)
-            calendar.add_record(record)
-            if self.end <= record._due < self.interval_end:
-                self._note_later(calendar, 1)
-
-        def batch_due(source: BatchSource, wall_due: float) -> None:
-            source.first = max(since, now + (wall_due - wall))
-            self.add_batch(source, joined=False)
-
-        self.wall.read(wall + (self.interval_end - now), record_due, batch_due)

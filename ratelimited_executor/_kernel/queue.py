@@ -1,0 +1,480 @@
+"""What one executor starts next, and when: the heart of the kernel.
+
+It takes inputs (tasks, cancellations, permits, the time) and answers two questions: which task starts now, and at what time
+to ask again. It never reads a clock, never calls a task and never waits; ``_runtime`` does all of that, and the simulator
+drives the same object.
+
+A *start instant* is a permit when a task of ``on_time`` is due, when the interval holds more tasks than permits, or when one
+that it took over from an earlier interval would expire in it; otherwise it is a planned instant (``pacing.py``). At a permit
+the most important task of both calendars starts, at a planned instant the task of ``spread`` that is due first. An unlimited
+rate has a permit for everybody: each calendar then goes by its own instants.
+
+What few tasks need has a word in it only while :attr:`PlainQueue.is_special`: keys with limits, costs, an order of one's own.
+``_core/queue.py`` says what that word is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._kernel.admission import UNLIMITED, Admission
+from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.intervals import Intervals
+from ratelimited_executor._kernel.pacing import Pacing
+from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._kernel.stretch import Stretch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ratelimited_executor._kernel.calendar import Calendar
+    from ratelimited_executor._kernel.chores import Chores
+    from ratelimited_executor._kernel.contracts import Deadlines, Permits, Ready, WallTasks
+    from ratelimited_executor._kernel.records import Record
+    from ratelimited_executor._kernel.timeline import Timeline
+
+__all__ = ["PlainQueue"]
+
+_PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
+
+
+class PlainQueue(Intervals):
+    """The waiting tasks of one executor.
+
+    Args:
+        timeline: the manager's timeline; its intervals are those that pacing works on.
+        now: loop time.
+        permits: what admits starts.
+        slack: seconds for which a planned instant stays usable.
+        pacing: whether tasks are spread.
+        early: whether a task may start anywhere in the interval of its due time.
+        bucket_ns_max: the width of a bucket at most.
+        chores: where work that may wait is put.
+        expiry: is told of what has a deadline.
+        wall: what follows the wall clock.
+
+    Attributes:
+        is_special: whether more than due times, priorities and permits decides what starts.
+        is_halted: whether nothing becomes ready any more: what waits is to be cut.
+        is_unlimited: whether there is a permit for everybody.
+        counts_effects: whether :meth:`take_effect` or :meth:`defer` want to be told of each start.
+        is_by_importance: whether planned instants go by importance as well.
+        gate: the limits of keys; None if there are none.
+        on_start: told by how many seconds each start is later than it was due; None if nobody asks.
+        on_gone: told of what is taken out without a start, (source, position) or (None, record), and how it ends.
+        rekeying: ready queues in an old order, being emptied into those of the order in force.
+        passing: what may expire in the running interval, of those to be spread.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        *,
+        now: float,
+        permits: Permits,
+        slack: float,
+        pacing: Pacing,
+        early: bool,
+        bucket_ns_max: int,
+        chores: Chores,
+        expiry: Deadlines,
+        wall: WallTasks,
+    ) -> None:
+        super().__init__(
+            timeline,
+            now,
+            slack=slack,
+            pacing=pacing,
+            early=early,
+            bucket_ns_max=bucket_ns_max,
+            chores=chores,
+            expiry=expiry,
+            wall=wall,
+        )
+        self.admission = Admission(permits, timeline)
+        self.stretch = Stretch(self)
+        self.on_start: Callable[[float], None] | None = None
+        self.on_gone: Callable[[Any, Any, TaskState], None] = _nothing
+        self.rekeying: list[tuple[Calendar, Ready]] = []
+        self.passing: list[Record | BatchSource] = []
+        self.is_special = False
+        self.is_halted = False
+        self.counts_effects = False
+        self.is_by_importance = False
+        self.gate: Any = None
+        self._is_single = False  # whether each start is a decision of its own
+        self._is_bursty = False  # whether many permits may come up at once
+        self._is_sorting = False  # whether nothing starts, because not all that is due is ready
+        self._is_crowded = False  # whether the places in which tasks run are limited
+        self._is_planned = False  # whether what _choose() found is the task that is due first
+        # Loop time up to which planned instants count: one that comes meanwhile waits for the next look.
+        self._pulled_at = now
+        PlainQueue.set_permits(self, permits)
+        Intervals._begin_interval(self, now, late_count=0)
+
+    def cancel(self, record: Record) -> bool:
+        """Remove a waiting record from wherever it waits; return whether that may let another start."""
+        place = record._place
+        if not place.opened and place.calendar is not self.wall and record._due < self.interval_end:
+            self._note_later(place.calendar, -1)
+        record._place = None
+        place.cancel_record()
+        place.calendar.note_gone(place)
+        options = record._options
+        if options is None:
+            return False
+        self.expiry.discard(record)
+        if self.drops is not None:
+            self.drops.discard(record)
+        return self._note_left(options.key, is_costly=options.charge is not None)
+
+    def revoke(self, source: BatchSource) -> tuple[int, bool]:
+        """Cancel what still waits of a batch; return how many tasks that were, and whether that may let another start."""
+        calendar = source.calendar
+        if calendar is None:
+            return 0, False
+        if calendar is not self.wall:
+            self._note_later(calendar, -self._later_count_of(source))
+        count: int = calendar.revoke(source)
+        return count, self._note_left(source.key, is_costly=source.needs is not None)
+
+    # Going on.
+
+    def pull(self, now: float) -> bool:
+        """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        if self.is_halted:
+            return True
+        self._pulled_at = now
+        steps = _PULL_STEPS
+        if self.chores and self.wall.is_reading:  # what is handed over may be due before all else
+            steps = max(1.0, self._do_chores(steps))  # what else is due now is looked at all the same
+        if self.on_time.groups:
+            steps = self.on_time.pull(self.timeline.seen_until(now), steps)
+        if self.spread.groups:
+            steps = self.spread.pull(self.interval_end if self.early else now, steps)
+        # The permits of a window or a bucket do not lapse: they can wait until all that is due has its place in the order.
+        self._is_sorting = self._is_bursty and (steps <= 0 or bool(self.rekeying))
+        if self._opening_at <= now:
+            for calendar in (self.on_time, self.spread):
+                if calendar.opening_time() <= now:
+                    calendar.prepare_ahead()
+        if self.chores:
+            steps = self._do_chores(steps)
+        is_paced = not self.is_unlimited and self.spread.opened_count + self.later_count > 0
+        self.is_dense = is_paced and (self._is_dense(now) or (bool(self.passing) and self._is_passing()))
+        self.admission.count = 0
+        return steps > 0 and not self.chores and not self.rekeying
+
+    def _do_chores(self, steps: float) -> float:
+        """Do work that may wait, so many steps at most; return the steps left."""
+        while self.chores and steps > 0:
+            steps -= 1
+            try:
+                next(self.chores[0])
+            except StopIteration:
+                self.chores.popleft()
+        return steps
+
+    # Taking. Whatever starts passes here, and is counted, paid for and forgotten here.
+
+    def take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
+        """Take what starts now: it waits no longer, and its permits are spent.
+
+        What turns out to have expired, or to cost more than is ever admitted, goes to :attr:`on_gone` instead.
+
+        Args:
+            now: loop time, up to which :meth:`pull` has just made ready what is due.
+            limit: how many tasks may be taken.
+
+        Returns:
+            (source, position) or (None, record) of one task; or a stretch of several, to be started one after the other; None
+            if nothing starts.
+        """
+        while True:
+            calendar = self._choose_special(now) if self.is_special else self._choose(now)
+            if calendar is None:
+                return None
+            ready: Any = calendar.ready
+            run = ready.pop_earliest() if self._is_planned else ready.pop()
+            source = run.source
+            count = 1 if limit == 1 or self._is_single or self.on_start is not None else self._stretch_count(calendar)
+            if count > 1 and (source is None or (source.is_plain and not source.is_watched)):
+                is_paid = not self.is_unlimited or calendar is not self.on_time
+                return self.stretch.begin(calendar, run, min(count, limit), is_paid=is_paid)
+            item = run.take()
+            if self._admit(calendar, source, item, now):
+                return source, item
+
+    def take_next(self, now: float, record: Record) -> bool:
+        """Take a record that has just been made ready, if it is what starts now; else it goes on waiting."""
+        calendar = self._choose_special(now) if self.is_special else self._choose(now)
+        if calendar is not self.on_time or calendar.ready.peek()[1] is not record:
+            return False
+        calendar.ready.pop().take()
+        return self.admit_record(calendar, record, now, is_paid=True)
+
+    def take_lone(self, now: float) -> tuple[Any, Any] | None:
+        """Take what starts now, if nothing else is due or ready, and there is nothing else to do: nearly always, where little is.
+
+        It comes to the same as :meth:`pull` and :meth:`take`, for a fraction of what these cost.
+
+        Returns:
+            (source, position) or (None, record) of a task of :attr:`on_time`; None if more than that is to be looked at.
+        """
+        if self.is_special or self._is_single or self.chores or self.is_halted:
+            return None
+        if self.spread.opened_count or self.spread.groups or self.on_time.ready.active:
+            return None
+        if self._opening_at <= now and self._note_opening() <= now:
+            return None
+        if not self.is_unlimited:
+            admission = self.admission
+            admission.count = 0
+            if now < admission.next_at or not admission.look(now):
+                return None
+        self._pulled_at = now
+        taken = self.on_time.take_lone(self.timeline.seen_until(now))
+        return taken if taken is None or self._admit(self.on_time, *taken, now) else None
+
+    def _choose(self, now: float) -> Calendar | None:
+        """Return the calendar whose first ready task starts now; None if none does. It looks at the permits, and takes none."""
+        admission = self.admission
+        if self._is_sorting or (not admission.count and now < admission.next_at):
+            return None
+        ready, spread_ready = self.on_time.ready, self.spread.ready
+        first = ready.head() if ready.active else None
+        second = spread_ready.head() if spread_ready.active else None
+        return self._choose_of(first, second, now)
+
+    def _choose_of(self, first: Any, second: Any, now: float) -> Calendar | None:
+        """Choose by the heads of both calendars: what compares as the importance of their first tasks, or None."""
+        if first is None is second or not (self.is_unlimited or self.admission.find(now, self.interval_end)):
+            return None
+        self._is_planned = False
+        if first is not None:
+            is_spread = second is not None and not self.is_unlimited and second < first
+            return self.spread if is_spread else self.on_time
+        if self.is_dense or self.pacing is Pacing.ON_TIME:
+            return self.spread
+        if self._pulled_at >= self.plan.next_at and not self.wall.is_reading:
+            spread_ready: Any = self.spread.ready
+            self._is_planned = not self.is_by_importance and spread_ready.earliest() is not None
+            return self.spread
+        return None
+
+    def _stretch_count(self, calendar: Calendar) -> int:
+        """Return how many tasks of the run that was chosen from ``calendar`` may start, one after the other."""
+        count = UNLIMITED
+        if not self.is_unlimited:
+            other = self.spread if calendar is self.on_time else self.on_time
+            count = self.admission.count if other.ready.head() is None else 1
+        if self._is_planned and not self.spread.ready.is_in_due_order:  # type: ignore[attr-defined]  # _choose() has asked it
+            return 1
+        if calendar is self.spread and self.pacing is Pacing.SPREAD and not self.is_dense:
+            count = min(count, self.plan.count_until(self._pulled_at, left=calendar.opened_count + self.later_count))
+        return count
+
+    def _admit(self, calendar: Calendar, source: Any, item: Any, now: float) -> bool:
+        """Count a task that was taken from its run as started, and pay for it; False if it has expired."""
+        if source is None:
+            return self.admit_record(calendar, item, now, is_paid=True)
+        calendar.opened_count -= 1
+        due: float = source.due_of(item)
+        if type(source) is BatchSource:
+            source.start(item)
+            if source.started_count == source.count:
+                calendar.finish(source)
+            if now > due + source.deadline_after:
+                self.on_gone(source, item, TaskState.EXPIRED)
+                return False
+        self.spend(calendar, due, now)
+        if not source.is_plain and (source.key is not None or source.needs is not None):
+            self._charge(source.key, source.needs, source.cost_of(item), now)
+        return True
+
+    def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
+        """Do the same with a record."""
+        calendar.opened_count -= 1
+        options = record._options
+        if options is None:
+            if is_paid:
+                self.spend(calendar, record._due, now)
+            return True
+        if self.drops is not None:
+            self.drops.discard(record)
+        if options.deadline is not None:
+            self.expiry.discard(record)
+            if now > options.deadline:
+                self.on_gone(None, record, TaskState.EXPIRED)
+                return False
+        self.spend(calendar, record._due, now)
+        if options.charge is not None or options.key is not None:
+            self._charge_record(record, now)
+        return True
+
+    def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
+        """Take the permits of starts from ``calendar``; the tasks are counted as started already. For :meth:`take` and its stretch."""
+        if self.on_start is not None:
+            self.on_start(now - due)
+        if self.is_special:
+            calendar.ready.served()
+        self.admission.take(count, now)
+        if calendar is self.spread and count:
+            self.plan.started(
+                due=-math.inf if self.early else due,
+                now=now,
+                left=calendar.opened_count + self.later_count,
+                count=count,
+            )
+
+    def _leave_batch(self, calendar: Calendar, source: BatchSource, position: int) -> None:
+        """Note that a task of a batch goes without a start."""
+        source.start(position)
+        calendar.opened_count -= 1
+        if not source.live:
+            calendar.finish(source)
+
+    def take_effect(self, now: float) -> None:
+        """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
+        if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
+            effects.take_effect(self.timeline.to_ns(now))
+        if self.gate is not None:
+            self.gate.take_effect(self.timeline.to_ns(now))
+
+    def defer(self, effects: list[list[int]]) -> None:
+        """Let what was started last take effect when ``note_effect()`` is called with ``effects``."""
+        if self.admission.effects is not None:
+            self.admission.effects.defer(effects)
+        if self.gate is not None:
+            self.gate.defer(effects)
+
+    # When to ask again.
+
+    def next_wake(self, now: float, *, may_start: bool) -> float:
+        """Return the loop time at which to ask again; infinity if only an input can change anything.
+
+        Args:
+            now: loop time.
+            may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
+        """
+        if may_start and self.is_unlimited and not self.expiry.is_used and not self.is_special:
+            due = self._next_lone_due()
+            if due < self.end:
+                return due
+        wake = math.inf
+        if self.expiry.is_used:
+            sweep = self.expiry.next_sweep()
+            if sweep is not None:
+                wake = self.timeline.start_of(sweep)
+        if self.wall.is_pending:
+            wake = min(wake, self.interval_end)
+        if not may_start or self.admission.permits.rate.is_zero:
+            return wake
+        return min(wake, self._note_opening(), self._next_instant(now))
+
+    def _next_lone_due(self) -> float:
+        """Return the next due time, if there is no limit, and nothing else to be looked at before it; else infinity."""
+        calendar = self.on_time
+        if calendar.ready.active or self.spread.numbers or self.spread.opened_count or self.wall.is_pending:
+            return math.inf
+        due = calendar.next_due()
+        if due < self.end and not calendar.is_large_ahead:
+            self._opening_at = self.end  # or later: it is looked at then
+            return due
+        return math.inf
+
+    def _next_instant(self, now: float) -> float:
+        """Return the loop time of the next start instant, as far as it is known now."""
+        ready, spread_ready = self.on_time.ready, self.spread.ready
+        return self._next_instant_of(
+            bool(ready.active) and ready.head() is not None,
+            bool(spread_ready.active) and spread_ready.head() is not None,
+            now,
+        )
+
+    def _next_instant_of(self, on_time_ready: bool, spread_ready: bool, now: float) -> float:  # two of a kind
+        """Return the same, by whether a task of each calendar may start."""
+        if self.is_unlimited and not self.spread.opened_count:
+            return now if on_time_ready else self.on_time.next_due()
+        instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
+        planned = now if self.is_dense or self.pacing is Pacing.ON_TIME else self.plan.next_at
+        spread_due = now if spread_ready else self.spread.next_due()
+        if self.early and not spread_ready and spread_due < math.inf:
+            spread_due = self.interval_end
+        if self.is_unlimited:
+            permit = now
+        elif on_time_ready or spread_ready:
+            permit = self.admission.next_time(now, self.interval_end)
+        else:
+            permit = now
+        if on_time_ready or (spread_ready and self.is_dense and not self.is_unlimited):
+            return min(instant, permit)
+        return min(instant, max(planned, spread_due, permit))
+
+    def _is_dense(self, now: float) -> bool:
+        """Whether more tasks wait for this interval than it has permits."""
+        waiting = self.ready_count() + self.later_count + self._later_on_time_count
+        if waiting <= 1:
+            return False
+        now_ns = self.timeline.to_ns(now)
+        return waiting > self.permits.count_until(now_ns, self.timeline.to_ns(self.interval_end))
+
+    # Settings.
+
+    def set_permits(self, permits: Permits) -> None:
+        """Let something else admit starts, or the same at another rate."""
+        self.admission.put(permits)
+        self._is_bursty = permits.is_bursty
+        self.counts_effects = self.admission.effects is not None
+        self._note_unlimited()
+
+    def set_crowded(self, *, is_crowded: bool) -> None:
+        """Note whether more may be due than there are places to run in."""
+        self._is_crowded = is_crowded
+        self._note_unlimited()
+
+    def _note_unlimited(self) -> None:
+        """Note whether all that is due may start: what is asked for without delay then overtakes nothing.
+
+        Else it would keep what is due waiting for ever if each call makes another, which an event loop does not do.
+        """
+        self.is_unlimited = self.admission.is_unlimited
+        is_for_all = self.is_unlimited and not self._is_crowded
+        self.on_time.soon_class = TaskClass.OTHER if is_for_all else TaskClass.IMMEDIATE
+
+    @property
+    def permits(self) -> Permits:
+        """What admits starts."""
+        permits: Permits = self.admission.permits
+        return permits
+
+    @property
+    def cancelled_count(self) -> int:
+        """How many tasks without a record were cancelled by their handles."""
+        return self.on_time.cancelled_count + self.spread.cancelled_count
+
+    # What few tasks need: here none does.
+
+    def _choose_special(self, now: float) -> Calendar | None:
+        """Do what :meth:`_choose` does, while :attr:`is_special`."""
+        return self._choose(now)
+
+    def _charge_record(self, record: Record, now: float) -> None:
+        """Take what the start of a record with a key or a cost takes beyond its permit."""
+
+    def _charge(self, key: Hashable, needs: Any, cost: int, now: float) -> Any:
+        """Take the same for a task of a batch."""
+
+    def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:  # noqa: ARG002  # the shape of it
+        """Look again at what had to wait for a task that has gone without a start; return whether there is any such thing."""
+        return False
+
+    def _is_passing(self) -> bool:
+        """Whether a task of :attr:`passing` waits, and would expire in the running interval."""
+        return False
+
+
+def _nothing(source: Any, item: Any, state: TaskState) -> None:
+    """Note nothing."""
