@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.permits import PermitGrid
@@ -102,6 +102,7 @@ def test_starts_keep_the_law_of_paced_in_every_history(ratio, slack, steps):
     assert worst_excess(starts, phase, slack) <= 0
 
 
+@example(3, Fraction(1), 1, [("take", 0), ("rate", Fraction(23622, 17)), ("advance", 338668), ("take", 1)])
 @given(
     st.integers(1, 4),
     RATES,
@@ -117,7 +118,10 @@ def test_starts_keep_the_law_of_paced_in_every_history(ratio, slack, steps):
 )
 @settings(max_examples=300, deadline=None)
 def test_peers_keep_the_law_together(peers, ratio, slack, steps):
-    """The starts of all peers of one grid keep the law as if they were one."""
+    """The starts of all peers of one grid keep the law as if they were one; each change of the rate gives one more.
+
+    With peers a change goes over to the grid of the new rate that all of them see, which is up to a permit ahead.
+    """
     now = START
     grids = [PermitGrid(Rate(ratio), slack_ns=slack, now_ns=now, peers=peers, rank=rank) for rank in range(peers)]
     phase = Phase(now, ratio)
@@ -134,7 +138,8 @@ def test_peers_keep_the_law_together(peers, ratio, slack, steps):
             for _ in range(min(6, grid.usable(now))):
                 grid.take()
                 starts.append(now)
-    assert worst_excess(starts, phase, slack) <= 0
+    changes = sum(action == "rate" for action, _ in steps) if peers > 1 else 0
+    assert worst_excess(starts, phase, slack) <= changes
 
 
 def greedy(grid: PermitGrid, now: int, end: int) -> list[int]:

@@ -224,7 +224,7 @@ def _held(manager, executors) -> list[int]:
     for executor in executors:
         queue = executor._engine.queue
         for calendar in (queue.on_time, queue.spread):
-            counts += [len(calendar.future), len(calendar.numbers), len(calendar.groups), len(calendar._opened)]
+            counts += [len(calendar.future), len(calendar.numbers), len(calendar.groups), len(calendar.opened)]
         counts += [len(queue.chores), len(queue.expiry._numbers), len(queue.wall._numbers)]
     return counts
 

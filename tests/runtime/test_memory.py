@@ -60,7 +60,7 @@ async def test_idle_executor_frees_the_places_of_what_has_run(virtual_clock, whe
             executor.call_later(when, int)
         await asyncio.sleep(10)
         calendar = executor._engine.queue.on_time
-        assert sum(len(bucket.calls) for bucket in calendar._opened) < 5_000
+        assert sum(len(bucket.calls) for bucket in calendar.opened) < 5_000
         assert not calendar.future
 
 

@@ -242,7 +242,7 @@ async def test_a_cancelled_batch_of_delays_keeps_nothing_until_its_intervals_com
         kept = executor.schedule_many(int, range(3), delays=[20.0, 30.0, 40.0])
         for _ in range(10):
             executor.schedule_many(int, range(100), delays=[10.0 + number for number in range(100)]).cancel()
-        assert sum(map(len, calendar._parcels.values())) == 1
+        assert sum(map(len, calendar.parcels.values())) == 1
         assert kept.open_count == 3
 
 
@@ -277,7 +277,7 @@ async def test_a_burst_is_freed_although_a_task_is_due_far_ahead(virtual_clock):
         for _ in range(5000):
             executor.call_soon(int)
         await asyncio.sleep(0.5)
-        assert sum(len(bucket.calls) for bucket in executor._engine.queue.on_time._opened) == 0
+        assert sum(len(bucket.calls) for bucket in executor._engine.queue.on_time.opened) == 0
 
 
 async def test_an_iterator_that_never_waits_lets_the_loop_go_on(virtual_clock):
