@@ -86,31 +86,9 @@ class Calendar:
     """
 
     __slots__ = (
-        "_ahead",
-        "_chores",
-        "_current",
-        "_current_group",
-        "_is_punctual",
-        "_next_number",
-        "_next_start",
-        "batches",
-        "cancelled_count",
-        "end",
-        "epoch_offset",
-        "future",
-        "groups",
-        "number",
-        "numbers",
-        "on_cancelled",
-        "opened",
-        "opened_count",
-        "owner",
-        "parcels",
-        "per_second",
-        "ready",
-        "soon_class",
-        "take_count_max",
-        "timeline",
+        "_ahead", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches",
+        "cancelled_count", "end", "epoch_offset", "future", "groups", "number", "numbers", "on_cancelled", "opened",
+        "opened_count", "owner", "parcels", "per_second", "ready", "soon_class", "take_count_max", "timeline",
     )  # fmt: skip
 
     def __init__(
@@ -127,7 +105,7 @@ class Calendar:
         self.opened: list[Bucket] = []
         self.batches: dict[BatchSource, None] = {}
         self._current: _Stream | None = None  # the bucket that a task joins in the running interval
-        self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of _groups
+        self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of groups
         self.cancelled_count = 0
         self.on_cancelled: Callable[[], None] | None = None
         self.opened_count = 0
