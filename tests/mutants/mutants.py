@@ -122,14 +122,14 @@ MUTANTS = (
     ),
     Mutant(
         "F24: anywhere in the interval of the due time",
-        "_core/queue.py",
+        "_kernel/queue.py",
         "self.spread.pull(self.interval_end if self.early else now, steps)",
         "self.spread.pull(self.interval_end, steps)",
         (_flaw("intervals", "no_task_starts_early_by_default"),),
     ),
     Mutant(
         "F24: an immediate task is spread",
-        "_core/intervals.py",
+        "_kernel/intervals.py",
         "self.on_time.add_ready(record)",
         "self.spread.add_ready(record)",
         (_flaw("intervals", "submission_does_not_wait_for_the_next_interval"),),
@@ -235,14 +235,14 @@ MUTANTS = (
     # Expiry.
     Mutant(
         "F23: the deadline is held against the end of the interval",
-        "_core/queue.py",
+        "_kernel/queue.py",
         "if now > options.deadline:",
         "if self.interval_end > options.deadline:",
         (_flaw("expiry", "task_that_is_not_late_does_not_expire"),),
     ),
     Mutant(
         "F23: a task starts after its deadline",
-        "_core/queue.py",
+        "_kernel/queue.py",
         "if now > options.deadline:",
         "if False:",
         (_flaw("expiry", "task_does_not_start_after_its_deadline"),),
@@ -306,9 +306,9 @@ MUTANTS = (
     # Order and load.
     Mutant(
         "F29: what joins the interval passes by the order",
-        "_core/queue.py",
-        "calendar = self.spread if is_spread else self.on_time",
-        "calendar = self.on_time",
+        "_kernel/queue.py",
+        "return self.spread if is_spread else self.on_time",
+        "return self.on_time",
         (_flaw("rate", "submission_does_not_pass_by_the_order"),),
     ),
     Mutant(
@@ -330,9 +330,9 @@ MUTANTS = (
     ),
     Mutant(
         "F31: each start sorts the overflow",
-        "_core/queue.py",
-        "        if gate is None:\n            ready,",
-        "        sorted(self.on_time.ready.keyed(), key=lambda entry: entry[0])\n        if gate is None:\n            ready,",
+        "_kernel/queue.py",
+        "        first = ready.head() if ready.active else None\n",
+        "        sorted(ready.keyed(), key=lambda entry: entry[0])\n        first = ready.head() if ready.active else None\n",
         (_flaw("load", "long_overflow_does_not_cost_anything_per_tick"),),
     ),
     Mutant(
@@ -351,9 +351,9 @@ MUTANTS = (
     ),
     Mutant(
         "F35: an idle executor wakes at each interval",
-        "_core/queue.py",
-        "        wake = math.inf\n        self.is_forgetting",
-        "        wake = self.interval_end\n        self.is_forgetting",
+        "_kernel/queue.py",
+        "        wake = math.inf\n",
+        "        wake = self.interval_end\n",
         (_flaw("load", "idle_executor_does_not_wake_the_loop"),),
     ),
     Mutant(
