@@ -224,6 +224,7 @@ class ReadyFair:
                     fresh.popleft()
                 else:
                     heapq.heappop(heap)
+                self._head = None  # it may be gone for good before anything else is first
                 level.waiting_count -= 1
                 level.weight_sum -= flow.weight
                 self._park(head[0], level, flow, key, cost, now_ns)

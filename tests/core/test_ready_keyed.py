@@ -224,6 +224,7 @@ def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, fo
             gate.penalize(value, model.now + priority)
             model.penalties[value] = max(model.penalties[value], model.now + priority)
         elif action == "refresh":
+            gate.open_due(model.now)
             model.permits[value], model.places[value] = priority, 5 - priority
             gate.refresh(model.now)
         elif action == "sweep":
