@@ -13,11 +13,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.limits.limit import starts_until
-from ratelimited_executor._core.limits.paced import PacedLimit
-from ratelimited_executor._core.limits.trial import TrialClock, trial_of
-from ratelimited_executor._core.limits.window import WindowLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -113,9 +109,8 @@ class KeyGate:
         self._full: dict[Hashable, None] = {}  # keys that were parked because as many of their tasks ran as may
         self._numbers = count()
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
-        self._newest: tuple[Any, Any] | None = (
-            None  # limit and ticket of the last start, if it may not have taken effect
-        )
+        # Limit and ticket of the last start, if it may not have taken effect.
+        self._newest: tuple[Limit, Any] | None = None
         self._start_count = 0  # since the last time that they were looked at
         self.met_count = 0
 
@@ -246,7 +241,7 @@ class KeyGate:
         """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
         state = self._keys.get(key) or self._meet(key)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
-        self._newest = ticket if isinstance(state.limit, (WindowLimit, ExactPacedLimit)) else None
+        self._newest = ticket if state.limit is not None and state.limit.counts_effects else None
         state.running_count += 1
         self._start_count += 1
         return ticket
@@ -310,9 +305,7 @@ class KeyGate:
             if fresh is None or state.limit is None or type(fresh) is not type(state.limit):
                 state.limit = fresh
             else:
-                state.limit.set_rate(fresh.rate, now_ns)  # type: ignore[attr-defined]  # the limits of keys have a rate
-                if isinstance(fresh, PacedLimit):
-                    state.limit.slack_ns = fresh.slack_ns  # type: ignore[attr-defined]  # it has the same type
+                state.limit.change_to(fresh, now_ns)
             concurrency = self._concurrency_of(key)
             state.concurrency = math.inf if concurrency is None else concurrency
         self.open_all()
@@ -383,4 +376,4 @@ class KeyGate:
 
 def _asked_at(limit: Limit, time_ns: int, now_ns: int) -> Limit:
     """Return a limit, or a copy of it if it is to be asked about a time to come."""
-    return limit if time_ns <= now_ns else trial_of(limit, TrialClock(now_ns))
+    return limit if time_ns <= now_ns else limit.trial(lambda: now_ns)

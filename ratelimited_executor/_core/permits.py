@@ -148,6 +148,9 @@ class PermitGrid:
     counts_effects: Final = False  # whether a start counts from when it takes effect, of which it wants to hear
     is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
     is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
+    decides_each: Final = False  # whether each start is looked at by itself
+    is_foreseeable: Final = True  # whether a trial tells what will be
+    tickets: Final = ()  # of limits that starts are settled with: there are none
 
     @property
     def is_stopped(self) -> bool:
@@ -255,6 +258,10 @@ class PermitGrid:
             return 0
         usable, first = self._forecast(now_ns)
         return usable + max(0, (piece.ceil(end_ns) - 1 - first) // self.peers + 1)
+
+    def startable_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # there is no other limit
+        """Count the same as if there were a permit for each."""
+        return UNLIMITED
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Tell when the ``count``-th permit from now (1 is the next) can be taken; None if never at this rate."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from ratelimited_executor._core import looking
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._core.fair import Fair, FairClock
-from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.ready_fair import ReadyFair
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.dropping import DropIndex
     from ratelimited_executor._core.key_gate import KeyGate
+    from ratelimited_executor._core.limits.combined import CombinedPermits
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._core.records import TaskRecord
@@ -333,9 +333,8 @@ class TaskQueue(PlainQueue):
         Args:
             options: of the record.
         """
-        permits = self.permits
         own = self._tickets if options.charge is not None or options.key is not None else []
-        return [*permits.tickets, *own] if isinstance(permits, CombinedPermits) else [*own]
+        return [*self.permits.tickets, *own]
 
     def _drop_beyond(self) -> None:
         """Take out the first task, which costs more than is ever admitted since a rate has been lowered: all wait behind it."""
@@ -414,12 +413,11 @@ class TaskQueue(PlainQueue):
 
     def note_order(self) -> None:
         """Note whether each start is a decision of its own, because another may change what comes next, or what it costs."""
-        is_grid = not isinstance(self.permits, CombinedPermits)
         is_left = bool(self.rekeying) or self._is_interim  # an order that was in force before
         is_own = self.order is not default_order
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None
         self.is_by_importance = self._fair_clock is not None or self.gate is not None
-        self._is_single = not is_grid or self.is_by_importance
+        self._is_single = self.permits.decides_each or self.is_by_importance
         self.counts_effects = self.admission.effects is not None or self.gate is not None
         self.is_forgetting = False
 

@@ -301,8 +301,22 @@ class Permits(Protocol):
         """Tell before when no permit comes up."""
         ...
 
+    @property
+    def decides_each(self) -> bool:
+        """Whether each start is looked at by itself, since it may leave less than one permit less for the next."""
+        ...
+
+    @property
+    def tickets(self) -> Sequence[tuple[str, Any, Any]]:
+        """Of the permits that were taken last, as (resource, what limits it, ticket); empty if nothing is to be told of them."""
+        ...
+
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
+        ...
+
+    def startable_until(self, now_ns: int, end_ns: int) -> int:
+        """Count the same by all limits but the rate that paces."""
         ...
 
     def time_after(self, now_ns: int, count: int) -> int | None:

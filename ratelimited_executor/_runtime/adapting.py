@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._runtime.accounts import Accounts
-    from ratelimited_executor._runtime.policy import PolicyPlan
+    from ratelimited_executor._runtime.plan import PolicyPlan
 
 __all__ = ["Adapting"]
 

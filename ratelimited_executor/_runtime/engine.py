@@ -32,7 +32,6 @@ from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.keys import Keys
 from ratelimited_executor._runtime.limits import Limits
 from ratelimited_executor._runtime.orders import isolated, order_reporter
-from ratelimited_executor._runtime.policy import slack_of
 from ratelimited_executor._runtime.retrying import Retries, random_for
 from ratelimited_executor._runtime.starting import Starter
 from ratelimited_executor.abc import Fleet
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.fleet.demand import Worker
+    from ratelimited_executor._core.limits.combined import CombinedPermits
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.records import Charge
     from ratelimited_executor._kernel.batches import BatchSource
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.timeline import Timeline
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.keys import KeyLimits
-    from ratelimited_executor._runtime.policy import PolicyPlan
+    from ratelimited_executor._runtime.plan import PolicyPlan
     from ratelimited_executor._runtime.runner import Runner
     from ratelimited_executor._runtime.settings import Settings
     from ratelimited_executor.abc import Peers
@@ -99,7 +99,8 @@ class Engine:
         self.member = peers.join(worker) if isinstance(peers, Fleet) else None
         self._report = order_reporter(lambda: self.queue.order, self.loop, self.warn)
         fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
-        self.queue = queue = self._make_queue(settings, fixed)
+        combined = self._make_combined(settings.plan)
+        self.queue = queue = self._make_queue(settings, fixed, combined)
         self.accounts = accounts = Accounts(name, self.loop, queue)
         self.running, self.holding = accounts.running, accounts.holding
         self.contexts = contexts = SharedContexts()
@@ -117,7 +118,7 @@ class Engine:
             warn=self.warn,
         )
         self.settle, self.detach = self.starter.settle, self.starter.detach
-        self.limits = Limits(settings.plan, queue=queue, moments=moments, detach=self.detach)
+        self.limits = Limits(settings.plan, combined, queue=queue, moments=moments, detach=self.detach)
         self.keys = Keys(
             settings.key_limits,
             queue=queue,
@@ -142,25 +143,28 @@ class Engine:
         if settings.key_limits.is_gated:
             self.set_key_limits(settings.key_limits)
 
-    def _make_queue(self, settings: Settings, peers: Peers) -> TaskQueue:
-        moments, plan = self.moments, settings.plan
-        granted: Any = None if self.member is None else self.member.permits
+    def _make_combined(self, plan: PolicyPlan) -> CombinedPermits | None:
+        """Make what admits starts where that is more than one grid of permits, which a fleet cannot share."""
         if plan.is_plain:
-            permits = granted or plan.grid(moments.ns())
-        else:
-            permits = plan.permits(granted, now_ns=moments.ns(), time_ns=moments.ns, wall_ns=moments.wall_ns)
+            return None
+        moments = self.moments
+        return plan.permits(None, (), now_ns=moments.ns(), time_ns=moments.ns, wall_ns=moments.wall_ns)
+
+    def _make_queue(self, settings: Settings, peers: Peers, combined: CombinedPermits | None) -> TaskQueue:
+        plan = settings.plan
+        granted: Any = None if self.member is None else self.member.permits
         queue = TaskQueue(
             self.timeline,
             now=self.monotonic(),
             rate=plan.rate,
-            slack=slack_of(plan.policy),
+            slack=plan.policy.usable_seconds,
             pacing=settings.pacing,
             order=isolated(settings.order),
             early=settings.early,
             peers=peers.count,
             rank=peers.rank,
             report_order_error=self._report,
-            permits=permits,
+            permits=combined or granted or plan.grid(self.moments.ns()),
             bucket_ns_max=NS if settings.early else self.runner.bucket_ns_max,  # what may be early is within its bucket
         )
         queue.set_crowded(is_crowded=settings.max_concurrency is not None)

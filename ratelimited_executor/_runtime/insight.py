@@ -9,7 +9,6 @@ from enum import Enum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.looking import is_spread, ready_tasks
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
     from ratelimited_executor._core.fleet.insight import FleetStatistics
+    from ratelimited_executor._core.limits.combined import CombinedPermits
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -173,7 +173,7 @@ def statistics(engine: Engine) -> Statistics:
     """Count the tasks of an executor."""
     engine.settle()
     now_ns = engine.moments.ns()
-    combined = engine.queue.permits if isinstance(engine.queue.permits, CombinedPermits) else None
+    combined = engine.limits.combined
     return Statistics(
         name=engine.name,
         rate=engine.rate,
@@ -367,7 +367,7 @@ def _hold_by_limit(
     engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str | None]:
     """Tell which limit of the executor holds a task, and its name if there may be several."""
-    combined = engine.queue.permits if isinstance(engine.queue.permits, CombinedPermits) else None
+    combined = engine.limits.combined
     now_ns = engine.timeline.to_ns(now)
     if combined is not None and now_ns < combined.penalty_ns:
         return Hold.PENALTY, None
@@ -379,17 +379,17 @@ def _hold_by_limit(
     if bound is None:
         return Hold.RATE, None
     if bound.resource == PERMITS:
-        return _BOUND_HOLDS[bound.kind], bound.text
+        return _BOUND_HOLDS.get(bound.kind, Hold.RATE), bound.text
     return Hold.RESOURCE, f"{bound.resource} {bound.text}"
 
 
 def _when_permitted(engine: Engine, needs: Mapping[str, int] | None, now: float, ahead: list[Any]) -> float | None:
     """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never."""
-    grid, now_ns = engine.queue.permits, engine.timeline.to_ns(now)
-    if isinstance(grid, CombinedPermits) and engine.queue.costs is not None:
-        when = grid.when_in_turn([other or _ONE_PERMIT for _, _, other, _ in ahead], needs or _ONE_PERMIT, now_ns)
+    combined, now_ns = engine.limits.combined, engine.timeline.to_ns(now)
+    if combined is not None and engine.queue.costs is not None:
+        when = combined.when_in_turn([other or _ONE_PERMIT for _, _, other, _ in ahead], needs or _ONE_PERMIT, now_ns)
     else:
-        when = grid.time_after(now_ns, len(ahead) + 1)
+        when = engine.queue.permits.time_after(now_ns, len(ahead) + 1)
     return None if when is None else max(now, engine.timeline.to_loop(when))
 
 
@@ -399,9 +399,7 @@ _KEY_HOLDS: Final = {
     "concurrency": Hold.KEY_CONCURRENCY,
     "penalty": Hold.PENALTY,
 }
-_BOUND_HOLDS: Final = {
-    "rate": Hold.RATE,
-    "burst": Hold.RATE,
+_BOUND_HOLDS: Final = {  # of any other kind: the next permit has not come up
     "window": Hold.WINDOW,
     "quota": Hold.QUOTA,
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._runtime.clock import Moments
-    from ratelimited_executor._runtime.policy import PolicyPlan
+    from ratelimited_executor._runtime.plan import PolicyPlan
 
 __all__ = ["KeyLimits", "Keys"]
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
-from ratelimited_executor._core.limits.quota import QuotaLimit
-from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.records import PERMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ratelimited_executor._core.limits.limit import Ticket
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.records import Charge, TaskRecord
     from ratelimited_executor._runtime.clock import Moments
-    from ratelimited_executor._runtime.policy import PolicyPlan
+    from ratelimited_executor._runtime.plan import PolicyPlan
 
 __all__ = ["Limits"]
 
@@ -29,15 +28,29 @@ class Limits:
 
     Args:
         plan: policy, rates and resources.
+        combined: what the queue asks, if the plan is more than one grid of permits.
         queue: which asks what admits starts.
         moments: the time.
         detach: ends a stretch that is being started, as what was decided no longer holds.
+
+    Attributes:
+        plan: the one in force.
+        combined: the combination that the queue asks; None while a grid of permits is all there is.
     """
 
-    __slots__ = ("_detach", "_moments", "_queue", "plan")
+    __slots__ = ("_detach", "_moments", "_queue", "combined", "plan")
 
-    def __init__(self, plan: PolicyPlan, *, queue: TaskQueue, moments: Moments, detach: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        plan: PolicyPlan,
+        combined: CombinedPermits | None,
+        *,
+        queue: TaskQueue,
+        moments: Moments,
+        detach: Callable[[], None],
+    ) -> None:
         self.plan = plan
+        self.combined = combined
         self._queue = queue
         self._moments = moments
         self._detach = detach
@@ -45,27 +58,29 @@ class Limits:
     def put(self, plan: PolicyPlan, now: float) -> None:
         """Put other rates in force at loop time ``now``; what was started still counts."""
         self.plan = plan
-        if not plan.is_plain or isinstance(self._queue.permits, CombinedPermits):
-            moments = self._moments
-            self._detach()
-            self._queue.set_permits(
-                plan.permits(
-                    self._queue.permits,
-                    now_ns=moments.timeline.to_ns(now),
-                    time_ns=moments.ns,
-                    wall_ns=moments.wall_ns,
-                )
-            )
+        if plan.is_plain and self.combined is None:
+            return
+        self._detach()
+        old = self._combination()
+        self.combined = plan.permits(
+            old.grid,
+            old.bounds,
+            now_ns=self._moments.timeline.to_ns(now),
+            time_ns=self._moments.ns,
+            wall_ns=self._moments.wall_ns,
+        )
+        self.combined.penalty_ns = old.penalty_ns
+        self._queue.set_permits(self.combined)
 
     def meter(self) -> None:
         """Ask what each start costs, from now on."""
         if self._queue.costs is None:
             self._detach()
-            self._queue.set_costs(self._combined())
+            self._queue.set_costs(self._combine())
 
     def penalize(self, until_ns: int) -> None:
         """Start nothing before a time."""
-        permits = self._combined()
+        permits = self._combine()
         permits.penalty_ns = max(permits.penalty_ns, until_ns)
         self._queue.admission.forget()
 
@@ -87,18 +102,22 @@ class Limits:
             queue.look_again(record._key)
         queue.admission.forget()
 
-    def take_effect(self, tickets: list[tuple[str, Any, Any]]) -> None:
+    def take_effect(self, tickets: list[Ticket]) -> None:
         """Note that a start takes effect only now, which matters to limits that count what the other side sees."""
         now_ns = self._moments.ns()
-        for _, limit, ticket in tickets:
-            if isinstance(limit, (WindowLimit, QuotaLimit)):
-                limit.take_effect(ticket, now_ns)
+        for _, taken, ticket in tickets:
+            taken.take_effect(ticket, now_ns)
 
-    def _combined(self) -> CombinedPermits:
+    def _combine(self) -> CombinedPermits:
         """Return what admits starts, made able to say no for a time."""
-        permits: Any = self._queue.permits
-        if isinstance(permits, CombinedPermits):
-            return permits
-        combined = CombinedPermits(permits, (), rate=permits.rate, time_ns=self._moments.ns)
-        self._queue.set_permits(combined)
-        return combined
+        if self.combined is None:
+            self.combined = self._combination()
+            self._queue.set_permits(self.combined)
+        return self.combined
+
+    def _combination(self) -> CombinedPermits:
+        """Return the combination, or one of the grid alone that is not in force yet."""
+        if self.combined is not None:
+            return self.combined
+        grid: Any = self._queue.permits
+        return CombinedPermits(grid, (), rate=grid.rate, time_ns=self._moments.ns)

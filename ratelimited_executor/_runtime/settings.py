@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.pacing import Pacing
     from ratelimited_executor._runtime.keys import KeyLimits
     from ratelimited_executor._runtime.launch import Threads
-    from ratelimited_executor._runtime.policy import PolicyPlan, WhenFull
+    from ratelimited_executor._runtime.plan import PolicyPlan
+    from ratelimited_executor._runtime.policy import WhenFull
 
 __all__ = ["Settings"]
 

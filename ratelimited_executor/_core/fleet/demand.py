@@ -15,9 +15,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.looking import coming_until, demand_until
-from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -122,10 +120,7 @@ class Demand:
         worker, queue = self._worker, self._worker.queue
         to_ns = queue.timeline.to_ns
         span = _Span(to_ns(max(now, begin)), to_ns(end), self._turns(max(0.0, end - now)))
-        grid = queue.permits
-        count: float = UNLIMITED
-        if isinstance(grid, CombinedPermits):
-            count = grid.startable_until(span.begin_ns, span.end_ns)
+        count: float = queue.permits.startable_until(span.begin_ns, span.end_ns)
         if worker.max_concurrency is not None:
             running_count = worker.accounts.running_count()
             count = min(count, span.places(worker.max_concurrency - running_count, running_count))

@@ -95,6 +95,9 @@ class GrantedPermits:
     counts_effects: Final = False  # a permit that is used in time counts from its own time
     is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
     is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
+    decides_each: Final = False  # whether each start is looked at by itself
+    is_foreseeable: Final = False  # what will be granted is not known
+    tickets: Final = ()  # of limits that starts are settled with: there are none
 
     @property
     def is_stopped(self) -> bool:
@@ -179,6 +182,10 @@ class GrantedPermits:
         held = self.held_count(self._clock.at(end_ns))
         share = (self.per_second or 0) * (end_ns - now_ns) / (_NS * self.peers)
         return max(held, int(share))
+
+    def startable_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # there is no other limit
+        """Count the same as if there were a permit for each."""
+        return UNLIMITED
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Tell when the ``count``-th permit from now may be expected; None if never at this rate."""

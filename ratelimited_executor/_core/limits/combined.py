@@ -10,23 +10,56 @@ A *penalty* is a time before which nothing starts, because somebody out there ha
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.limits.quota import QuotaLimit
-from ratelimited_executor._core.limits.trial import TrialClock, trial_of
-from ratelimited_executor._core.limits.window import WindowLimit
-from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
+from ratelimited_executor._kernel.contracts import Permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ratelimited_executor._core.fleet.granted import GrantedPermits
-    from ratelimited_executor._core.limits.limit import Limit
+    from ratelimited_executor._core.limits.limit import Limit, Ticket
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["Bound", "CombinedPermits"]
+__all__ = ["Bound", "CombinedPermits", "Pace"]
+
+
+class Pace(Permits, Protocol):
+    """What a combination asks of the permits of the rate that paces, beside what the queue asks."""
+
+    @property
+    def is_foreseeable(self) -> bool:
+        """Whether a :meth:`trial` tells what will be: permits that others grant are not known in advance."""
+        ...
+
+    def trial(self) -> Pace:
+        """Return a copy, to be asked about times to come."""
+        ...
+
+    def charge(self, cost: int) -> Any:
+        """Let the start that took a permit last cost so many in all; return its ticket."""
+        ...
+
+    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+        """Correct the cost of a start."""
+        ...
+
+
+class _Paid:
+    """The permits that paced a start, as one of what its cost is settled with."""
+
+    __slots__ = ("_grid",)
+
+    def __init__(self, grid: Pace) -> None:
+        self._grid = grid
+
+    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+        """Correct the cost of a start."""
+        self._grid.settle(ticket, cost, now_ns)
+
+    def take_effect(self, ticket: Any, now_ns: int) -> None:
+        """Do nothing: of their starts, the queue tells the permits themselves."""
 
 
 class Bound:
@@ -37,15 +70,17 @@ class Bound:
         resource: what it counts.
         text: what it says, as "300/60s".
         kind: what sort of limit it is: ``rate``, ``window``, ``burst`` or ``quota``.
+        period: in what time it admits so many: seconds, or the name of a stretch of the calendar.
     """
 
-    __slots__ = ("kind", "limit", "resource", "text")
+    __slots__ = ("kind", "limit", "period", "resource", "text")
 
-    def __init__(self, limit: Limit, *, resource: str, text: str, kind: str) -> None:
+    def __init__(self, limit: Limit, *, resource: str, text: str, kind: str, period: object = None) -> None:
         self.limit = limit
         self.resource = resource
         self.text = text
         self.kind = kind
+        self.period = period
 
 
 class CombinedPermits:
@@ -79,7 +114,7 @@ class CombinedPermits:
 
     def __init__(
         self,
-        grid: PermitGrid | GrantedPermits | None,
+        grid: Pace | None,
         bounds: Sequence[Bound],
         *,
         rate: Rate,
@@ -149,7 +184,7 @@ class CombinedPermits:
         """Whether a start counts from when it takes effect, of which some limit wants to hear."""
         if self.grid is not None and self.grid.counts_effects:
             return True
-        return any(isinstance(limit, WindowLimit) for limit in self._main)
+        return any(limit.counts_effects for limit in self._main)
 
     def take_effect(self, now_ns: int) -> None:
         """Note that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
@@ -167,8 +202,7 @@ class CombinedPermits:
         if grid is not None and grid.counts_effects:
             grid.defer(effects)
         for _, limit, ticket in self.tickets:
-            if isinstance(limit, WindowLimit):
-                limit.defer(ticket, effects)
+            limit.defer(ticket, effects)
 
     def next_time(self, now_ns: int) -> int | None:
         """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
@@ -216,8 +250,8 @@ class CombinedPermits:
         limits = self.limits_of(resource) or ()
         if time_ns <= now_ns:
             return limits
-        clock = TrialClock(now_ns)
-        copies = [trial_of(limit, clock) for limit in limits]
+        clock = _TrialClock(now_ns)
+        copies = [limit.trial(clock.now) for limit in limits]
         clock.now_ns = time_ns
         return copies
 
@@ -270,15 +304,15 @@ class CombinedPermits:
         It tries them on a copy of the limits, which takes some microseconds for each; costs of which no two fit into a
         window together cannot be told from their sum.
         """
-        if not isinstance(self.grid, PermitGrid | None):  # a part in a fleet is not known in advance
+        if not self.is_foreseeable:
             before: Counter[str] = Counter()
             for each in ahead:
                 before.update(each)
             return self.when_after(before, needs, now_ns)
-        clock = TrialClock(now_ns)
+        clock = _TrialClock(now_ns)
         trial = CombinedPermits(
             None if self.grid is None else self.grid.trial(),
-            [Bound(trial_of(each.limit, clock), resource=each.resource, text="", kind="") for each in self.bounds],
+            [Bound(each.limit.trial(clock.now), resource=each.resource, text="", kind="") for each in self.bounds],
             rate=self.rate,
             time_ns=clock.now,
         )
@@ -302,12 +336,19 @@ class CombinedPermits:
     @property
     def is_by_wall_clock(self) -> bool:
         """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
-        return any(isinstance(bound.limit, QuotaLimit) for bound in self.bounds)
+        return any(bound.limit.is_by_wall_clock for bound in self.bounds)
 
-    def charge(self, needs: Mapping[str, int]) -> list[tuple[str, Any, Any]]:
+    decides_each: Final = True  # whether each start is looked at by itself: its cost may leave less for the next one
+
+    @property
+    def is_foreseeable(self) -> bool:
+        """Whether a copy tells what will be: a part in a fleet is not known in advance."""
+        return self.grid is None or self.grid.is_foreseeable
+
+    def charge(self, needs: Mapping[str, int]) -> list[Ticket]:
         """Take what a start needs beyond the permit that it took; return what :meth:`settle` asks for."""
         now_ns = self._time_ns()
-        tickets: list[tuple[str, Any, Any]] = [*self.tickets]
+        tickets: list[Ticket] = [*self.tickets]
         for resource, cost in needs.items():
             if resource != PERMITS:
                 tickets += [(resource, limit, limit.take(cost, now_ns)) for limit in self.limits_of(resource) or ()]
@@ -315,10 +356,10 @@ class CombinedPermits:
             for _, limit, ticket in self.tickets:
                 limit.settle(ticket, cost, now_ns)
             if self.grid is not None:
-                tickets.append((PERMITS, self.grid, self.grid.charge(cost)))
+                tickets.append((PERMITS, _Paid(self.grid), self.grid.charge(cost)))
         return tickets
 
-    def settle(self, tickets: list[tuple[str, Any, Any]], costs: Mapping[str, int]) -> None:
+    def settle(self, tickets: list[Ticket], costs: Mapping[str, int]) -> None:
         """Correct what a start has taken of each resource."""
         now_ns = self._time_ns()
         for resource, limit, ticket in tickets:
@@ -334,3 +375,16 @@ class CombinedPermits:
             if when > latest:
                 latest, found = when, bound
         return found
+
+
+class _TrialClock:
+    """A time that somebody moves."""
+
+    __slots__ = ("now_ns",)
+
+    def __init__(self, now_ns: int) -> None:
+        self.now_ns = now_ns
+
+    def now(self) -> int:
+        """Return the time, in nanoseconds on the timeline."""
+        return self.now_ns

@@ -8,7 +8,6 @@ Law: never more than N starts in any window of W, for a rate of N permits per W 
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.exact import CALL_NS, window_of
@@ -16,6 +15,9 @@ from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.window import WindowLimit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["ExactPacedLimit"]
@@ -35,9 +37,9 @@ class ExactPacedLimit(PacedLimit):
         self._window: WindowLimit | None = None
         super().__init__(rate, slack_ns=slack_ns)
 
-    def unused(self) -> ExactPacedLimit:
+    def unused(self) -> Self:
         """Return another limit of the same rate, of which nothing has been taken."""
-        other: ExactPacedLimit = super().unused()  # type: ignore[assignment]  # it is made of this class
+        other = super().unused()
         other._window = None
         return other
 
@@ -75,6 +77,11 @@ class ExactPacedLimit(PacedLimit):
             if self._window is not None:
                 self._window.settle(entry, cost, now_ns)
 
+    @property
+    def counts_effects(self) -> bool:
+        """Always, as its window does."""
+        return True
+
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
         """Note that a start has taken effect by ``now_ns``."""
         if self._window is not None and ticket and isinstance(ticket[0], list):
@@ -103,8 +110,8 @@ class ExactPacedLimit(PacedLimit):
         """Whether a new limit would do the same."""
         return super().is_idle(now_ns) and (self._window is None or self._window.is_idle(now_ns))
 
-    def trial(self) -> ExactPacedLimit:
-        """Return a copy, to be tried at times to come."""
-        other = copy(self)
-        other._window = None if self._window is None else self._window.trial()
+    def trial(self, time_ns: Callable[[], int]) -> Self:
+        """Return a copy, to be asked about times to come."""
+        other = super().trial(time_ns)
+        other._window = None if self._window is None else self._window.trial(time_ns)
         return other

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratelimited_executor._core.limits.limit import step_and_unit
+from ratelimited_executor._core.limits.limit import Limit, step_and_unit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["PacedLimit"]
 
 
-class PacedLimit:
+class PacedLimit(Limit):
     """A theoretical time of the next start.
 
     Args:
@@ -41,7 +43,7 @@ class PacedLimit:
         self._last: list[int] | None = None  # the ticket of the last start
         self.set_rate(rate, 0)
 
-    def unused(self) -> PacedLimit:
+    def unused(self) -> Self:
         """Return another limit of the same rate, of which nothing has been taken: a tenth of the cost of a new one."""
         other = object.__new__(type(self))
         other.slack_ns, other.rate, other._step, other._unit = self.slack_ns, self.rate, self._step, self._unit
@@ -57,6 +59,11 @@ class PacedLimit:
         ahead, old = max(0, self._next - now_ns * self._step), self._unit
         self._step, self._unit = (0, old) if rate.is_unlimited else step_and_unit(rate)
         self._next = now_ns * self._step - (-ahead * self._unit // old)
+
+    def change_to(self, other: Self, now_ns: int) -> None:
+        """Take the rate and the slack of another pace."""
+        self.set_rate(other.rate, now_ns)
+        self.slack_ns = other.slack_ns
 
     @property
     def cost_max(self) -> None:

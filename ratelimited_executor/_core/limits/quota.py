@@ -6,22 +6,21 @@ a period that it comes back to goes on from where it was left. That is kept for 
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ratelimited_executor._core.rates import Rate
+    from typing import Self
 
 __all__ = ["PERIOD_COUNT", "QuotaLimit"]
 
 PERIOD_COUNT: Final = 16
 
 
-class QuotaLimit:
+class QuotaLimit(Limit):
     """What was used of each period.
 
     Args:
@@ -49,8 +48,14 @@ class QuotaLimit:
         self._begin_ns = self._end_ns = 0
         self._used: dict[int, int] = {}  # by the begin of the period, the one seen last at the end
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Keep the quota: it is no rate."""
+    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # the wall clock tells
+        """Take the permits of another quota of the same periods."""
+        self.permits = other.permits
+
+    @property
+    def is_by_wall_clock(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def cost_max(self) -> int:
@@ -62,10 +67,6 @@ class QuotaLimit:
         wall_ns = self._enter()
         left = self.permits - self._used[self._begin_ns]
         return left if wall_ns < self._end_ns - self._margin_ns else min(0, left)
-
-    def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start of a cost is admitted now."""
-        return cost <= 0 or self.count(now_ns) >= cost
 
     def take(self, cost: int, now_ns: int) -> list[int]:  # noqa: ARG002  # as above
         """Note a start."""
@@ -115,10 +116,6 @@ class QuotaLimit:
             return None
         return self._here(mark_ns, now_ns)
 
-    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
-        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
-        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else now_ns
-
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
         count = max(0, self.count(now_ns))
@@ -133,9 +130,9 @@ class QuotaLimit:
         self._enter()
         return self._used[self._begin_ns] == 0
 
-    def trial(self, time_ns: Callable[[], int]) -> QuotaLimit:
-        """Return a copy that goes by another time, to be tried at times to come; the wall clock goes along with that."""
-        other = copy(self)
+    def trial(self, time_ns: Callable[[], int]) -> Self:
+        """Return a copy that goes by another time, to be asked about times to come; the wall clock goes along with that."""
+        other = super().trial(time_ns)
         other._used = dict(self._used)
         ahead_ns = self._wall_ns() - time_ns()
         other._wall_ns = lambda: time_ns() + ahead_ns

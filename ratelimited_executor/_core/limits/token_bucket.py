@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratelimited_executor._core.limits.limit import step_and_unit
+from ratelimited_executor._core.limits.limit import Limit, step_and_unit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["TokenBucketLimit"]
 
 
-class TokenBucketLimit:
+class TokenBucketLimit(Limit):
     """A bucket of ``depth`` permits, full at first.
 
     Args:
@@ -55,6 +57,11 @@ class TokenBucketLimit:
         self._content = self._content * self._unit // old
         self._gained = -(-self._gained * self._unit // old)
 
+    def change_to(self, other: Self, now_ns: int) -> None:
+        """Take the rate and the depth of another bucket."""
+        self.set_rate(other.rate, now_ns)
+        self.set_depth(other.depth, now_ns)
+
     @property
     def cost_max(self) -> int | None:
         """The depth."""
@@ -66,10 +73,6 @@ class TokenBucketLimit:
             return UNLIMITED
         self._fill(now_ns)
         return self._content // self._unit
-
-    def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start of a cost is admitted now."""
-        return cost <= 0 or self.count(now_ns) >= cost
 
     def take(self, cost: int, now_ns: int) -> list[int]:
         """Note a start."""
@@ -109,10 +112,6 @@ class TokenBucketLimit:
         if not self._step:
             return None
         return now_ns - (self._content - count * self._unit) // self._step
-
-    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
-        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
-        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else now_ns
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""

@@ -23,9 +23,13 @@ from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["WindowLimit", "note_effect"]
@@ -37,7 +41,7 @@ _READING_NS: Final = 1000
 _PENDING: Final = 1 << 62  # the time of a start that has not taken effect yet: later than all others
 
 
-class WindowLimit:
+class WindowLimit(Limit):
     """The starts of the last window.
 
     Args:
@@ -72,6 +76,15 @@ class WindowLimit:
         is_coarse = _ENTRY_COUNT_MAX < self._permits < UNLIMITED
         self._grain_ns = self._width_ns // _ENTRY_COUNT_MAX if is_coarse else 0
 
+    def change_to(self, other: Self, now_ns: int) -> None:
+        """Put the rate of another window in force."""
+        self.set_rate(other.rate, now_ns)
+
+    @property
+    def counts_effects(self) -> bool:
+        """Always: what the other side sees is what counts."""
+        return True
+
     @property
     def cost_max(self) -> int | None:
         """N."""
@@ -94,10 +107,6 @@ class WindowLimit:
                 break
             log.popleft()
         return UNLIMITED if self._permits == UNLIMITED else self._permits - self._sum
-
-    def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start of a cost is admitted now."""
-        return cost <= 0 or self.count(now_ns) >= cost
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
         """Note a start: O(1)."""
@@ -178,10 +187,6 @@ class WindowLimit:
         first = self.when(rest + 1, now_ns)
         return None if first is None else first + windows * self._width_ns
 
-    def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
-        """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
-        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else now_ns
-
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
         room = self.count(now_ns)
@@ -201,8 +206,8 @@ class WindowLimit:
         self.count(now_ns)
         return not self._log and not self._pending
 
-    def trial(self) -> WindowLimit:
-        """Return a copy, to be tried at times to come."""
+    def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
+        """Return a copy, to be asked about times to come."""
         other = copy(self)
         other._log = deque([*entry] for entry in self._log)
         other._pending = [[*entry] for entry in self._pending]

@@ -26,7 +26,6 @@ from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.faces.checks import (
     check_adaptive,
     check_name,
-    check_policy,
     count_or_function,
     order_of,
     rate_or_function,
@@ -35,15 +34,8 @@ from ratelimited_executor._runtime.faces.checks import (
 from ratelimited_executor._runtime.keys import KeyLimits
 from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ManagerBase
-from ratelimited_executor._runtime.policy import (
-    Paced,
-    Policy,
-    PolicyPlan,
-    WhenFull,
-    check_key_rate,
-    read_rates,
-    read_resources,
-)
+from ratelimited_executor._runtime.plan import PolicyPlan, read_rates, read_resources
+from ratelimited_executor._runtime.policy import Paced, Policy, WhenFull, check_key_rate, check_policy
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor._runtime.settings import Settings
 from ratelimited_executor.abc import Fleet
@@ -552,7 +544,7 @@ class ExecutorBase:
         plan = PolicyPlan(self._policy, rates, self._resources)
         if plan.is_plain:
             return plan
-        if not isinstance(self._policy, Paced):
+        if not self._policy.is_numbered:
             what = f"policy must be Paced(), got {self._policy!r}"
         elif self._resources:
             what = f"resources must be left out, got {', '.join(map(repr, self._resources))}"

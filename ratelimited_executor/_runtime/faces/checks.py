@@ -10,12 +10,10 @@ from ratelimited_executor._core.adaptive import Adaptive
 from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime.arguments import callable_of, count_of
-from ratelimited_executor._runtime.policy import Burst, Paced, Window
 
 __all__ = [
     "check_adaptive",
     "check_name",
-    "check_policy",
     "count_or_function",
     "order_of",
     "rate_or_function",
@@ -70,15 +68,6 @@ def check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
             f"got {rate!r}"
         )
     return adaptive
-
-
-def check_policy(policy: Any) -> None:
-    """Refuse what is no policy; a class is refused by name, as the mistake that it is."""
-    if isinstance(policy, type) and issubclass(policy, (Paced, Window, Burst)):
-        call = "Burst(n), with its depth" if issubclass(policy, Burst) else f"{policy.__name__}()"
-        raise TypeError(f"policy must be a Paced, Window or Burst, got the class {policy.__name__}: write {call}")
-    if not isinstance(policy, (Paced, Window, Burst)):
-        raise TypeError(f"policy must be a Paced, Window or Burst, got {policy!r}")
 
 
 def order_of(order: Any) -> Any:

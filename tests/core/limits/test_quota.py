@@ -90,7 +90,7 @@ def test_forecasts_of_a_quota_know_what_was_used_of_periods_to_come():
     """After a step back, what was used of the next hour is not promised again."""
     wall = Wall()
     limit = QuotaLimit(5, period_of=hours, wall_ns=wall)
-    limit.set_rate(Rate(9), START)
+    limit.change_to(QuotaLimit(5, period_of=hours, wall_ns=wall), START)
     assert 5 == limit.cost_max
     wall.now = 3700
     limit.take(4, START)
