@@ -73,10 +73,7 @@ class Moments:
 
 
 def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
-    """Return the clock by which a loop's timers run: its attribute ``clock`` if it has one, else the system's."""
-    clock: Clock | None = getattr(loop, "clock", None)
-    if clock is not None:
-        return clock
+    """Return the clock by which the timers of a loop run that offers none (``hooks.py``): the system's, or one made of its time."""
     if abs(loop.time() - time.monotonic()) > _FOREIGN_SECONDS:
         return _LoopClock(loop)
     return SystemClock()

@@ -28,11 +28,10 @@ from ratelimited_executor._runtime.backlog import Backlog
 from ratelimited_executor._runtime.batches import BatchItem
 from ratelimited_executor._runtime.clock import Moments
 from ratelimited_executor._runtime.contexts import SharedContexts
-from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.keys import Keys
 from ratelimited_executor._runtime.limits import Limits
 from ratelimited_executor._runtime.orders import isolated, order_reporter
-from ratelimited_executor._runtime.retrying import Retries, random_for
+from ratelimited_executor._runtime.retrying import Retries
 from ratelimited_executor._runtime.starting import Starter
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
@@ -104,8 +103,7 @@ class Engine:
         self.accounts = accounts = Accounts(name, self.loop, queue)
         self.running, self.holding = accounts.running, accounts.holding
         self.contexts = contexts = SharedContexts()
-        make_coroutines = getattr(self.loop, "make_coroutines", Coroutines)
-        self.coroutines: Coroutines = make_coroutines(
+        self.coroutines = runner.hooks.coroutines_type(
             self.loop, accounts=accounts, queue=queue, contexts=contexts, moments=moments, on_free=self._freed
         )
         self.starter = Starter(
@@ -165,7 +163,7 @@ class Engine:
             rank=peers.rank,
             report_order_error=self._report,
             permits=combined or granted or plan.grid(self.moments.ns()),
-            bucket_ns_max=NS if settings.early else self.runner.bucket_ns_max,  # what may be early is within its bucket
+            bucket_ns_max=NS if settings.early else self.runner.hooks.bucket_ns_max,  # early ones: within their bucket
         )
         queue.set_crowded(is_crowded=settings.max_concurrency is not None)
         queue.chores.on_added = self.wake
@@ -178,7 +176,7 @@ class Engine:
             settings.retry,
             queue=self.queue,
             moments=self.moments,
-            random=random_for(self.loop),
+            numbers=self.runner.hooks.random,
             penalty_max=settings.penalty_max,
             overloaded=self._overloaded,
             on_key_end=self.keys.ended,

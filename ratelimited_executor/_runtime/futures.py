@@ -105,7 +105,9 @@ class FuturesFace(concurrent.futures.Executor):
         self._loop = engine.loop
         self._loop_thread = threading.get_ident()
         self._threads = (
-            engine.threads if max_workers is None else Threads(count_of("max_workers", max_workers, least=1))
+            engine.threads
+            if max_workers is None
+            else Threads(count_of("max_workers", max_workers, least=1), are_there=engine.threads.are_there)
         )
         self._lock = threading.Lock()
         self._open: set[_Future[Any]] = set()

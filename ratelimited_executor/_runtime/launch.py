@@ -38,15 +38,18 @@ class Threads:
     Args:
         count: how many threads of ours at most.
         pool: runs them in place of those, as many at once as it has workers; its own limit is the only one then.
+        are_there: whether the loop has threads; a call that is to run in one fails otherwise.
 
     Attributes:
         limiter: bounds the threads of ours.
+        are_there: as above.
     """
 
-    __slots__ = ("_pool", "limiter")
+    __slots__ = ("_pool", "are_there", "limiter")
 
-    def __init__(self, count: int, pool: concurrent.futures.Executor | None = None) -> None:
+    def __init__(self, count: int, pool: concurrent.futures.Executor | None = None, *, are_there: bool = True) -> None:
         self._pool = pool
+        self.are_there = are_there
         self.limiter = anyio.CapacityLimiter(count)
 
     async def run(self, call: Callable[[], T]) -> T:
@@ -95,7 +98,7 @@ class ThreadCall:
     async def run(self) -> Any:
         """Call the function, and return its result."""
         try:
-            if not getattr(asyncio.get_running_loop(), "has_threads", True):
+            if not self._threads.are_there:
                 raise RuntimeError(
                     f"{name_of(self._call)} is to run in a thread, which a simulation has none of: simulate it as a job"
                 )

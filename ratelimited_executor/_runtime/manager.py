@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 from ratelimited_executor._runtime.arguments import delay_of, seconds_of
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
+from ratelimited_executor._runtime.hooks import hooks_of
 from ratelimited_executor._runtime.runner import Runner
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError
@@ -106,10 +107,11 @@ class ManagerBase(Generic[E]):
         if self._is_closed or self._runner is not None:
             raise ExecutorStoppedError(repr(self))
         loop = asyncio.get_running_loop()
-        clock = self._clock or clock_for(loop)
+        hooks = hooks_of(loop)
+        clock = self._clock or hooks.clock or clock_for(loop)
         if isinstance(self._peers, Fleet):
             self._peers.start(loop, clock)
-        self._runner = Runner(loop, clock, self._interval, self._precision)
+        self._runner = Runner(loop, clock, self._interval, self._precision, hooks=hooks)
         for executor in self._executors.values():
             executor._open(self._runner)
 

@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._kernel.batches import BatchSource
     from ratelimited_executor._runtime.clock import Moments
+    from ratelimited_executor._runtime.hooks import RandomNumbers
 
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
-__all__ = ["Retries", "check_retry", "parse_retry_after", "random_for"]
-
-
-def random_for(loop: asyncio.AbstractEventLoop) -> random.Random:
-    """Return what jitter is drawn from: a loop's attribute ``random`` if it has one, so that virtual time can be repeated."""
-    return getattr(loop, "random", None) or random.Random()  # noqa: S311  # nobody gains by guessing it
+__all__ = ["Retries", "check_retry", "parse_retry_after"]
 
 
 def check_retry(name: str, policy: Any) -> Any:
@@ -56,7 +52,7 @@ class Retries:
         policy: of tasks that bring none of their own; None if they are not tried again.
         queue: which tells whether anything starts any more.
         moments: the time.
-        random: what jitter is drawn from.
+        numbers: what jitter is drawn from; those of every run are others if None.
         penalty_max: seconds that the other side may ask for at most.
         overloaded: told that it had too much.
         on_key_end: told of each attempt that has ended and is followed by another, as of the end of a task.
@@ -69,7 +65,7 @@ class Retries:
     """
 
     __slots__ = (
-        "_add", "_add_item", "_moments", "_on_key_end", "_overloaded", "_queue", "_random", "_report", "count", "penalty_max",
+        "_add", "_add_item", "_moments", "_numbers", "_on_key_end", "_overloaded", "_queue", "_report", "count", "penalty_max",
         "policy",
     )  # fmt: skip
 
@@ -79,7 +75,7 @@ class Retries:
         *,
         queue: TaskQueue,
         moments: Moments,
-        random: random.Random,
+        numbers: RandomNumbers | None,
         penalty_max: float,
         overloaded: Callable[[], None],
         on_key_end: Callable[[Any], None],
@@ -92,7 +88,7 @@ class Retries:
         self.count = 0
         self._queue = queue
         self._moments = moments
-        self._random = random
+        self._numbers = numbers or random.Random()  # noqa: S311  # nobody gains by guessing it
         self._overloaded = overloaded
         self._on_key_end = on_key_end
         self._add = add
@@ -182,7 +178,7 @@ class Retries:
             if isinstance(policy, Retry):
                 if count >= policy.attempts or not (is_told or (isinstance(error, Exception) and policy.wants(error))):
                     return None
-                return after + policy.pause(count, self._random.random())
+                return after + policy.pause(count, self._numbers.random())
             return _pause_by_tenacity(policy, count, error, after, first=first, now=self._moments.monotonic())
         except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
             self._report(raised)

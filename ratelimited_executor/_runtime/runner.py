@@ -21,6 +21,7 @@ from ratelimited_executor._runtime.wakers import LoopTimer, waker_for
 if TYPE_CHECKING:
     import asyncio
 
+    from ratelimited_executor._runtime.hooks import Hooks
     from ratelimited_executor._runtime.wakers import Waker
     from ratelimited_executor.abc import Clock
 
@@ -52,33 +53,42 @@ class Runner:
         clock: where the time is read; its monotonic scale is that of the loop's timers.
         interval: seconds in one interval.
         precision: the shortest time between two wake-ups, in seconds; None for what the loop's kind is best at.
+        hooks: what the loop offers.
 
     Attributes:
         earliest: loop time before which no timer wakes the loop again.
         is_lent: whether the system has lent anything that :meth:`close` frees.
-        bucket_ns_max: the width of a bucket at most; a loop may have another than a second.
         precision_unlimited: the same as ``precision`` for an executor without a limit, which has nothing to pace.
         precision_crowded: the same where so much falls due that waking up costs more than starting it, and most of it is
             late anyway by the time that the others take.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, interval: float, precision: float | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        interval: float,
+        precision: float | None = None,
+        *,
+        hooks: Hooks,
     ) -> None:
         self.loop = loop
         self.clock = clock
+        self.hooks = hooks
         self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
         self.timeline.loop_time = coarse_time_of(loop, clock)
-        self.bucket_ns_max: int = getattr(loop, "bucket_ns_max", NS)
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
         self.engines: set[Runnable] = set()  # all that have not closed
         self._heap: list[tuple[float, int, Runnable]] = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # of entries of the heap: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
-        make_waker = getattr(loop, "make_waker", None)  # of a loop that calls run_due() itself
-        self._waker: Waker = waker_for(loop, self._on_timer, self.context) if make_waker is None else make_waker(self)
-        is_virtual = getattr(loop, "clock", None) is not None  # there a wake-up costs nothing that anybody waits for
+        is_virtual = hooks.is_virtual  # there a wake-up costs nothing that anybody waits for
+        self._waker: Waker = (
+            waker_for(loop, self._on_timer, self.context, is_virtual=is_virtual)
+            if hooks.make_waker is None
+            else hooks.make_waker(self.run_due)  # of a loop that is not woken, but asks
+        )
         self.is_lent = not is_virtual
         self._precision = precision if precision is not None else 0.0 if is_virtual else _PRECISION_SECONDS
         is_adaptive = precision is None and not is_virtual

@@ -145,9 +145,18 @@ class TimerDescriptor:
             self._callback()
 
 
-def waker_for(loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> Waker:
-    """Return the most precise waker that the loop and the system have."""
-    if getattr(loop, "clock", None) is None:
+def waker_for(
+    loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context, *, is_virtual: bool = False
+) -> Waker:
+    """Return the most precise waker that the loop and the system have.
+
+    Args:
+        loop: the event loop.
+        callback: what to call.
+        context: the context variables to call it in.
+        is_virtual: whether the loop keeps a time of its own, which no descriptor knows.
+    """
+    if not is_virtual:
         with contextlib.suppress(OSError, NotImplementedError):
             return TimerDescriptor(loop, callback, context)
     return LoopTimer(loop, callback, context)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
     from contextvars import Context
 
-    from ratelimited_executor._runtime.runner import Runner
+    from ratelimited_executor._runtime.hooks import LoopHooks
 
 __all__ = ["SimulationLoop"]
 
@@ -57,6 +57,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         has_threads: False: a task with ``in_thread=True`` fails.
         bucket_ns_max: how wide the buckets of executors may be: where seconds pass in microseconds, most buckets of a second
             would be opened for one task; and what wide ones cost, memory for what was cancelled, does not last.
+        coroutines_type: runs the coroutines of executors, those that only last included.
         clock: what is moved on.
         random: of programs that run here.
         last_time: loop time at which something has happened last, before :meth:`run_until` came to its end.
@@ -65,6 +66,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     has_threads: Final = False
     bucket_ns_max: Final = 60_000_000_000
+    coroutines_type: Final = LastingCoroutines
 
     def __init__(self, *, start_wall: float = DEFAULT_START_WALL, seed: int | str = 0) -> None:
         self.clock: Final = VirtualClock(start_wall=start_wall)
@@ -359,16 +361,17 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     # What executors ask for.
 
-    def make_waker(self, runner: Runner) -> _Waker:
+    def make_waker(self, run_due: Callable[[float], float]) -> _Waker:
         """Return what wakes the executors of a manager."""
-        waker = _Waker(self, runner.run_due)
+        waker = _Waker(self, run_due)
         self._wakers.append(waker)
         return waker
 
-    def make_coroutines(self, loop: asyncio.AbstractEventLoop, **parts: Any) -> LastingCoroutines:
-        """Return what runs the coroutines of an executor, those that only last included."""
-        assert loop is self
-        return LastingCoroutines(self, **parts)
+
+if TYPE_CHECKING:  # it offers to executors all that a loop may
+
+    def _hooks(loop: SimulationLoop) -> LoopHooks:
+        return loop
 
 
 class _Waker:

@@ -12,6 +12,7 @@ import pytest
 
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime import wakers
+from ratelimited_executor._runtime.hooks import hooks_of
 from ratelimited_executor._runtime.wakers import LoopTimer, TimerDescriptor, waker_for
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="timer descriptors are there on Linux only")
@@ -161,7 +162,8 @@ async def test_a_loop_that_watches_no_descriptors_is_woken_by_its_own_timers(mon
 
 async def test_a_virtual_loop_is_woken_by_its_own_timers(virtual_clock):
     """No descriptor knows its time."""
-    assert isinstance(waker_for(asyncio.get_running_loop(), int, Context()), LoopTimer)
+    loop = asyncio.get_running_loop()
+    assert isinstance(waker_for(loop, int, Context(), is_virtual=hooks_of(loop).is_virtual), LoopTimer)
 
 
 @linux

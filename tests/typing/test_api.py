@@ -1,4 +1,4 @@
-"""What a type checker says about the public names, on ``api.py`` beside this file."""
+"""What a type checker says about the public names, and about the seams inside, on the files beside this one."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 API = Path(__file__).with_name("api.py")
+CHECKED = [API, API.with_name("loops.py")]
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +24,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
         "--cache-dir",
         str(API.parents[2] / ".mypy_cache" / "api"),
         "--no-error-summary",
-        str(API),
+        *map(str, CHECKED),
     ]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=API.parents[2])
     return run.stdout + run.stderr
 
 
 def test_types_of_the_public_names_are_as_written(report: str) -> None:
-    """Each call has the type that ``api.py`` asserts, and each mistake in it is refused."""
+    """Each call has the type that these files assert, and each mistake in them is refused."""
     assert "" == report
 
 

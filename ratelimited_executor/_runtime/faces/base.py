@@ -518,7 +518,7 @@ class ExecutorBase:
             order=self._order,
             early=self._is_early,
             max_concurrency=self._max_concurrency,
-            threads=Threads(*self._threads),
+            threads=Threads(*self._threads, are_there=runner.hooks.has_threads),
             key_limits=self._key_limits,
             max_pending=self._max_pending,
             when_full=self._when_full,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from fractions import Fraction
 from os import PathLike, fspath
@@ -90,7 +89,7 @@ class CycleFace(BulkFace):
         callable_of("fn", fn)
         slots = CycleSlots(cycle, buckets, phase)
         own = name_or_none("name", name) or name_of(fn)
-        store = _store_of(progress)
+        store = _store_of(progress, has_files=self._started().runner.hooks.has_threads)
         context = contextvars.copy_context()
 
         def place(found: list[Any], delays: list[float]) -> BatchHandle[Any]:
@@ -130,10 +129,14 @@ class CycleFace(BulkFace):
         return handle
 
 
-def _store_of(progress: Progress | str | PathLike[str] | None) -> Progress:
+def _store_of(progress: Progress | str | PathLike[str] | None, *, has_files: bool) -> Progress:
     """Return the store that ``progress=`` stands for: the object itself, or a new store.
 
     A simulation has no threads, and must not find the progress of an earlier one: there a path stands for memory as well.
+
+    Args:
+        progress: as ``every`` takes it.
+        has_files: whether a path stands for a file.
 
     Raises:
         TypeError: if it is none of what ``every`` takes.
@@ -147,7 +150,7 @@ def _store_of(progress: Progress | str | PathLike[str] | None) -> Progress:
         if not fspath(progress):
             raise ValueError("progress must be the path of a file, got an empty text")
         store = SQLiteProgress(progress)
-        return store if getattr(asyncio.get_running_loop(), "has_threads", True) else MemoryProgress()
+        return store if has_files else MemoryProgress()
     if isinstance(progress, type) or not isinstance(progress, Progress):
         raise TypeError(f"progress must be the path of a file, or an object such as MemoryProgress(), got {progress!r}")
     return progress

@@ -1,0 +1,103 @@
+"""What an event loop may offer to the executors that run on it, each thing by itself; loops of asyncio and uvloop offer nothing.
+
+A loop of virtual time has a clock and a generator of random numbers (:class:`VirtualTime`): the one of
+``ratelimited_executor.testing``. The loop of a simulation offers all of :class:`LoopHooks`: it also wakes executors and runs
+coroutines itself. :func:`hooks_of` reads a loop once, for the runner of a manager, and nobody else asks a loop for more than
+asyncio does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._runtime.coroutines import Coroutines
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from ratelimited_executor._runtime.wakers import Waker
+    from ratelimited_executor.abc import Clock
+
+__all__ = ["Hooks", "LoopHooks", "RandomNumbers", "VirtualTime", "hooks_of"]
+
+
+class RandomNumbers(Protocol):
+    """What random numbers are drawn from, such as a ``random.Random``."""
+
+    def random(self) -> float:
+        """Return a number, 0 <= number < 1."""
+        ...
+
+
+class VirtualTime(Protocol):
+    """What a loop offers that keeps a time of its own: no descriptor of the system knows it, and a wake-up costs nothing."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which its timers run."""
+        ...
+
+    @property
+    def random(self) -> RandomNumbers:
+        """What jitter is drawn from, so that a run can be repeated."""
+        ...
+
+
+class LoopHooks(VirtualTime, Protocol):
+    """What a loop offers that runs executors by itself."""
+
+    @property
+    def has_threads(self) -> bool:
+        """True if calls may run in worker threads, and progress may be kept in a file."""
+        ...
+
+    @property
+    def bucket_ns_max(self) -> int:
+        """The width of the buckets of executors at most, in nanoseconds."""
+        ...
+
+    @property
+    def coroutines_type(self) -> type[Coroutines]:
+        """What runs the coroutines of an executor."""
+        ...
+
+    def make_waker(self, run_due: Callable[[float], float]) -> Waker:
+        """Return what wakes the executors of a manager: it calls ``run_due(now)``, which returns when to be called next."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What one loop offers; the defaults are those of a loop that offers nothing.
+
+    Attributes:
+        clock: as of :class:`VirtualTime`; None for a loop in real time.
+        random: as of :class:`VirtualTime`; None for numbers that differ in each run.
+        has_threads: as of :class:`LoopHooks`, and so are the others.
+        bucket_ns_max: as above.
+        coroutines_type: as above.
+        make_waker: as above; None for a loop that is woken by timers.
+    """
+
+    clock: Clock | None = None
+    random: RandomNumbers | None = None
+    has_threads: bool = True
+    bucket_ns_max: int = NS
+    coroutines_type: type[Coroutines] = Coroutines
+    make_waker: Callable[[Callable[[float], float]], Waker] | None = None
+
+    @property
+    def is_virtual(self) -> bool:
+        """True if the loop keeps a time of its own."""
+        return self.clock is not None
+
+
+def hooks_of(loop: asyncio.AbstractEventLoop) -> Hooks:
+    """Read what a loop offers."""
+    offered: dict[str, Any] = {
+        field.name: getattr(loop, field.name) for field in fields(Hooks) if hasattr(loop, field.name)
+    }
+    return Hooks(**offered)
