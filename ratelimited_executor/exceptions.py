@@ -19,6 +19,13 @@ Errors carry their data as attributes and build the message from it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ratelimited_executor._core.durations import delay_of
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durations import DurationLike
+
 __all__ = [
     "BacklogFullError",
     "ExecutorNotStartedError",
@@ -117,14 +124,10 @@ class RetryLater(RateLimitedExecutorError):  # noqa: N818  # an instruction, as 
         ValueError: if it is negative, NaN or infinite.
     """
 
-    def __init__(self, after: float | None = None) -> None:
-        if after is not None:
-            if isinstance(after, bool) or not isinstance(after, (int, float)):
-                raise TypeError(f"after must be a number of seconds or None, got {after!r}")
-            if not 0 <= after < float("inf"):
-                raise ValueError(f"after must be a finite number of seconds >= 0, got {after!r}")
+    def __init__(self, after: DurationLike | None = None) -> None:
+        seconds = None if after is None else delay_of("after", after)
         super().__init__(after)
-        self.after = None if after is None else float(after)
+        self.after = seconds
 
     def __str__(self) -> str:
         return "try again later" if self.after is None else f"try again after {self.after:g} s"

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
+from ratelimited_executor._core.durations import DurationLike as DurationLike
 from ratelimited_executor._core.ordering import Order as Order
 from ratelimited_executor._core.rates import RateLike as RateLike
 
 if TYPE_CHECKING:
     import contextvars
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from ratelimited_executor._core.retries import Retry
     from ratelimited_executor._runtime.quota import Quota
 
-__all__ = ["BatchOptions", "CostLike", "Order", "RateLike", "RatesLike", "ScheduleOptions", "SubmitOptions"]
+__all__ = [
+    "BatchOptions",
+    "CostLike",
+    "DurationLike",
+    "Order",
+    "RateLike",
+    "RatesLike",
+    "ScheduleOptions",
+    "SubmitOptions",
+]
 
 RatesLike: TypeAlias = "RateLike | Quota | Sequence[RateLike | Quota]"
 CostLike: TypeAlias = "int | Mapping[str, int]"
@@ -25,34 +35,34 @@ class SubmitOptions(TypedDict, total=False):
     """The keyword arguments of ``submit``."""
 
     priority: float
-    expires: float | timedelta | None
-    run_timeout: float | timedelta | None
+    expires: DurationLike | None
+    run_timeout: DurationLike | None
     in_thread: bool
     name: str | None
     context: contextvars.Context | None
     key: Hashable
     cost: CostLike
     retry: Retry | Any
-    deadline: float | timedelta | None
+    deadline: DurationLike | None
 
 
 class ScheduleOptions(SubmitOptions, total=False):
     """The keyword arguments of ``schedule``."""
 
-    delay: float | timedelta | None
+    delay: DurationLike | None
     at: datetime | float | None
 
 
 class BatchOptions(TypedDict, total=False):
     """The keyword arguments of ``schedule_many``."""
 
-    delay: float | timedelta | None
+    delay: DurationLike | None
     delays: Iterable[float] | None
     at: datetime | float | None
-    over: float | timedelta | None
+    over: DurationLike | None
     count: int | None
     priority: float
-    expires: float | timedelta | None
+    expires: DurationLike | None
     results: bool
     name: str | None
     context: contextvars.Context | None

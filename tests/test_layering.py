@@ -21,13 +21,13 @@ CORE_MAY_USE = {
     "__future__", "abc", "array", "bisect", "collections", "collections.abc", "copy", "dataclasses", "decimal", "enum",
     "fractions", "functools", "heapq", "itertools", "math", "operator", "re", "typing", "weakref",
 }  # fmt: skip
-FOR_TYPES_ONLY = {"contextvars"}  # a value that the core only carries
+FOR_TYPES_ONLY = {"contextvars", "datetime"}  # values that the core only carries, or asks for their seconds
 
 # What a layer may import of the package, as prefixes of module names.
 MAY_IMPORT = {
     "_kernel": ["_kernel"],
     "_core": ["_core", "_kernel", "exceptions"],
-    "exceptions.py": [],
+    "exceptions.py": ["_core.durations"],  # how a span of time is read
     "abc.py": ["_core", "_kernel", "exceptions"],
     "typing.py": [
         "_core",

@@ -12,7 +12,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.durations import seconds_of
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["Adaptive", "AdaptiveControl"]
 
@@ -49,16 +54,17 @@ class Adaptive:
         ceiling: float,
         increase: float | None = None,
         decrease: float = 0.5,
-        period: float = 1.0,
+        period: DurationLike = 1.0,
     ) -> None:
         if increase is None and isinstance(ceiling, (int, float)):
             increase = ceiling / 100
-        values = {"floor": floor, "ceiling": ceiling, "increase": increase, "decrease": decrease, "period": period}
+        values = {"floor": floor, "ceiling": ceiling, "increase": increase, "decrease": decrease}
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise TypeError(f"{name} must be a number, got {value!r}")
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be finite and > 0, got {value!r}")
+        period_seconds = seconds_of("period", period)
         assert increase is not None
         if ceiling < floor:
             raise ValueError(f"ceiling must be >= floor, {floor!r}, got {ceiling!r}")
@@ -68,7 +74,7 @@ class Adaptive:
         self.ceiling = float(ceiling)
         self.increase = float(increase)
         self.decrease = float(decrease)
-        self.period = float(period)
+        self.period = period_seconds
 
     def __repr__(self) -> str:
         parts = ", ".join(

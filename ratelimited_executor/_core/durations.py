@@ -1,16 +1,47 @@
-"""Durations as people type them: ``90``, ``10m``, ``1h30m``, ``1.5h``, ``250ms``."""
+"""Durations: seconds, a ``timedelta``, or text as people type it: ``90``, ``10m``, ``1h30m``, ``1.5h``, ``250ms``.
+
+One reading for every argument that is a span of time, for the command line and for scenarios in TOML. A number alone is
+seconds. With units, the larger come first and each once, so that ``1h30m`` has one meaning and ``30m1h`` none. Units of the
+calendar, weeks and months, are no durations.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-__all__ = ["format_duration", "parse_duration"]
+if TYPE_CHECKING:
+    from datetime import timedelta
 
-_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|d)\s*")
+__all__ = [
+    "UNIT_SECONDS",
+    "DurationLike",
+    "delay_of",
+    "duration_of",
+    "format_duration",
+    "number_of",
+    "parse_duration",
+    "seconds_of",
+]
+
+DurationLike: TypeAlias = "float | timedelta | str"
+
+UNIT_SECONDS: Final = {
+    name: Fraction(seconds)
+    for names, seconds in (
+        ("ms", Fraction(1, 1000)),
+        ("s sec secs second seconds", 1),
+        ("m min mins minute minutes", 60),
+        ("h hour hours", 3600),
+        ("d day days", 86400),
+    )
+    for name in names.split()
+}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _BARE: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_LIKE: Final = "a duration looks like 90, 10m or 1h30m"
 
 
 def parse_duration(text: str) -> float:
@@ -22,10 +53,58 @@ def parse_duration(text: str) -> float:
     >>> [parse_duration(text) for text in ("90", "10m", "1h30m", "250ms")]
     [90.0, 600.0, 5400.0, 0.25]
     """
-    stripped = text.strip().lower()
-    seconds = float(stripped) if _BARE.fullmatch(stripped) else _sum_of_parts(stripped)
+    seconds = _read(text)
     if seconds is None or not 0 < seconds < math.inf:
-        raise ValueError(f"a duration looks like 90, 10m or 1h30m and is longer than 0, got {text!r}")
+        raise ValueError(f"{_LIKE} and is longer than 0, got {text!r}")
+    return seconds
+
+
+def number_of(name: str, value: Any) -> float:
+    """Return a finite number.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: if it is NaN or infinite.
+    """
+    if not _is_number(value):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return _finite(name, value)
+
+
+def duration_of(name: str, value: Any) -> float:
+    """Return a span of time in finite seconds, which may be negative unless it is text.
+
+    Raises:
+        TypeError: if it is no number, timedelta or text.
+        ValueError: if it is text that is no duration, or is NaN or infinite.
+    """
+    if type(value) is int or type(value) is float:  # nearly always
+        return _finite(name, value)
+    if isinstance(value, str):
+        seconds = _read(value)
+        if seconds is None:
+            raise ValueError(f"{name}: {_LIKE}, got {value!r}")
+        return _finite(name, seconds)
+    if hasattr(type(value), "total_seconds"):  # a timedelta: the core does not import what reads the time
+        return _finite(name, value.total_seconds())
+    if not _is_number(value):
+        raise TypeError(f"{name} must be a number of seconds, a timedelta or a text such as '8h', got {value!r}")
+    return _finite(name, value)
+
+
+def delay_of(name: str, value: Any) -> float:
+    """Return a span of time >= 0 in seconds, given as a number, a timedelta or text."""
+    seconds = duration_of(name, value)
+    if seconds < 0:
+        raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")
+    return seconds
+
+
+def seconds_of(name: str, value: Any) -> float:
+    """Return a span of time > 0 in seconds, given as a number, a timedelta or text."""
+    seconds = duration_of(name, value)
+    if seconds <= 0:
+        raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
     return seconds
 
 
@@ -44,13 +123,41 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _sum_of_parts(text: str) -> float | None:
-    """Add up ``1h30m`` and its like; None if anything else is in the text."""
-    total, position = 0.0, 0
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, (bool, str, bytes)) and hasattr(type(value), "__float__")
+
+
+def _finite(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return number
+
+
+def _read(text: str) -> float | None:
+    """Return the seconds that a text means, infinity if they are too many for a float; None if it is no duration."""
+    stripped = text.strip().lower()
+    try:
+        if _BARE.fullmatch(stripped):
+            return float(stripped)
+        exact = _sum_of_parts(stripped)
+        return None if exact is None else float(exact)
+    except (OverflowError, ValueError):  # ValueError: of a fraction with too many digits
+        return math.inf
+
+
+def _sum_of_parts(text: str) -> Fraction | None:
+    """Add up ``1h30m`` and its like, exactly; None if anything else is in the text."""
+    total, position = Fraction(0), 0
+    larger: Fraction | None = None  # the unit before
     while position < len(text):
         match = _PART.match(text, position)
-        if match is None:
+        unit = None if match is None else UNIT_SECONDS.get(match[2])
+        if match is None or unit is None or (larger is not None and unit >= larger):
             return None
-        total += float(match[1]) * _UNIT_SECONDS[match[2]]
-        position = match.end()
-    return total
+        total += Fraction(match[1]) * unit
+        position, larger = match.end(), unit
+    return total if text else None

@@ -10,13 +10,15 @@ first, and a heap keeps them at O(log n).
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["Ageing", "Order", "TaskClass", "TaskView", "default_order", "earliest_due_first", "latest_due_first"]
 
@@ -102,12 +104,8 @@ class Ageing:
 
     __slots__ = ("_seconds",)
 
-    def __init__(self, seconds: float) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            raise TypeError(f"seconds must be a number, got {seconds!r}")
-        if not 0 < seconds < math.inf:
-            raise ValueError(f"seconds must be finite and > 0, got {seconds!r}")
-        self._seconds = float(seconds)
+    def __init__(self, seconds: DurationLike) -> None:
+        self._seconds = seconds_of("seconds", seconds)
 
     @property
     def seconds(self) -> float:

@@ -10,23 +10,17 @@ import math
 import re
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ratelimited_executor._core.durations import UNIT_SECONDS, duration_of
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["Rate", "RateLike"]
 
 RateLike: TypeAlias = "Rate | int | float | Fraction | Decimal | str"
 
-_UNIT_SECONDS: Final = {
-    name: Fraction(seconds)
-    for names, seconds in (
-        ("ms", Fraction(1, 1000)),
-        ("s sec secs second seconds", 1),
-        ("m min mins minute minutes", 60),
-        ("h hour hours", 3600),
-        ("d day days", 86400),
-    )
-    for name in names.split()
-}
 _RATE_PATTERN: Final = re.compile(
     r"""\s* (?P<permits> [0-9][0-9_]*(\.[0-9]+)? | inf ) \s*/\s* (?P<count> [0-9]+(\.[0-9]+)? )? \s* (?P<unit> [a-z]+ ) \s*""",
     re.VERBOSE,
@@ -42,7 +36,7 @@ class Rate:
 
     Args:
         permits: how many starts, >= 0; 0 pauses; ``math.inf`` lifts the limit.
-        per: in how many seconds, > 0 and finite.
+        per: in how many seconds, > 0 and finite; or a timedelta or a text such as ``"15min"``.
 
     Raises:
         TypeError: if an argument is no number.
@@ -58,9 +52,10 @@ class Rate:
 
     __slots__ = ("_is_zero", "_per", "_permits", "_ratio")
 
-    def __init__(self, permits: float | Fraction | Decimal, per: float | Fraction | Decimal = 1) -> None:
+    def __init__(self, permits: float | Fraction | Decimal, per: DurationLike | Fraction | Decimal = 1) -> None:
         self._permits = _exact("permits", permits)
-        window = _exact("per", per)
+        is_number = isinstance(per, (int, float, Fraction, Decimal))
+        window = _exact("per", per if is_number else duration_of("per", per))
         if window is None or window <= 0:
             raise ValueError(f"per must be a finite number of seconds > 0, got {per!r}")
         self._per = window
@@ -78,14 +73,14 @@ class Rate:
         if plain is not None:
             return cls(math.inf if plain[1] == "inf" else Fraction(plain[1].replace("_", "")))
         match = _RATE_PATTERN.fullmatch(text.lower())
-        unit = None if match is None else _UNIT_SECONDS.get(match["unit"])
+        unit = None if match is None else UNIT_SECONDS.get(match["unit"])
         if match is None or unit is None:
             words = _WORDS_PATTERN.fullmatch(text.lower())
             hint = ""
             period = "" if match is None else match["unit"].removesuffix("s")
             if match is not None and period in _CALENDAR_UNITS:
                 hint = f": write '{match['permits']} per {period}' for a quota of each {period} of the calendar"
-            if words is not None and words["unit"] in _UNIT_SECONDS:
+            if words is not None and words["unit"] in UNIT_SECONDS:
                 hint = f": write '{words['permits']}/{words['count']}{_SHORT_UNITS.get(words['unit'], words['unit'])}'"
             raise ValueError(f"rate must look like '100/s', '5/min' or '1000/15min', got {text!r}{hint}")
         permits = math.inf if match["permits"] == "inf" else Fraction(match["permits"].replace("_", ""))

@@ -11,8 +11,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.durations import seconds_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["Attempts", "Retry"]
 
@@ -39,27 +43,24 @@ class Retry:
         self,
         attempts: int = 5,
         *,
-        base: float = 1.0,
-        cap: float = 60.0,
+        base: DurationLike = 1.0,
+        cap: DurationLike = 60.0,
         on: type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool] = (),
     ) -> None:
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise TypeError(f"attempts must be an integer, got {attempts!r}")
         if attempts < 1:
             raise ValueError(f"attempts must be >= 1, got {attempts!r}")
-        for name, value in (("base", base), ("cap", cap)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise TypeError(f"{name} must be a number of seconds, got {value!r}")
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be finite and > 0, got {value!r}")
-        if cap < base:
+        base_seconds = seconds_of("base", base)
+        cap_seconds = seconds_of("cap", cap)
+        if cap_seconds < base_seconds:
             raise ValueError(f"cap must be >= base, {base!r}, got {cap!r}")
         is_function = callable(on) and not isinstance(on, type)
         if not (is_function or all(_is_error(kind) for kind in (on if isinstance(on, tuple) else (on,)))):
             raise TypeError(f"on must be exception classes or a function of an exception, got {on!r}")
         self.attempts = attempts
-        self.base = float(base)
-        self.cap = float(cap)
+        self.base = base_seconds
+        self.cap = cap_seconds
         self.on = on
 
     def wants(self, error: BaseException) -> bool:

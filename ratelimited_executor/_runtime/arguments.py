@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ratelimited_executor._core.durations import delay_of, duration_of, number_of, seconds_of
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.keys import KeyTable
@@ -17,6 +18,7 @@ __all__ = [
     "callable_of",
     "count_of",
     "delay_of",
+    "duration_of",
     "key_of",
     "member_of",
     "name_or_none",
@@ -41,40 +43,6 @@ class _Mark:
 
 INHERITED: Final[Any] = _Mark("INHERITED")  # the executor's own setting is in force
 NOT_GIVEN: Final[Any] = _Mark("NOT_GIVEN")
-
-
-def number_of(name: str, value: Any) -> float:
-    """Return a finite number.
-
-    Raises:
-        TypeError: if it is none.
-        ValueError: if it is NaN or infinite.
-    """
-    if isinstance(value, (bool, str, bytes)) or not hasattr(type(value), "__float__"):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {value!r}")
-    return number
-
-
-def seconds_of(name: str, value: Any) -> float:
-    """Return a span of time > 0 in seconds, given as a number or a timedelta."""
-    seconds = delay_of(name, value)
-    if seconds <= 0:
-        raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
-    return seconds
-
-
-def delay_of(name: str, value: Any) -> float:
-    """Return a span of time >= 0 in seconds, given as a number or a timedelta."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else number_of(name, value)
-    if seconds < 0:
-        raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")
-    return seconds
 
 
 def wall_of(name: str, value: Any) -> float:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from ratelimited_executor._core.records import PERMITS, StandIn, TaskRecord
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.states import FINAL_STATES, TRANSITIONS, TaskState
-from ratelimited_executor._runtime.arguments import count_of, number_of
+from ratelimited_executor._runtime.arguments import count_of, duration_of
 from ratelimited_executor._runtime.clock import next_tick
 from ratelimited_executor.exceptions import IllegalTransitionError, WrongLoopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.records import Charge, Options
     from ratelimited_executor._kernel.buckets import Bucket
@@ -479,7 +480,7 @@ class CallHandle:
             self._bucket = None
             bucket.calendar.cancel_call(bucket, self._place)
 
-    def reschedule(self, delay: float) -> bool:
+    def reschedule(self, delay: DurationLike) -> bool:
         """Let the callback be due ``delay`` seconds from now, in place of its time so far; a negative delay is due now.
 
         It is the same call, with its arguments and context variables, and it costs a fraction of a cancellation and another
@@ -495,7 +496,7 @@ class CallHandle:
         """
         bucket = self._bucket
         if type(delay) is not float or not -math.inf < delay < math.inf:
-            delay = number_of("delay", delay)
+            delay = duration_of("delay", delay)
         if bucket is None:
             return False
         calendar = bucket.calendar

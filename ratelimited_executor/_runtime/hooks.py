@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.coroutines import Coroutines
 
 if TYPE_CHECKING:

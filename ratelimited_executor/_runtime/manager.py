@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.closing import Closing
     from ratelimited_executor.abc import Clock, Peers
 
@@ -54,10 +55,10 @@ class ManagerBase(Generic[E]):
     def __init__(
         self,
         *,
-        interval: float = 1.0,
+        interval: DurationLike = 1.0,
         clock: Clock | None = None,
         peers: Peers | Fleet | None = None,
-        precision: float | None = None,
+        precision: DurationLike | None = None,
     ) -> None:
         self._interval = seconds_of("interval", interval)
         if not INTERVAL_SECONDS_MIN <= self._interval <= INTERVAL_SECONDS_MAX:

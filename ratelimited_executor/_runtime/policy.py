@@ -22,6 +22,7 @@ from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, delay_of
 
 if TYPE_CHECKING:
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.rates import Rate
 
@@ -110,7 +111,7 @@ class Policy(ABC):
         raise NotImplementedError(f"{self!r} has no numbered permits")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Paced(Policy):
     """Start tasks on a grid of permits: one permit every ``1 / rate`` seconds.
 
@@ -127,13 +128,14 @@ class Paced(Policy):
     example: ClassVar[str] = "Paced()"
     is_numbered: ClassVar[bool] = True
 
-    slack: float = _SLACK_SECONDS
-    strictness: Strictness = Strictness.EXACT
+    slack: float
+    strictness: Strictness
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "slack", delay_of("slack", self.slack))
-        if not isinstance(self.strictness, Strictness):
-            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {self.strictness!r}")
+    def __init__(self, slack: DurationLike = _SLACK_SECONDS, strictness: Strictness = Strictness.EXACT) -> None:
+        object.__setattr__(self, "slack", delay_of("slack", slack))
+        if not isinstance(strictness, Strictness):
+            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {strictness!r}")
+        object.__setattr__(self, "strictness", strictness)
 
     @property
     def usable_seconds(self) -> float:
@@ -175,7 +177,7 @@ class Paced(Policy):
         return f"Paced(slack={self.slack!r}{strictness})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Window(Policy):
     """Start tasks as soon as the rate allows: never more than its ``permits`` in any window of its ``per``, exactly.
 
@@ -191,10 +193,10 @@ class Window(Policy):
     example: ClassVar[str] = "Window()"
     is_whole: ClassVar[bool] = True
 
-    margin: float = RESERVE_SECONDS
+    margin: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "margin", delay_of("margin", self.margin))
+    def __init__(self, margin: DurationLike = RESERVE_SECONDS) -> None:
+        object.__setattr__(self, "margin", delay_of("margin", margin))
 
     @property
     def beside(self) -> Window:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,17 +25,22 @@ __all__ = ["cli"]
 
 
 class _Duration(click.ParamType[float]):
-    """Seconds, or a text such as 10m."""
+    """Seconds, or a text such as 10m; from ``least`` to ``most`` seconds."""
 
     name = "duration"
 
+    def __init__(self, least: float = 0.0, most: float = math.inf) -> None:
+        self._least, self._most = least, most
+
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
         try:
-            return parse_duration(str(value))
+            seconds = value if isinstance(value, float) else parse_duration(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if not self._least <= seconds <= self._most:
+            most = "" if self._most == math.inf else f" and at most {self._most:g} s"
+            self.fail(f"must be at least {self._least:g} s{most}, got {value!r}", param, ctx)
+        return seconds
 
 
 class _Rate(click.ParamType[Rate]):
@@ -124,10 +130,10 @@ def run(target: str, uvloop: bool, **options: Any) -> None:
 @cli.command()
 @click.option(
     "--seconds",
-    type=click.FloatRange(4, 120),
-    default=20.0,
+    type=_Duration(4, 120),
+    default="20s",
     show_default=True,
-    help="How long both halves take together.",
+    help="How long both halves take together: 4s to 2m.",
 )
 @click.option(
     "--rate",
@@ -157,9 +163,7 @@ def demo(seconds: float, rate: int, quiet: bool) -> None:
 @click.option("--group", default="default", show_default=True, help="Whose rates to show.")
 @click.option("--prefix", default="rle", show_default=True, help="Of the group's keys.")
 @click.option("--once", is_flag=True, help="Show the group once; in a pipe that is so anyway.")
-@click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two readings."
-)
+@click.option("--interval", type=_Duration(0.1), default="1s", show_default=True, help="The time between two readings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")
 def peers(**options: Any) -> None:
     """Show which processes share the rates of a group, and how (extra redis). It only reads.
@@ -240,10 +244,10 @@ def simulate(**options: Any) -> None:
 @click.option("--concurrency", type=click.IntRange(min=1), help="Calls under way at a time, on each node.")
 @click.option("--duration", type=_Duration(), help="How long each call takes, always the same: 0.4, 250ms.")
 @click.option(
-    "--mean", type=click.FloatRange(min=0, min_open=True),
-    help="Seconds that a call takes in the mean: exponential, or log-normal with --p90.",
+    "--mean", type=_Duration(),
+    help="How long a call takes in the mean: exponential, or log-normal with --p90.",
 )  # fmt: skip
-@click.option("--p90", type=click.FloatRange(min=0, min_open=True), help="What nine in ten take at most; with --mean.")
+@click.option("--p90", type=_Duration(), help="What nine in ten take at most; with --mean.")
 @click.option("--durations", metavar="FILE", help="How long calls took: an access log that tells it.")
 @click.option(
     "--failures", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="The part of them that fails."

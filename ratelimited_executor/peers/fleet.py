@@ -82,6 +82,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from zlib import crc32
 
+from ratelimited_executor._core.durations import duration_of
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics
@@ -91,6 +92,7 @@ from ratelimited_executor._core.fleet.policies import Outage, Strictness
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.granted import GrantedPermits
     from ratelimited_executor._core.fleet.peer import DemandUntil
     from ratelimited_executor._core.fleet.protocol import Reply, Request
@@ -175,13 +177,15 @@ class FleetPeers:
         weight: float = 1.0,
         strictness: Strictness = Strictness.EXACT,
         outage: Outage = Outage.STOP,
-        interval: float = 0.25,
-        late: float = 0.019,
-        clock_difference: float = 1.0,
-        timeout: float = 0.08,
+        interval: DurationLike = 0.25,
+        late: DurationLike = 0.019,
+        clock_difference: DurationLike = 1.0,
+        timeout: DurationLike = 0.08,
         group: str = "",
         seed: int | None = None,
     ) -> None:
+        interval, late = duration_of("interval", interval), duration_of("late", late)
+        clock_difference, timeout = duration_of("clock_difference", clock_difference), duration_of("timeout", timeout)
         for name, value, least, most in (
             ("weight", weight, 1e-6, 1e6),
             ("interval", interval, 0.05, 5.0),

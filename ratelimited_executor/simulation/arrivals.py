@@ -8,15 +8,15 @@ from functools import partial
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._runtime.arguments import number_of
 from ratelimited_executor.simulation.limits import ARRIVALS_PER_SECOND_MAX, check_most
-from ratelimited_executor.spread.keys import seconds_of_period
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.simulation.recordings import Recording
 
 __all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular"]
@@ -143,15 +143,13 @@ class Recorded:
         every: seconds, a timedelta or a text such as ``"1d"`` after which it is played again; None for once.
     """
 
-    def __init__(
-        self, recording: Recording, *, speed: float = 1.0, every: float | timedelta | str | None = None
-    ) -> None:
+    def __init__(self, recording: Recording, *, speed: float = 1.0, every: DurationLike | None = None) -> None:
         factor = number_of("speed", speed)
         if factor <= 0:
             raise ValueError(f"speed must be > 0, got {speed!r}")
         self._times = [time / factor for time in recording.times]
         self._keys = recording.keys
-        self._every = math.inf if every is None else seconds_of_period("every", every)
+        self._every = math.inf if every is None else seconds_of("every", every)
         if self._times[-1] >= self._every:
             raise ValueError(
                 f"every must be longer than the recording, which lasts {self._times[-1]:.6g} s, got {every!r}: "

@@ -16,9 +16,13 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._core.durations import delay_of, seconds_of
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
+
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["Constant", "Distribution", "Exponential", "LogNormal", "Percentiles", "Sample"]
 
@@ -48,13 +52,13 @@ class Constant:
     """The same value always.
 
     Args:
-        seconds: >= 0 and finite.
+        seconds: a span of time, >= 0 and finite.
     """
 
     __slots__ = ("_seconds",)
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = _number("seconds", seconds)
+    def __init__(self, seconds: DurationLike) -> None:
+        self._seconds = delay_of("seconds", seconds)
 
     @property
     def mean(self) -> float:
@@ -78,13 +82,13 @@ class Exponential:
     """The gaps between events that know nothing of each other.
 
     Args:
-        mean: seconds, > 0 and finite.
+        mean: a span of time, > 0 and finite.
     """
 
     __slots__ = ("_mean",)
 
-    def __init__(self, mean: float) -> None:
-        self._mean = _positive("mean", mean)
+    def __init__(self, mean: DurationLike) -> None:
+        self._mean = seconds_of("mean", mean)
 
     @property
     def mean(self) -> float:
@@ -108,8 +112,8 @@ class LogNormal:
     """Values whose logarithm is normal: most are short, a few are long.
 
     Args:
-        mean: seconds, > 0.
-        p90: what nine in ten of the values are below, in seconds: more than the mean, 2.273 times it at most.
+        mean: a span of time, > 0.
+        p90: what nine in ten of the values are below: more than the mean, 2.273 times it at most.
 
     Raises:
         TypeError: if one of them is no number.
@@ -121,8 +125,8 @@ class LogNormal:
 
     __slots__ = ("_mean", "_mu", "_normal_quantile", "_p90", "_sigma")
 
-    def __init__(self, *, mean: float, p90: float) -> None:
-        self._mean, self._p90 = _positive("mean", mean), _positive("p90", p90)
+    def __init__(self, *, mean: DurationLike, p90: DurationLike) -> None:
+        self._mean, self._p90 = seconds_of("mean", mean), seconds_of("p90", p90)
         ratio = self._p90 / self._mean
         offer = "give Percentiles({0: ..., 50: ..., 90: ..., 100: ...}) in its place"
         if ratio > _MARKOV_RATIO_MAX:
@@ -168,7 +172,7 @@ class Percentiles:
     """Values of which percentiles are known, as from a monitoring system; in between they lie on straight lines.
 
     Args:
-        values: seconds by percent: from 0, the least, to 100, the greatest; rising.
+        values: spans of time by percent: from 0, the least, to 100, the greatest; rising.
 
     Raises:
         TypeError: if it is no mapping of numbers.
@@ -181,11 +185,11 @@ class Percentiles:
 
     __slots__ = ("_parts", "_seconds")
 
-    def __init__(self, values: Mapping[float, float]) -> None:
+    def __init__(self, values: Mapping[float, DurationLike]) -> None:
         if not hasattr(values, "items"):
             raise TypeError(f"values must be a mapping from percent to seconds, got {values!r}")
         points = sorted(
-            (_number("values: a percent", part), _number("values", seconds)) for part, seconds in values.items()
+            (_number("values: a percent", part), delay_of("values", seconds)) for part, seconds in values.items()
         )
         if not points or points[0][0] != 0 or points[-1][0] != 100:
             raise ValueError(f"values must go from 0 percent, the least, to 100, the greatest, got {dict(points)!r}")
@@ -262,13 +266,6 @@ def _number(name: str, value: Any) -> float:
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be >= 0 and finite, got {value!r}")
     return float(value)
-
-
-def _positive(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if number == 0:
-        raise ValueError(f"{name} must be > 0, got {value!r}")
-    return number
 
 
 def _check_part(part: float) -> None:

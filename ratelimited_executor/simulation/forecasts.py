@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._runtime.arguments import count_of, number_of
+from ratelimited_executor._runtime.arguments import count_of, seconds_of
 from ratelimited_executor.simulation.limits import SEEDS_MAX, check_most
 from ratelimited_executor.simulation.runs import simulate
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
@@ -19,6 +19,7 @@ from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.simulation.runs import RunProgress, RunResult
     from ratelimited_executor.simulation.simulation import Scenario
 
@@ -55,7 +56,7 @@ class Forecast:
 def forecast(
     scenario: Scenario,
     *,
-    within: float,
+    within: DurationLike,
     seeds: int = 20,
     first_seed: int = 0,
     start: float = DEFAULT_START_WALL,
@@ -66,7 +67,7 @@ def forecast(
 
     Args:
         scenario: what is to be done.
-        within: seconds within which all is to be through, > 0.
+        within: the span from the start within which all is to be through, > 0.
         seeds: how many runs, >= 1; the more, the narrower the intervals.
         first_seed: of the first run; the others have those that follow.
         start: epoch seconds at which it begins; by default a midnight.
@@ -77,9 +78,7 @@ def forecast(
         TypeError: if an argument has a wrong type.
         ValueError: if one is out of range.
     """
-    limit = number_of("within", within)
-    if limit <= 0:
-        raise ValueError(f"within must be > 0 seconds, got {within!r}")
+    limit = seconds_of("within", within)
     count = count_of("seeds", seeds, least=1)
     check_most("seeds", count, SEEDS_MAX, "runs")
     ends: list[float] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ratelimited_executor._runtime.arguments import callable_of, number_of
+from ratelimited_executor._runtime.arguments import callable_of, delay_of, number_of
 from ratelimited_executor.simulation.distributions import Constant
 from ratelimited_executor.simulation.lasting import Lasting
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.simulation.population import Member, Population
 
-__all__ = ["Job", "JobFailedError", "duration_of", "failures_of"]
+__all__ = ["Job", "JobFailedError", "distribution_of", "failures_of"]
 
 
 class JobFailedError(Exception):
@@ -138,11 +138,15 @@ def failures_of(failures: Any) -> float:
     return part
 
 
-def duration_of(name: str, duration: Any) -> Distribution:
-    """Return a distribution; a number is a constant."""
+def distribution_of(name: str, duration: Any) -> Distribution:
+    """Return a distribution; a span of time is a constant."""
     if callable(getattr(duration, "draw", None)):
         found: Distribution = duration
         return found
-    if isinstance(duration, (int, float)):
-        return Constant(duration)
-    raise TypeError(f"{name} must be seconds or a distribution such as LogNormal(mean=4, p90=9), got {duration!r}")
+    try:
+        return Constant(delay_of(name, duration))
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a number of seconds, a timedelta, a text such as '250ms' or a distribution "
+            f"such as LogNormal(mean=4, p90=9), got {duration!r}"
+        ) from None

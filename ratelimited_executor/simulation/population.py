@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.durations import delay_of, format_duration, seconds_of
 from ratelimited_executor._runtime.arguments import number_of
 from ratelimited_executor.simulation.limits import KEYS_MAX, check_most
-from ratelimited_executor.spread.keys import key_bytes, seconds_of_period
+from ratelimited_executor.spread.keys import key_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from datetime import timedelta
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.spread.keys import Key
 
 __all__ = ["Member", "Population"]
@@ -87,12 +87,12 @@ class Population:
         name: str,
         keys: int | Iterable[Key],
         *,
-        period: float | timedelta | str,
+        period: DurationLike,
         weight: Callable[[Any], float] | None = None,
         group: Callable[[Any], str] | None = None,
     ) -> None:
         self.name = name
-        self.period = float(seconds_of_period("period", period))
+        self.period = float(seconds_of("period", period))
         if isinstance(keys, bool) or (isinstance(keys, int) and keys < 1):
             raise ValueError(f"keys of the population {name} must be one at least, got {keys!r}")
         if isinstance(keys, int):
@@ -121,12 +121,16 @@ class Population:
 
     # What is done for keys.
 
-    def add_outage(self, group: str, begin: float, end: float) -> None:
-        """Let the jobs of a group fail that start in [begin, end), in seconds since the start."""
+    def add_outage(self, group: str, begin: DurationLike, end: DurationLike) -> tuple[float, float]:
+        """Let the jobs of a group fail that start in [begin, end), both since the start; return them in seconds."""
+        since, until = delay_of("begin", begin), delay_of("end", end)
+        if since >= until:
+            raise ValueError(f"an outage must begin at 0 s or later, and end later, got {begin!r} to {end!r}")
         if not any(member.group == group for member in self.members.values()):
             groups = sorted({str(member.group) for member in self.members.values()})
             raise ValueError(f"group must be one of the population {self.name}, {', '.join(groups[:8])}, got {group!r}")
-        self.outages.setdefault(group, []).append((begin, end))
+        self.outages.setdefault(group, []).append((since, until))
+        return since, until
 
     def is_out(self, member: Member, now: float) -> bool:
         """Whether a key's group is out."""

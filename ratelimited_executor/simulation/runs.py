@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.simulation.summary import Summary
 
 __all__ = ["RunProgress", "RunResult", "simulate"]
@@ -96,7 +97,7 @@ def simulate(
     *,
     days: float | None = None,
     seed: int = 0,
-    step: float = 60.0,
+    step: DurationLike = 60.0,
     start: float = DEFAULT_START_WALL,
     samples: bool = False,
     until_done: bool = False,
@@ -113,7 +114,7 @@ def simulate(
         scenario: what to simulate.
         days: to simulate, > 0; those of the scenario if None.
         seed: of all that is drawn.
-        step: seconds over which values are summed up, > 0.
+        step: the span over which values are summed up, > 0.
         start: epoch seconds at which it begins; by default 2024-01-01T00:00:00Z.
         samples: whether every single value is written.
         until_done: whether to stop once nothing is left to do, which may be earlier than ``days``.

@@ -14,25 +14,24 @@ from collections import Counter
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.durations import format_duration, seconds_of
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
 from ratelimited_executor._runtime.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.arrivals import Daily
-from ratelimited_executor.simulation.jobs import Job, JobFailedError, duration_of
+from ratelimited_executor.simulation.jobs import Job, JobFailedError, distribution_of
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
 from ratelimited_executor.simulation.population import Population
-from ratelimited_executor.spread.keys import seconds_of_period
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from datetime import timedelta
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor.simulation.arrivals import Arrivals
     from ratelimited_executor.simulation.distributions import Distribution
@@ -132,7 +131,7 @@ class Simulation:
         slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
     """
 
-    def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: float = 1.0) -> None:
+    def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: DurationLike = 1.0) -> None:
         self.loop: Final = SimulationLoop(start_wall=start, seed=f"loop {seed}")  # type: ignore[abstract]  # as it says in its module
         self.loop.set_exception_handler(self._note_error)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
@@ -142,7 +141,7 @@ class Simulation:
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
         self._current_key: Any = None  # of the job that began last
         self._on_source: Callable[[Source], None] | None = None
-        self._interval = interval
+        self._interval = seconds_of("interval", interval)
         self._manager = ExecutorManager(interval=interval)
         self._managers = [self._manager]
         self._error: BaseException | None = None
@@ -191,7 +190,7 @@ class Simulation:
         name: str,
         keys: int | Iterable[Key],
         *,
-        period: float | timedelta | str,
+        period: DurationLike,
         weight: Callable[[Any], float] | None = None,
         group: Callable[[Any], str] | None = None,
     ) -> Population:
@@ -204,7 +203,7 @@ class Simulation:
     def job(
         self,
         name: str,
-        duration: float | Distribution,
+        duration: DurationLike | Distribution,
         *,
         failures: float | Callable[[Any], float] = 0.0,
         population: Population | None = None,
@@ -212,43 +211,43 @@ class Simulation:
         needs_group: bool = True,
         then: Callable[[Any], object] | None = None,
         on_failure: Callable[[Any], object] | None = None,
-        outage_duration: float | Distribution = _OUTAGE_SECONDS,
+        outage_duration: DurationLike | Distribution = _OUTAGE_SECONDS,
     ) -> Job:
         """Make a kind of jobs: a function that executors call in place of real work.
 
         Args:
             name: what they are called.
-            duration: seconds that each takes, or a distribution; multiplied by the weight of its key.
+            duration: how long each takes, or a distribution; multiplied by the weight of its key.
             failures: the part of them that fails, 0 to 1, at their end; or a function that tells it of a key.
             population: whose keys they are for; a key is locked while one works on it.
             is_sync: whether a key is synced by them; False for jobs that only need its lock.
             needs_group: whether they fail while their key's group is out.
             then: called with the key when one has returned.
             on_failure: called with the key when one has failed.
-            outage_duration: seconds until one gives up whose key's group is out.
+            outage_duration: how long it takes until one gives up whose key's group is out.
         """
         made = Job(
             self,
             name,
-            duration_of("duration", duration),
+            distribution_of("duration", duration),
             failures=failures,
             population=population,
             is_sync=is_sync,
             needs_group=needs_group,
             then=then,
             on_failure=on_failure,
-            outage_duration=duration_of("outage_duration", outage_duration),
+            outage_duration=distribution_of("outage_duration", outage_duration),
         )
         made._add_duration = self._add_source("job", name, made, ("execution_time",)).meters["execution_time"].add
         return made
 
     # What happens.
 
-    def at(self, seconds: float, call: Callable[[], object]) -> None:
+    def at(self, seconds: DurationLike, call: Callable[[], object]) -> None:
         """Call a function at a time, in seconds since the start."""
         self.loop.call_at(delay_of("seconds", seconds), callable_of("call", call))
 
-    def every(self, period: float | timedelta | str, call: Callable[[], object], *, first: float = 0.0) -> None:
+    def every(self, period: DurationLike, call: Callable[[], object], *, first: DurationLike = 0.0) -> None:
         """Call a function again and again.
 
         Args:
@@ -256,7 +255,7 @@ class Simulation:
             call: what to call.
             first: seconds since the start at which to call it first.
         """
-        seconds = seconds_of_period("period", period)
+        seconds = seconds_of("period", period)
         callable_of("call", call)
         begin = delay_of("first", first)
         passed = max(0, math.ceil((self.now - begin) / seconds))  # times before now are left out
@@ -349,7 +348,7 @@ class Simulation:
         except BacklogFullError:
             self.refused[node] += 1
 
-    def outage(self, population: Population, group: str, begin: float, end: float) -> None:
+    def outage(self, population: Population, group: str, begin: DurationLike, end: DurationLike) -> None:
         """Let all jobs of a group of keys fail that start in a stretch of time.
 
         Args:
@@ -358,10 +357,8 @@ class Simulation:
             begin: seconds since the start.
             end: seconds since the start, later than ``begin``.
         """
-        if not 0 <= begin < end:
-            raise ValueError(f"an outage must begin at 0 s or later, and end later, got {begin!r} to {end!r}")
-        population.add_outage(group, begin, end)
-        self.events += [(begin, f"{group} is out"), (end, f"{group} is back")]
+        since, until = population.add_outage(group, begin, end)
+        self.events += [(since, f"{group} is out"), (until, f"{group} is back")]
 
     def mark(self, text: str) -> None:
         """Note that something happens now, for the reports."""
@@ -419,9 +416,9 @@ class Simulation:
         self._setup = self.spawn(begin())
         self.run_until(self.now)
 
-    def run_until(self, seconds: float) -> None:
+    def run_until(self, seconds: DurationLike) -> None:
         """Run all that happens up to a time, in seconds since the start; raise what went wrong in the scenario."""
-        self.loop.run_until(seconds)
+        self.loop.run_until(delay_of("seconds", seconds))
         if self._error is not None:
             raise self._error
         if self._setup is None:

@@ -15,13 +15,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.simulation.distributions import LogNormal
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.simulation import Scenario
 from ratelimited_executor.spread.balance import balance
-from ratelimited_executor.spread.keys import key_hash, seconds_of_period
+from ratelimited_executor.spread.keys import key_hash
 from ratelimited_executor.spread.slots import CycleSlots, reciprocal
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Central(Strategy):
             waiting[account] = waiting.pop(account)
 
         job = make(sim, accounts, then=done, on_failure=enqueued.discard)
-        looks = max(1, round(accounts.period / seconds_of_period("every", self.every)))
+        looks = max(1, round(accounts.period / seconds_of("every", self.every)))
         limit = math.ceil(len(accounts) * self.spare / looks)
 
         def look() -> None:

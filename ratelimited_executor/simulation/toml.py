@@ -14,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durations import delay_of, seconds_of
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._kernel.pacing import Pacing
@@ -32,7 +33,6 @@ from ratelimited_executor.simulation.limits import (
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.simulation import Scenario
-from ratelimited_executor.spread.keys import seconds_of_period
 from ratelimited_executor.spread.slots import CycleSlots
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class TomlScenario(Scenario):
         if not re.fullmatch(r"[\w][\w .-]*", self._name):
             raise ValueError(f"name must be letters, digits, spaces, dots and dashes, got {self._name!r}")
         self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # of this one alone
-        self.interval = number_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # as above
+        self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # as above
         if self.days <= 0:
             raise ValueError(f"days must be > 0 and finite, got {self.days:g}")
 
@@ -477,12 +477,6 @@ def _find(kind: str, name: Any, known: dict[str, Any]) -> Any:
 
 def _seconds(name: str, value: Any) -> float:
     """Return seconds >= 0."""
-    if isinstance(value, str):
-        is_zero = re.fullmatch(r"0+\s*(s|m|min|h|d)?", value.strip())
-        number = 0.0 if is_zero else float(seconds_of_period(name, value))
-    else:
-        number = number_of(name, value)
-    if number < 0:
-        raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")
+    number = delay_of(name, value)
     check_most(name, number, SECONDS_MAX, "s")
     return number

@@ -14,17 +14,18 @@ Source: FIPS 180-4.
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
-from ratelimited_executor._core.durations import parse_duration
+from ratelimited_executor._core.durations import seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Key", "key_bytes", "key_hash", "offset", "offset_ns", "seconds_of_period"]
+    from ratelimited_executor._core.durations import DurationLike
+
+__all__ = ["Key", "key_bytes", "key_hash", "offset", "offset_ns"]
 
 Key: TypeAlias = int | str | bytes | UUID
 _NS: Final = 1_000_000_000
@@ -62,7 +63,7 @@ def key_hash(key: Key) -> int:
     return int.from_bytes(sha256(key_bytes(key)).digest()[:8], "big")
 
 
-def offset(key: Key, period: float | timedelta | str) -> float:
+def offset(key: Key, period: DurationLike) -> float:
     """Return where in a period a key lies: seconds, >= 0 and < ``period``, to the nanosecond.
 
     Args:
@@ -73,7 +74,7 @@ def offset(key: Key, period: float | timedelta | str) -> float:
         TypeError: if one of them has a wrong type.
         ValueError: if one of them is out of range.
     """
-    seconds = seconds_of_period("period", period)
+    seconds = seconds_of("period", period)
     period_ns = round(seconds * _NS)
     found = key_hash(key) * period_ns >> 64 if period_ns else 0
     return min(found / _NS, math.nextafter(seconds, 0))
@@ -91,24 +92,6 @@ def offset_ns(key: Key, period_ns: int) -> int:
     if period_ns < 1:
         raise ValueError(f"period_ns must be >= 1, got {period_ns!r}")
     return key_hash(key) * period_ns >> 64
-
-
-def seconds_of_period(name: str, period: Any) -> float:
-    """Return a span of time > 0 in seconds, given as a number, a timedelta or a text."""
-    if isinstance(period, str):
-        try:
-            return parse_duration(period)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    if isinstance(period, timedelta):
-        seconds = period.total_seconds()
-    elif isinstance(period, (bool, bytes)) or not hasattr(type(period), "__float__"):
-        raise TypeError(f"{name} must be seconds, a timedelta or a text such as '8h', got {period!r}")
-    else:
-        seconds = float(period)
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"{name} must be > 0 seconds and finite, got {period!r}")
-    return seconds
 
 
 def _of_int(key: int) -> bytes:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor.spread.keys import key_hash, offset_ns, seconds_of_period
+from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor.spread.keys import key_hash, offset_ns
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.spread.keys import Key
 
 __all__ = ["BUCKET_COUNTS", "CycleSlots", "cycle_slot_of", "cycle_slots", "reciprocal"]
@@ -26,7 +26,7 @@ BUCKET_COUNTS: Final = {256: 1, 65_536: 2}  # bytes of the hash that a bucket is
 _NS: Final = 1_000_000_000
 
 
-def cycle_slots(cycle: float | timedelta | str, buckets: int = 65_536) -> int:
+def cycle_slots(cycle: DurationLike, buckets: int = 65_536) -> int:
     """Return into how many slots a cycle is cut.
 
     Args:
@@ -43,7 +43,7 @@ def cycle_slots(cycle: float | timedelta | str, buckets: int = 65_536) -> int:
     return CycleSlots(cycle, buckets).count
 
 
-def cycle_slot_of(key: Key, cycle: float | timedelta | str, buckets: int = 65_536) -> int:
+def cycle_slot_of(key: Key, cycle: DurationLike, buckets: int = 65_536) -> int:
     """Return the slot of a cycle that a key belongs to: 0 to ``cycle_slots(cycle, buckets)`` - 1."""
     return CycleSlots(cycle, buckets).slot_of(key)
 
@@ -94,7 +94,7 @@ class CycleSlots:
         ValueError: if it is out of range.
     """
 
-    cycle: float | timedelta | str = field(repr=False, compare=False)
+    cycle: DurationLike = field(repr=False, compare=False)
     buckets: int = 65_536
     phase: Fraction = Fraction(0)
     seconds: int = field(init=False)
@@ -102,7 +102,7 @@ class CycleSlots:
     slot_seconds: int = field(init=False)
 
     def __post_init__(self) -> None:
-        exact = seconds_of_period("cycle", self.cycle)
+        exact = seconds_of("cycle", self.cycle)
         if not exact.is_integer():
             raise ValueError(f"cycle must be a whole number of seconds, got {self.cycle!r}")
         if isinstance(self.buckets, bool) or not isinstance(self.buckets, int):

@@ -15,7 +15,8 @@ from ratelimited_executor.spread.slots import BUCKET_COUNTS, CycleSlots
 
 if TYPE_CHECKING:
     import sqlite3
-    from datetime import timedelta
+
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["bucket_expression", "install_sqlite", "slot_predicate"]
 
@@ -37,7 +38,7 @@ _NAME: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*){0,2}")
 def slot_predicate(
     column: str,
     slot: int,
-    cycle: float | timedelta | str,
+    cycle: DurationLike,
     *,
     kind: str,
     dialect: str,

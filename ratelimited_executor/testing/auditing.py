@@ -34,8 +34,9 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from ratelimited_executor._core.durations import DurationLike, duration_of
 from ratelimited_executor._core.exact import window_of
 from ratelimited_executor._core.rates import Rate, RateLike
 
@@ -87,7 +88,7 @@ def audit(
     starts: Iterable[float],
     rate: RateLike | RateHistory,
     *,
-    slack: float | None = None,
+    slack: DurationLike | None = None,
     burst: int | None = None,
     costs: Sequence[int] | None = None,
 ) -> AuditReport:
@@ -280,7 +281,9 @@ class _Phase:
         self._at = time
 
 
-def worst_window(starts: Iterable[float], width: float, *, costs: Sequence[int] | None = None) -> tuple[int, float]:
+def worst_window(
+    starts: Iterable[float], width: DurationLike, *, costs: Sequence[int] | None = None
+) -> tuple[int, float]:
     """Find the most starts in any window [a, a + width).
 
     Two starts that are ``width`` apart lie in no such window together. As in :func:`audit`, the reading of times is
@@ -350,10 +353,10 @@ def _nanoseconds(times: list[float], origin: float) -> list[int]:
     return [round((time - origin) * NS_PER_SECOND) for time in times]
 
 
-def _exact(name: str, value: float) -> Fraction:
+def _exact(name: str, value: Any) -> Fraction:
     """Return seconds at their shortest decimal value, as rates are read."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
-        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+        value = duration_of(name, value)
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number of seconds >= 0, got {value!r}")
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.durations import duration_of, number_of
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["DEFAULT_START_WALL", "VirtualClock"]
 
@@ -31,7 +36,7 @@ class VirtualClock:
 
     def __init__(self, *, start_wall: float = DEFAULT_START_WALL) -> None:
         self._monotonic = 0.0
-        self._start_wall = _finite("start_wall", start_wall)
+        self._start_wall = number_of("start_wall", start_wall)
         self._stepped = 0.0
 
     def monotonic(self) -> float:
@@ -42,15 +47,15 @@ class VirtualClock:
         """Return virtual seconds since the epoch (UTC)."""
         return self._start_wall + self._monotonic + self._stepped
 
-    def step_wall(self, seconds: float) -> None:
+    def step_wall(self, seconds: DurationLike) -> None:
         """Step the wall clock forwards, or backwards if ``seconds`` is negative; monotonic time stands still.
 
         Raises:
             ValueError: if ``seconds`` is not finite.
         """
-        self._stepped += _finite("seconds", seconds)
+        self._stepped += duration_of("seconds", seconds)
 
-    def block(self, seconds: float) -> None:
+    def block(self, seconds: DurationLike) -> None:
         """Let time pass without running anything, as a callback does that blocks the loop for so long.
 
         Call it from inside a callback or task. Timers that fall due meanwhile fire when the callback returns, late,
@@ -59,9 +64,10 @@ class VirtualClock:
         Raises:
             ValueError: if ``seconds`` is negative or not finite.
         """
-        if _finite("seconds", seconds) < 0:
+        passed = duration_of("seconds", seconds)
+        if passed < 0:
             raise ValueError(f"seconds must be >= 0, got {seconds!r}: time never runs backwards")
-        self._monotonic += seconds
+        self._monotonic += passed
 
     def _advance_to(self, when: float) -> None:
         """Move to exactly ``when``; for the loop that owns the clock."""
@@ -70,12 +76,3 @@ class VirtualClock:
 
     def __repr__(self) -> str:
         return f"VirtualClock(monotonic={self.monotonic():.9g}, wall={self.wall():.9f})"
-
-
-def _finite(name: str, value: float) -> float:
-    """Return the value as a float, or raise if it is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number of seconds, got {value!r}")
-    return float(value)

@@ -15,6 +15,8 @@ from ratelimited_executor.testing.virtual import DEFAULT_PATIENCE, RealIOPolicy,
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from ratelimited_executor._core.durations import DurationLike
+
 __all__ = ["VirtualLoopFactory", "run_virtual"]
 
 _T = TypeVar("_T")
@@ -26,8 +28,8 @@ def run_virtual(
     seed: int = 0,
     start_wall: float = DEFAULT_START_WALL,
     real_io: RealIOPolicy = "raise",
-    limit: float = math.inf,
-    patience: float = DEFAULT_PATIENCE,
+    limit: DurationLike = math.inf,
+    patience: DurationLike = DEFAULT_PATIENCE,
     debug: bool | None = None,
 ) -> _T:
     """Run a coroutine in virtual time and return its result; like ``asyncio.run`` in all else.
@@ -79,8 +81,8 @@ class VirtualLoopFactory:
         seed: int = 0,
         start_wall: float = DEFAULT_START_WALL,
         real_io: RealIOPolicy = "raise",
-        limit: float = math.inf,
-        patience: float = DEFAULT_PATIENCE,
+        limit: DurationLike = math.inf,
+        patience: DurationLike = DEFAULT_PATIENCE,
     ) -> None:
         check_settings(start_wall=start_wall, real_io=real_io, limit=limit, patience=patience)
         self._make = functools.partial(

@@ -18,6 +18,7 @@ import shlex
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
+from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
 from ratelimited_executor.testing.outstanding import Hold, Outstanding
 from ratelimited_executor.testing.selector import VirtualSelector
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import contextvars
     from collections import deque
     from collections.abc import Callable, Coroutine, Generator
+
+    from ratelimited_executor._core.durations import DurationLike
 
 __all__ = ["RealIOPolicy", "VirtualEventLoop"]
 
@@ -66,13 +69,13 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         seed: int = 0,
         start_wall: float = DEFAULT_START_WALL,
         real_io: RealIOPolicy = "raise",
-        limit: float = math.inf,
-        patience: float = DEFAULT_PATIENCE,
+        limit: DurationLike = math.inf,
+        patience: DurationLike = DEFAULT_PATIENCE,
     ) -> None:
-        check_settings(start_wall=start_wall, real_io=real_io, limit=limit, patience=patience)
+        checked = check_settings(start_wall=start_wall, real_io=real_io, limit=limit, patience=patience)
+        self.limit: Final = checked[0]
+        self.patience: Final = checked[1]
         self._real_io: RealIOPolicy = real_io
-        self.limit: Final = float(limit)
-        self.patience: Final = float(patience)
         self.clock: Final = VirtualClock(start_wall=start_wall)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self._task_count = 0
@@ -95,7 +98,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         _check_policy(policy)
         self._real_io = policy
 
-    def block_for(self, seconds: float) -> None:
+    def block_for(self, seconds: DurationLike) -> None:
         """Let time pass while a callback runs: simulate one that blocks the loop for so many seconds."""
         self.clock.block(seconds)
 
@@ -217,12 +220,13 @@ class _NumberedTask(asyncio.Task[_T]):
         return self.serial
 
 
-def check_settings(*, start_wall: float, real_io: RealIOPolicy, limit: float, patience: float) -> None:
-    """Raise ``TypeError`` or ``ValueError`` for a bad argument of :class:`VirtualEventLoop`, by name."""
+def check_settings(
+    *, start_wall: float, real_io: RealIOPolicy, limit: DurationLike, patience: DurationLike
+) -> tuple[float, float]:
+    """Return limit and patience in seconds; refuse a bad argument of :class:`VirtualEventLoop` by name."""
     VirtualClock(start_wall=start_wall)
     _check_policy(real_io)
-    _check_positive("limit", limit)
-    _check_positive("patience", patience)
+    return _seconds("limit", limit), _seconds("patience", patience)
 
 
 def _check_policy(policy: RealIOPolicy) -> None:
@@ -230,11 +234,9 @@ def _check_policy(policy: RealIOPolicy) -> None:
         raise ValueError(f"real_io must be 'raise', 'wait' or 'ignore', got {policy!r}")
 
 
-def _check_positive(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
-    if not value > 0:
-        raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
+def _seconds(name: str, value: DurationLike) -> float:
+    """Return a span of time > 0; infinity stands for no limit."""
+    return math.inf if value == math.inf else seconds_of(name, value)
 
 
 def _text(argument: str | bytes) -> str:

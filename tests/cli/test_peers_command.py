@@ -333,8 +333,8 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ([], "Error: Missing option '--redis' (env var: 'REDIS_URL')."),
         (
-            ["--redis", "redis://127.0.0.1", "--interval", "0"],
-            "Error: Invalid value for '--interval': 0.0 is not in the range x>=0.1.",
+            ["--redis", "redis://127.0.0.1", "--interval", "0.05"],
+            "Error: Invalid value for '--interval': must be at least 0.1 s, got '0.05'",
         ),
     ],
 )

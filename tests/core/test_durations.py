@@ -19,6 +19,10 @@ from ratelimited_executor._core.durations import format_duration, parse_duration
         ("250ms", 0.25),
         ("1.5h", 5400.0),
         ("1D", 86400.0),
+        (" 1 d 2 hours 3 min 4 sec 5 ms ", 93784.005),
+        ("57ms", 0.057),
+        ("0.1s", 0.1),
+        ("2 days", 172800.0),
     ],
 )
 def test_parse_duration_reads(text: str, seconds: float) -> None:
@@ -26,7 +30,36 @@ def test_parse_duration_reads(text: str, seconds: float) -> None:
     assert seconds == parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["", "0", "0s", "-1", "10x", "m", "1h30", "nan", "inf", "1e400", "9" * 400])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0",
+        "0s",
+        "-1",
+        "10x",
+        "m",
+        "1h30",
+        "nan",
+        "inf",
+        "1e400",
+        "9" * 400,
+        "9" * 400 + "d",
+        "9" * 5000,
+        "9" * 5000 + "d",
+        "30m1h",
+        "1h1h",
+        "1m60s5m",
+        "1 week",
+        "1mo",
+        "PT8H",
+        "8:00",
+        "1,5h",
+        "+1",
+        "1_000",
+        "\u0663h",
+    ],
+)
 def test_parse_duration_refuses(text: str) -> None:
     """Anything that is no positive finite duration is refused with an example of one."""
     with pytest.raises(ValueError, match="a duration looks like 90, 10m or 1h30m"):

@@ -84,7 +84,7 @@ def test_window_must_be_finite_and_positive(per):
         Rate(1, per=per)
 
 
-@pytest.mark.parametrize(("permits", "per"), [("1", 1), (1, "1"), (True, 1), (None, 1), (1, None)])
+@pytest.mark.parametrize(("permits", "per"), [("1", 1), (1, b"1"), (True, 1), (None, 1), (1, None)])
 def test_arguments_must_be_numbers(permits, per):
     """Texts and booleans are no numbers here."""
     with pytest.raises(TypeError, match=r"(permits|per) must be a number"):

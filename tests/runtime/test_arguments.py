@@ -30,7 +30,34 @@ from ratelimited_executor import (
 NAN, INF = math.nan, math.inf
 NAIVE = datetime(2024, 1, 1)  # noqa: DTZ001  # that is the mistake
 NO_NUMBERS = (NAN, INF, -INF, True, False, "1", b"1", [], object(), 1j)
-NO_SPANS = (*NO_NUMBERS, NAIVE, -1, -1e-9, -(10**400), 10**400, timedelta(seconds=-1), Decimal("-1"), Decimal("NaN"))
+NO_TEXTS = (
+    "",
+    "soon",
+    "1x",
+    "1h30",
+    "30m1h",
+    "1h1h",
+    "-1",
+    "-1s",
+    "1e3",
+    "1_000",
+    "nan",
+    "inf",
+    "1 week",
+    "9" * 400,
+)  # of a span
+NO_SPANS = (
+    *(each for each in NO_NUMBERS if each != "1"),
+    *NO_TEXTS,
+    NAIVE,
+    -1,
+    -1e-9,
+    -(10**400),
+    10**400,
+    timedelta(seconds=-1),
+    Decimal("-1"),
+    Decimal("NaN"),
+)
 NO_COSTS = (NAN, 0, -1, 1.5, True, "1", None, {"x": 1}, {"permits": 0})
 NO_COUNTS = (NAN, INF, -1, 1.0, 1.5, True, "1", Decimal(1), timedelta(1))
 
@@ -499,7 +526,7 @@ CALLS = [
     (lambda e: e.schedule(int, delay=-1), ValueError, "delay must be >= 0"),
     (lambda e: e.schedule(int, delay=-1e-9), ValueError, "delay must be >= 0"),
     (lambda e: e.schedule(int, delay=timedelta(seconds=-1)), ValueError, "delay must be >= 0"),
-    (lambda e: e.schedule(int, delay="1"), TypeError, "delay must be a number"),
+    (lambda e: e.schedule(int, delay="soon"), ValueError, "delay: a duration looks like 90, 10m or 1h30m"),
     (lambda e: e.schedule(int, delay=True), TypeError, "delay must be a number"),
     (lambda e: e.schedule(int, delay=1, at=1), TypeError, "delay= or at="),
     (lambda e: e.schedule(int, at=NAN), ValueError, "at must be finite"),

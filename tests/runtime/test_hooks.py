@@ -9,7 +9,7 @@ import pytest
 
 import ratelimited_executor
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
-from ratelimited_executor._core.timeline import NS
+from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.coroutines import Coroutines
 from ratelimited_executor._runtime.hooks import Hooks, hooks_of
 from ratelimited_executor._runtime.retrying import Retries

@@ -274,7 +274,7 @@ def test_end_of_a_run_is_when_something_has_happened_last():
         ({"within": -1}, ValueError, "within must be > 0 seconds"),
         ({"within": INF}, ValueError, "within must be finite"),
         ({"within": math.nan}, ValueError, "within must be finite"),
-        ({"within": "6h"}, TypeError, "within must be a number"),
+        ({"within": "6x"}, ValueError, "within: a duration looks like"),
         ({"within": None}, TypeError, "within must be a number"),
         ({"seeds": 0}, ValueError, "seeds must be >= 1"),
         ({"seeds": -5}, ValueError, "seeds must be >= 1"),
@@ -298,7 +298,8 @@ def test_what_cannot_be_is_refused(options, error, words):
         ({"rate": "fast"}, ValueError, "rate must look like"),
         ({"concurrency": -1}, ValueError, "max_concurrency"),
         ({"failures": 1.5}, ValueError, "failures must be a part of all jobs"),
-        ({"duration": "1s"}, TypeError, "duration must be seconds or a distribution"),
+        ({"duration": "1x"}, ValueError, "duration: a duration looks like"),
+        ({"duration": []}, TypeError, "duration must be a number of seconds, .* or a distribution"),
     ],
 )
 def test_calls_that_cannot_be_are_refused(options, error, words):

@@ -317,7 +317,7 @@ def test_parts_out_of_range_are_refused(name, value):
         ({"accounts": 0}, "accounts must be >= 1"),
         ({"accounts": -3}, "accounts must be >= 1"),
         ({"cycle": "soon"}, "a duration looks like"),
-        ({"cycle": "0h"}, "longer than 0"),
+        ({"cycle": "0h"}, "must be > 0 seconds"),
         ({"workers": -1}, "workers must be >= 1"),
         ({"mean": 0.0}, "mean must be > 0"),
         ({"mean": 4.0, "p90": 120.0}, "at most 10 times the mean, 40"),

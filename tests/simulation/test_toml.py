@@ -603,7 +603,11 @@ def test_times_may_be_zero_as_texts_too(write, text):
         (HEAD.replace("0.05", '"7"') + CALL + "count = 1", "days must be a number, got '7'"),
         (HEAD.replace("0.05", "true") + CALL + "count = 1", "days must be a number, got True"),
         (HEAD.replace("0.05", "nan") + CALL + "count = 1", "days must be finite"),
-        ('interval = "1m"\n' + HEAD + CALL + "count = 1", "interval must be a number"),
+        ('interval = "0s"\n' + HEAD + CALL + "count = 1", "interval must be > 0 seconds, got '0s'"),
+        (
+            'interval = "month"\n' + HEAD + CALL + "count = 1",
+            "interval: a duration looks like 90, 10m or 1h30m, got 'month'",
+        ),
         ("outages = [5]\n" + HEAD + CALL + "count = 1", r"\[\[outages\]\] number 1:? must be a table"),
     ],
 )
@@ -775,7 +779,7 @@ OTHER = {
     "half a key": (_population("count = 1.5"), r"populations\.users.*count"),
     "groups is a text": (_population('groups = "2"', "groups = 2"), r"populations\.users.*groups"),
     "duration is a boolean": (_job("duration = true"), r"jobs\.call.*duration"),
-    "mean is a text": (_job('duration = {mean = "4s"}'), r"jobs\.call.*mean"),
+    "mean is a text": (_job('duration = {mean = "soon"}'), r"jobs\.call.*mean"),
     "percentiles is a list": (_job("duration = {percentiles = [1, 2]}"), r"jobs\.call.*percent"),
     "percentile p50": (_job("duration = {percentiles = {p50 = 1}}"), r"jobs\.call.*percent.*p50"),
     "sample is a number": (_job("duration = {sample = 5}"), r"jobs\.call.*sample"),

@@ -155,7 +155,7 @@ def test_period_out_of_range_is_refused(period):
 @pytest.mark.parametrize("period", [None, True, b"8h", [], {}])
 def test_period_of_a_wrong_type_is_refused(period):
     """By name."""
-    with pytest.raises(TypeError, match="period must be seconds, a timedelta or a text"):
+    with pytest.raises(TypeError, match="period must be a number of seconds, a timedelta or a text"):
         offset(1, period)
 
 

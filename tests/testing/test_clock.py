@@ -66,7 +66,7 @@ def test_step_refuses_what_is_no_time(seconds: float) -> None:
     """A step to nowhere is refused, and the wall clock stands where it stood."""
     clock = VirtualClock(start_wall=5)
 
-    with pytest.raises(ValueError, match="seconds must be a finite number"):
+    with pytest.raises(ValueError, match="seconds must be finite"):
         clock.step_wall(seconds)
 
     assert 5.0 == clock.wall()

@@ -267,11 +267,12 @@ def test_loop_goes_on_after_an_error() -> None:
     ("settings", "error", "message"),
     [
         ({"limit": 0}, ValueError, "limit must be > 0"),
-        ({"limit": math.nan}, ValueError, "limit must be > 0"),
-        ({"limit": "1"}, TypeError, "limit must be a number"),
+        ({"limit": math.nan}, ValueError, "limit must be finite"),
+        ({"limit": b"1"}, TypeError, "limit must be a number"),
+        ({"limit": "soon"}, ValueError, "limit: a duration looks like"),
         ({"patience": -1}, ValueError, "patience must be > 0"),
         ({"real_io": "hope"}, ValueError, "real_io must be 'raise', 'wait' or 'ignore'"),
-        ({"start_wall": math.nan}, ValueError, "start_wall must be a finite"),
+        ({"start_wall": math.nan}, ValueError, "start_wall must be finite"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings: dict[str, object], error: type[Exception], message: str) -> None:

@@ -69,6 +69,9 @@ def tasks(executor: RateLimitedExecutor) -> None:
     """Results have the type that the function returns; what a coroutine function returns is what awaiting it gives."""
     assert_type(executor.schedule(length, "x"), TaskHandle[int])
     assert_type(executor.schedule(fetch, "url", 3, delay=1.5, priority=5, expires=2), TaskHandle[bytes])
+    assert_type(
+        executor.schedule(fetch, "url", 3, delay="8h", expires=timedelta(hours=1), deadline="1d"), TaskHandle[bytes]
+    )
     assert_type(executor.submit(ping), TaskHandle[None])
     assert_type(executor.submit(length, "x", in_thread=True, run_timeout=timedelta(seconds=1)), TaskHandle[int])
     assert_type(executor.schedule(Callable3(), 4), TaskHandle[float])
@@ -104,7 +107,7 @@ def refused_tasks(executor: RateLimitedExecutor) -> None:
     executor.call_later(1, length, 5)  # type: ignore[arg-type]  # an int for a str
     executor.call_soon(join, "x")  # type: ignore[arg-type]  # one too few
     executor.schedule(length, "x", timeout=5)  # type: ignore[call-overload]  # ambiguous: expires= or run_timeout=
-    executor.schedule(length, "x", delay="soon")  # type: ignore[call-overload]  # a str for a number
+    executor.schedule(length, "x", delay=b"1")  # type: ignore[call-overload]  # bytes for a duration
     executor.submit(length, "x", delay=1)  # type: ignore[call-overload]  # submit means now
     executor.schedule_at_fixed_rate(length, 5, period=1)  # type: ignore[arg-type]  # an int for a str
     executor.schedule_many(length, [1, 2])  # type: ignore[arg-type]  # ints for strs

@@ -49,10 +49,10 @@ from ratelimited_executor.peers.static import StaticPeers
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
-    from datetime import timedelta
     from types import TracebackType
 
     from ratelimited_executor._core.adaptive import Adaptive
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.ordering import Order, TaskView
     from ratelimited_executor._core.rates import RateLike
@@ -121,9 +121,9 @@ class ExecutorBase:
         when_full: WhenFull = WhenFull.RAISE,
         retry: Retry | Any = Retry(),  # noqa: B008  # it is immutable
         adaptive: Adaptive | None = None,
-        penalty_max: float = _PENALTY_SECONDS_MAX,
-        expires: float | timedelta | None = None,
-        drain_timeout: float | None = None,
+        penalty_max: DurationLike = _PENALTY_SECONDS_MAX,
+        expires: DurationLike | None = None,
+        drain_timeout: DurationLike | None = None,
         early: bool = False,
         max_threads: int | None = None,
         thread_pool: concurrent.futures.Executor | None = None,
@@ -193,7 +193,7 @@ class ExecutorBase:
         return await self.shutdown()
 
     def shutdown(
-        self, wait: bool = True, *, cancel_pending: bool = False, timeout: float | None = None
+        self, wait: bool = True, *, cancel_pending: bool = False, timeout: DurationLike | None = None
     ) -> Awaitable[Collection[TaskView]]:
         """Begin to close at once, and return what to await for the end, and for the tasks that were cancelled before their start.
 
@@ -213,7 +213,7 @@ class ExecutorBase:
             self._closing.cut()
         return _Ended(self._closing if wait else None, unstarted)
 
-    async def await_termination(self, timeout: float | None = None) -> bool:
+    async def await_termination(self, timeout: DurationLike | None = None) -> bool:
         """Wait until the executor is closed by somebody; False if that takes longer than ``timeout`` seconds."""
         if timeout is not None:
             timeout = delay_of("timeout", timeout)
@@ -387,7 +387,7 @@ class ExecutorBase:
         return self._expires
 
     @expires.setter
-    def expires(self, expires: float | timedelta | None) -> None:
+    def expires(self, expires: DurationLike | None) -> None:
         self._check_place()
         self._expires = None if expires is None else delay_of("expires", expires)
 
@@ -408,7 +408,7 @@ class ExecutorBase:
         """Go on after :meth:`pause`."""
         self._set_paused(is_paused=False)
 
-    def penalize(self, retry_after: float | timedelta | None, *, key: Hashable = None) -> None:
+    def penalize(self, retry_after: DurationLike | None, *, key: Hashable = None) -> None:
         """Start nothing for a time, because the other side has asked for it; what runs goes on.
 
         Args:

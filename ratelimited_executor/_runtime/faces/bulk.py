@@ -28,8 +28,9 @@ from ratelimited_executor._runtime.retrying import check_retry
 if TYPE_CHECKING:
     import contextvars
     from collections.abc import Awaitable, Callable, Hashable
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.retries import Retry
     from ratelimited_executor._runtime.batches import Items
     from ratelimited_executor._runtime.engine import Engine
@@ -65,13 +66,13 @@ class BulkFace(TaskFace):
         fn: Callable[[Any], Any],
         items: Iterable[Any] | AsyncIterable[Any],
         *,
-        delay: float | timedelta | None = None,
+        delay: DurationLike | None = None,
         delays: Iterable[float] | None = None,
         at: datetime | float | None = None,
-        over: float | timedelta | None = None,
+        over: DurationLike | None = None,
         count: int | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
+        expires: DurationLike | None = INHERITED,
         results: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
@@ -163,7 +164,7 @@ class BulkFace(TaskFace):
         limit: int = ...,
         ordered: bool = ...,
         priority: float = ...,
-        expires: float | timedelta | None = ...,
+        expires: DurationLike | None = ...,
         key: Hashable | Callable[[I], Hashable] = ...,
         cost: CostLike | Callable[[I], CostLike] = ...,
     ) -> AsyncIterator[T]: ...
@@ -176,7 +177,7 @@ class BulkFace(TaskFace):
         limit: int = ...,
         ordered: bool = ...,
         priority: float = ...,
-        expires: float | timedelta | None = ...,
+        expires: DurationLike | None = ...,
         key: Hashable | Callable[[I], Hashable] = ...,
         cost: CostLike | Callable[[I], CostLike] = ...,
     ) -> AsyncIterator[T]: ...
@@ -188,7 +189,7 @@ class BulkFace(TaskFace):
         limit: int = _MAP_LIMIT,
         ordered: bool = True,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
+        expires: DurationLike | None = INHERITED,
         key: Hashable | Callable[[Any], Hashable] = None,
         cost: CostLike | Callable[[Any], CostLike] = 1,
     ) -> AsyncIterator[Any]:
@@ -280,14 +281,14 @@ class BulkFace(TaskFace):
 
     @overload
     async def invoke_all(
-        self, calls: Iterable[Callable[[], Awaitable[T]]], *, timeout: float | None = ...
+        self, calls: Iterable[Callable[[], Awaitable[T]]], *, timeout: DurationLike | None = ...
     ) -> list[TaskHandle[T]]: ...
     @overload
     async def invoke_all(
-        self, calls: Iterable[Callable[[], T]], *, timeout: float | None = ...
+        self, calls: Iterable[Callable[[], T]], *, timeout: DurationLike | None = ...
     ) -> list[TaskHandle[T]]: ...
     async def invoke_all(
-        self, calls: Iterable[Callable[[], Any]], *, timeout: float | None = None
+        self, calls: Iterable[Callable[[], Any]], *, timeout: DurationLike | None = None
     ) -> list[TaskHandle[Any]]:
         """Run every call, and return their handles, all done, in order.
 
@@ -311,10 +312,12 @@ class BulkFace(TaskFace):
         return handles
 
     @overload
-    async def invoke_any(self, calls: Iterable[Callable[[], Awaitable[T]]], *, timeout: float | None = ...) -> T: ...
+    async def invoke_any(
+        self, calls: Iterable[Callable[[], Awaitable[T]]], *, timeout: DurationLike | None = ...
+    ) -> T: ...
     @overload
-    async def invoke_any(self, calls: Iterable[Callable[[], T]], *, timeout: float | None = ...) -> T: ...
-    async def invoke_any(self, calls: Iterable[Callable[[], Any]], *, timeout: float | None = None) -> Any:
+    async def invoke_any(self, calls: Iterable[Callable[[], T]], *, timeout: DurationLike | None = ...) -> T: ...
+    async def invoke_any(self, calls: Iterable[Callable[[], Any]], *, timeout: DurationLike | None = None) -> Any:
         """Run every call, return the result of the first that succeeds, and cancel the others.
 
         Args:

@@ -19,8 +19,8 @@ from ratelimited_executor.stores.memory import MemoryProgress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterable
-    from datetime import timedelta
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor.typing import CostLike
 
@@ -38,7 +38,7 @@ class CycleFace(BulkFace):
     def every(
         self,
         *,
-        cycle: float | timedelta | str,
+        cycle: DurationLike,
         keys: Callable[[int], Iterable[K] | AsyncIterable[K] | Awaitable[Iterable[K] | AsyncIterable[K]]],
         fn: Callable[[K], object],
         phase: Fraction = _AT_ONCE,
@@ -47,7 +47,7 @@ class CycleFace(BulkFace):
         progress: Progress | str | PathLike[str] | None = None,
         catch_up: bool = True,
         window: int = 100_000,
-        lease: float | timedelta = 60.0,
+        lease: DurationLike = 60.0,
         priority: float = 0,
         key: Hashable | Callable[[K], Hashable] = None,
         cost: CostLike | Callable[[K], CostLike] = 1,

@@ -15,8 +15,8 @@ from ratelimited_executor._runtime.permit import Permit, take_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
-    from datetime import timedelta
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.faces.tasks import Rare
     from ratelimited_executor.typing import CostLike
 
@@ -35,7 +35,7 @@ class LimiterFace(TaskFace):
         self,
         *,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
+        expires: DurationLike | None = INHERITED,
         name: str | None = None,
         key: Hashable = None,
         cost: CostLike = 1,
@@ -66,7 +66,7 @@ class LimiterFace(TaskFace):
         self,
         *,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
+        expires: DurationLike | None = INHERITED,
         name: str | None = None,
         key: Hashable = None,
         cost: CostLike = 1,
@@ -108,7 +108,7 @@ class LimiterFace(TaskFace):
         self,
         *,
         priority: float = ...,
-        expires: float | timedelta | None = ...,
+        expires: DurationLike | None = ...,
         name: str | None = ...,
         key: Hashable | Callable[..., Hashable] = ...,
         cost: CostLike | Callable[..., CostLike] = ...,
@@ -118,7 +118,7 @@ class LimiterFace(TaskFace):
         fn: Any = NOT_GIVEN,
         *,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
+        expires: DurationLike | None = INHERITED,
         name: str | None = None,
         key: Hashable | Callable[..., Hashable] = None,
         cost: CostLike | Callable[..., CostLike] = 1,

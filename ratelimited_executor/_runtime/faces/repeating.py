@@ -23,8 +23,8 @@ from ratelimited_executor._runtime.repeating import RepeatingHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
-    from datetime import timedelta
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.faces.tasks import Rare
     from ratelimited_executor.typing import CostLike
@@ -43,15 +43,15 @@ class RepeatingFace(TaskFace):
         self,
         fn: Callable[[*Ts], object],
         *args: *Ts,
-        period: float | timedelta,
-        initial_delay: float | timedelta = 0.0,
+        period: DurationLike,
+        initial_delay: DurationLike = 0.0,
         missed: MissedTick = MissedTick.SKIP,
         on_error: OnError = OnError.CONTINUE,
         max_runs: int | None = None,
         allow_overlap: bool = False,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
-        run_timeout: float | timedelta | None = None,
+        expires: DurationLike | None = INHERITED,
+        run_timeout: DurationLike | None = None,
         in_thread: bool = False,
         name: str | None = None,
         key: Hashable = None,
@@ -96,13 +96,13 @@ class RepeatingFace(TaskFace):
         self,
         fn: Callable[[*Ts], object],
         *args: *Ts,
-        delay: float | timedelta,
-        initial_delay: float | timedelta = 0.0,
+        delay: DurationLike,
+        initial_delay: DurationLike = 0.0,
         on_error: OnError = OnError.CONTINUE,
         max_runs: int | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
-        run_timeout: float | timedelta | None = None,
+        expires: DurationLike | None = INHERITED,
+        run_timeout: DurationLike | None = None,
         in_thread: bool = False,
         name: str | None = None,
         key: Hashable = None,
@@ -145,8 +145,8 @@ class RepeatingFace(TaskFace):
         max_runs: int | None = None,
         allow_overlap: bool = False,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
-        run_timeout: float | timedelta | None = None,
+        expires: DurationLike | None = INHERITED,
+        run_timeout: DurationLike | None = None,
         in_thread: bool = False,
         name: str | None = None,
         key: Hashable = None,

@@ -34,8 +34,9 @@ from ratelimited_executor._runtime.retrying import check_retry
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Awaitable, Callable
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
@@ -61,11 +62,11 @@ class TaskFace(ExecutorBase):
         self,
         fn: Callable[..., Any],
         *args: Any,
-        delay: float | timedelta | None = None,
+        delay: DurationLike | None = None,
         at: datetime | float | None = None,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
-        run_timeout: float | timedelta | None = None,
+        expires: DurationLike | None = INHERITED,
+        run_timeout: DurationLike | None = None,
         in_thread: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
@@ -188,8 +189,8 @@ class TaskFace(ExecutorBase):
         fn: Callable[..., Any],
         *args: Any,
         priority: float = 0,
-        expires: float | timedelta | None = INHERITED,
-        run_timeout: float | timedelta | None = None,
+        expires: DurationLike | None = INHERITED,
+        run_timeout: DurationLike | None = None,
         in_thread: bool = False,
         name: str | None = None,
         context: contextvars.Context | None = None,
@@ -488,7 +489,7 @@ def _with_rare(function: Callable[..., Any]) -> inspect.Signature:
         "key": ("Hashable", None),
         "cost": ("CostLike", 1),
         "retry": ("Retry | Any", INHERITED),
-        "deadline": ("float | timedelta | None", None),
+        "deadline": ("DurationLike | None", None),
     }
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -27,6 +27,7 @@ from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Reply, Request
 
 __all__ = ["RedisPeers", "RedisTransport"]
@@ -78,10 +79,10 @@ class RedisPeers(FleetPeers):
         weight: float = 1.0,
         strictness: Strictness = Strictness.EXACT,
         outage: Outage = Outage.STOP,
-        interval: float = 0.25,
-        late: float = 0.019,
-        clock_difference: float = 1.0,
-        timeout: float = 0.08,
+        interval: DurationLike = 0.25,
+        late: DurationLike = 0.019,
+        clock_difference: DurationLike = 1.0,
+        timeout: DurationLike = 0.08,
     ) -> None:
         for name, value in (("group", group), ("prefix", prefix)):
             if not isinstance(value, str):
