@@ -129,7 +129,7 @@ class BatchHandle(Generic[T]):
         retry: Any = None,
     ) -> None:
         self.call = call
-        self.name = name
+        self._name = name
         self.context = context
         self.own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
         self.retry = retry  # the policy by which its tasks are tried again; None if they never are
@@ -138,6 +138,7 @@ class BatchHandle(Generic[T]):
         self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
         self._drawn_count = 0  # how many tasks have been accepted
         self._is_complete = False  # whether no more will be
+        self._is_cancelled = False
         self._counts = dict.fromkeys(FINAL_STATES, 0)
         self._outcomes: dict[int, Outcome[T]] | None = {} if keep_results else None
         self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
@@ -147,6 +148,11 @@ class BatchHandle(Generic[T]):
         self.feeder: asyncio.Task[None] | None = None
 
     # Looking.
+
+    @property
+    def name(self) -> str:
+        """What the batch is called: the name given when it was scheduled, else that of its function."""
+        return self._name
 
     @property
     def total(self) -> int:
@@ -183,6 +189,10 @@ class BatchHandle(Generic[T]):
     def done(self) -> bool:
         """Whether every task has ended and no more will come."""
         return self._is_complete and self.open_count == 0
+
+    def cancelled(self) -> bool:
+        """Whether the batch was cancelled before its end, by :meth:`cancel` or with its executor; what ran then goes on."""
+        return self._is_cancelled
 
     def __repr__(self) -> str:
         ended = self._drawn_count - self.open_count
@@ -225,6 +235,7 @@ class BatchHandle(Generic[T]):
 
     def _cancel_steps(self, step_count: int) -> Iterator[int]:
         """Cancel every task that waits, and tell whoever asks after it: ``step_count`` tasks at a time, for each their number."""
+        self._is_cancelled = self._is_cancelled or not self.done()
         if self.feeder is not None:
             cancel_guarded(self._engine.loop, self.feeder)
         self._engine.detach()

@@ -75,6 +75,10 @@ class CycleStatistics:
     lost: int
     skipped_turns: int
 
+    def __call__(self) -> CycleStatistics:
+        """Return itself, so that ``cycle.statistics()`` reads as that of an executor does; without a call it works, too."""
+        return self
+
 
 class CycleHandle:
     """A population that is worked through in each cycle: look at it, cancel it.
@@ -118,7 +122,7 @@ class CycleHandle:
 
     @property
     def statistics(self) -> CycleStatistics:
-        """The counts of this moment."""
+        """The counts of this moment: ``statistics()``, as of an executor."""
         turn = self.slots.turn_at(self._wall())
         return CycleStatistics(
             name=self.name,

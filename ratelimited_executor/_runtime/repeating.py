@@ -50,7 +50,7 @@ class RepeatingHandle:
         may_overlap: bool,
         on_end: Callable[[RepeatingHandle], None],
     ) -> None:
-        self.name = name
+        self._name = name
         self._engine = engine
         self._call = call
         self._args = args
@@ -71,6 +71,11 @@ class RepeatingHandle:
         self._place(None)
 
     # Looking.
+
+    @property
+    def name(self) -> str:
+        """What the repeating task is called: the name given when it was scheduled, else that of its function."""
+        return self._name
 
     @property
     def run_count(self) -> int:

@@ -201,7 +201,7 @@ async def test_huge_slot_is_placed_as_there_is_room(virtual_clock):
     async with RateLimitedExecutor("x", rate=5000, drain_timeout=0) as executor:
         handle = executor.every(cycle=16, buckets=256, keys=load, fn=sync, window=2000, progress=MemoryProgress())
         await asyncio.sleep(15)
-        assert len(mine) == done == handle.statistics.done
+        assert len(mine) == done == handle.statistics().done
     assert most <= 2000 + 1000 + 1
 
 
@@ -276,8 +276,8 @@ async def test_turn_is_kept_while_its_keys_still_run(virtual_clock, population):
     async with executor:
         handle = every(executor, population, progress=store, name="sync", fn=stubborn, lease=300)
         await asyncio.sleep(SLOT / 2)
-        turn = handle.statistics.turn
-        assert handle.statistics.waiting
+        turn = handle.statistics().turn
+        assert handle.statistics().waiting
     assert not await store.claim("sync", turn, owner="another", now=wall(), until=wall() + 1)
 
 
@@ -327,7 +327,7 @@ async def test_first_start_has_missed_nothing(virtual_clock, population):
         handle = every(executor, population)
         await asyncio.sleep(10)
         assert [64] == population.loads
-        assert 0 == handle.statistics.behind
+        assert 0 == handle.statistics().behind
         handle.cancel()
 
 
@@ -404,10 +404,10 @@ async def test_node_that_has_lost_its_claim_leaves_the_rest(virtual_clock, popul
     async with RateLimitedExecutor("x") as executor:
         handle = every(executor, population, progress=store, name="sync", fn=log.append, lease=30)
         await asyncio.sleep(1)
-        turn = handle.statistics.turn
+        turn = handle.statistics().turn
         store._turns["sync", turn] = "another", wall() + 1000
         await asyncio.sleep(25)
-        assert 1 == handle.statistics.lost
+        assert 1 == handle.statistics().lost
         count = len(log)
         await asyncio.sleep(150)
         assert count == len(log)
@@ -435,8 +435,8 @@ async def test_key_of_another_slot_is_refused(virtual_clock, population, caplog)
     async with RateLimitedExecutor("x") as executor:
         handle = every(executor, population, keys=lambda slot: population.keys)
         await asyncio.sleep(1000)
-        assert 0 == handle.statistics.done
-        assert handle.statistics.loader_errors > 3
+        assert 0 == handle.statistics().done
+        assert handle.statistics().loader_errors > 3
         handle.cancel()
     assert "slot_predicate" in caplog.text
 
@@ -530,7 +530,7 @@ async def test_store_that_fails_ends_the_cycle(virtual_clock, population, method
         handle = every(executor, population, progress=Broken(method))
         if method == "done_keys":
             await asyncio.sleep(3 * SLOT)
-            assert handle.statistics.loader_errors or handle.done()
+            assert handle.statistics().loader_errors or handle.done()
             handle.cancel()
         else:
             with pytest.raises(OSError, match="the disk is full"):
@@ -608,7 +608,7 @@ async def test_two_cycles_of_two_executors(virtual_clock, population):
         executors = [manager.executor(str(number), policy=Burst(10), rate=100) for number in range(2)]
         handles = [every(executor, population) for executor in executors]
         await asyncio.sleep(EIGHT_HOURS)
-        assert all(handle.statistics.done >= 990 for handle in handles)
+        assert all(handle.statistics().done >= 990 for handle in handles)
 
 
 PROGRAM = """
