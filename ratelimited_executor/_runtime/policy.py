@@ -94,7 +94,13 @@ class Policy(ABC):
 
     @abstractmethod
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:
-        """Make the limit of a rate, of this peer's part of it; ``depth`` is its part of :meth:`depth`."""
+        """Make the limit of a rate, which may be 0 or infinite.
+
+        Args:
+            rate: this peer's part of it.
+            depth: its part of :meth:`depth`; None if that is any amount, and at a rate of 0 or infinity.
+            now_ns: the time on the timeline.
+        """
 
     @abstractmethod
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:

@@ -3,6 +3,7 @@
 import asyncio
 import bisect
 import itertools
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -22,6 +23,10 @@ from ratelimited_executor import (
     StaticPeers,
     Window,
 )
+from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._runtime.plan import PolicyPlan
+from ratelimited_executor._runtime.policy import POLICIES, Policy
+from ratelimited_executor.insight import Hold
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ..helpers import check_accounting, now
@@ -583,3 +588,76 @@ def test_several_rates_hold_together():
     gaps = [late - early for early, late in itertools.pairwise(starts[:12])]
     assert max(gaps) == pytest.approx(0.2, abs=1e-6)
     assert timedelta(seconds=starts[12] - starts[0]) >= timedelta(seconds=10)
+
+
+@dataclass(frozen=True)
+class Pairs(Policy):
+    """Two starts at once, and no more before the rate allows two again: a policy that the library does not know."""
+
+    kind = "pairs"
+    example = "Pairs()"
+
+    def depth(self, rate, resource):
+        return 2
+
+    def limit(self, rate, depth, now_ns):
+        return WindowLimit(Rate(2, per=2 / rate.per_second) if rate.per_second else rate)
+
+    def limit_of_key(self, rate, now_ns, *, spacing):
+        return self.limit(rate, 2, now_ns)
+
+
+def test_policy_is_a_class_and_its_registration(monkeypatch):
+    """It makes the limits of the rate, of resources, of keys, and of each peer; another rate beside it is a window."""
+    monkeypatch.setattr("ratelimited_executor._runtime.policy.POLICIES", (*POLICIES, Pairs))
+
+    async def main(**options):
+        starts = []
+        async with RateLimitedExecutor("x", policy=Pairs(), drain_timeout=0, **options) as executor:
+            for _ in range(20):
+                executor.submit(lambda: starts.append(now()), key="one")
+            held = executor.submit(lambda: None, key="one")
+            await asyncio.sleep(4.5)
+            limits = executor.statistics().limits
+            with pytest.raises(ValueError, match=r"cost must be <= 2\b"):
+                executor.submit(print, cost=3, key="one")
+            return (
+                [round(start - starts[0]) for start in starts],
+                [limit.kind for limit in limits],
+                executor.explain(held),
+            )
+
+    pairs = [0, 0, 2, 2, 4, 4]
+    starts, kinds, held = run_virtual(main(rate=1, resources={"tokens": 100}))
+    assert (pairs, ["pairs", "pairs"], Hold.ORDER) == (starts, kinds, held.hold)
+    starts, kinds, held = run_virtual(main(rate="1/s, 3/10s"))
+    assert (pairs[:3], ["pairs", "window"]) == (starts, kinds)
+    starts, kinds, held = run_virtual(main(key_rate=1))
+    assert (pairs, []) == (starts, kinds)
+    assert held.hold is Hold.KEY_RATE
+    fleet = ExecutorManager(peers=StaticPeers(3, 0))
+    with pytest.raises(ValueError, match=r"^rate must have a permit for each of the 3 peers at least, got Rate"):
+        fleet.executor("x", policy=Pairs(), rate=1)
+
+
+@pytest.mark.parametrize("policy", [Pairs(), Pairs, object(), "paced", None, Policy])
+def test_policy_that_nobody_knows_is_refused_at_the_call(policy):
+    """The error names those that there are, and nothing is treated as one of them."""
+    with pytest.raises(TypeError, match=r"^policy must be a Paced, Window or Burst, got ") as refusal:
+        RateLimitedExecutor("x", policy=policy)
+    assert repr(policy) in str(refusal.value)
+    with pytest.raises(TypeError, match=r"got the class Burst: write Burst\(n\), with its depth$"):
+        RateLimitedExecutor("x", policy=Burst)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_policies_make_limits_of_the_kind_that_they_name(policy):
+    """What the rate holds as by itself; others hold as windows beside it."""
+    made = policy(5) if policy is Burst else policy()
+    bounds = PolicyPlan(made, [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]}).permits(
+        None, (), now_ns=0, time_ns=lambda: 0, wall_ns=lambda: 0
+    )
+    kinds = [(bound.resource, bound.kind) for bound in bounds.bounds]
+    numbered = [] if made.is_numbered else [("permits", made.kind)]
+    assert [*numbered, ("permits", "window"), ("tokens", made.kind)] == kinds
+    assert made.is_numbered == (bounds.grid is not None)

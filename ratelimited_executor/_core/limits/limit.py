@@ -112,7 +112,7 @@ class Limit(ABC):
         """Return a copy, to be asked about times to come: a limit that is asked forgets what has lapsed by then.
 
         Args:
-            time_ns: tells the time that the copy is asked about.
+            time_ns: tells the time that the copy is asked about: the present at first.
         """
         return copy(self)
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
+from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -175,3 +176,77 @@ def test_forecasts_of_several_limits_are_those_of_the_tightest():
     assert [] == bare.charge({PERMITS: 3})
     bare.set_rate(Rate(0), clock.now)
     assert bare.is_stopped
+
+
+class Turns(Limit):
+    """One start at a time, each until it is told that it has taken effect; a limit that the library does not know."""
+
+    counts_effects = True
+    is_by_wall_clock = True
+    cost_max = None
+
+    def __init__(self, log: list) -> None:
+        self.log = log
+        self.taken = 0
+
+    def count(self, now_ns: int) -> int:
+        return 1 - self.taken
+
+    def take(self, cost: int, now_ns: int) -> str:
+        self.taken += 1
+        return f"ticket {self.taken}"
+
+    def settle(self, ticket, cost: int, now_ns: int) -> None:
+        self.log.append(("settle", ticket, cost))
+
+    def take_effect(self, ticket, now_ns: int) -> None:
+        self.log.append(("effect", ticket, now_ns))
+
+    def defer(self, ticket, effects) -> None:
+        self.log.append(("defer", ticket))
+
+    def when(self, cost: int, now_ns: int) -> int | None:
+        return now_ns + NS if self.taken else now_ns
+
+    when_count = when
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        return 1 - self.taken
+
+    def trial(self, time_ns):
+        self.log.append(("trial", time_ns()))
+        return copy.copy(self)
+
+    def change_to(self, other, now_ns: int) -> None:
+        self.log = other.log
+
+    def is_idle(self, now_ns: int) -> bool:
+        return not self.taken
+
+
+def test_limit_of_any_class_is_asked_all_that_the_contract_says():
+    """Nothing is asked of a limit by its class: effects, trials, the wall clock and costs."""
+    clock, log = Clock(), []
+    for is_grid in (True, False):
+        permits = combine(clock, grid=is_grid)
+        permits = CombinedPermits(
+            permits.grid, [Bound(Turns(log), resource=PERMITS, text="one", kind="turns")], rate=Rate(5), time_ns=clock
+        )
+        assert (True, True, is_grid) == (permits.counts_effects, permits.is_by_wall_clock, permits.grid is not None)
+        assert permits.when_in_turn([{PERMITS: 1}], {PERMITS: 2}, clock.now) == clock.now + NS
+        assert [("trial", clock.now), ("settle", "ticket 1", 1)] == log
+        log.clear()
+        tickets = start(permits, clock)
+        assert 0 == permits.usable(clock.now) == permits.count_until(clock.now, clock.now + NS)
+        permits.defer([])
+        permits.defer([])  # of a start that is deferred, nothing more is told
+        for _, taken, ticket in tickets:
+            taken.take_effect(ticket, clock.now)
+        permits.settle(tickets, {PERMITS: 3})
+        assert log == [
+            ("settle", "ticket 1", 1),
+            ("defer", "ticket 1"),
+            ("effect", "ticket 1", clock.now),
+            ("settle", "ticket 1", 3),
+        ]
+        log.clear()

@@ -4,14 +4,87 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
+from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
-from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.limits.window import WindowLimit, note_effect
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
 from .histories import DEPTH, INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES
+
+# Each kind of limit, with so many permits in five seconds, and what it asks for the time.
+KINDS = {
+    WindowLimit: lambda permits, clock: WindowLimit(Rate(permits, per=5)),
+    TokenBucketLimit: lambda permits, clock: TokenBucketLimit(Rate(permits, per=5), depth=permits, now_ns=START),
+    PacedLimit: lambda permits, clock: PacedLimit(Rate(permits, per=5), slack_ns=SLACK),
+    ExactPacedLimit: lambda permits, clock: ExactPacedLimit(Rate(permits, per=5), slack_ns=SLACK),
+    QuotaLimit: lambda permits, clock: QuotaLimit(
+        permits, period_of=lambda wall: (wall // (5 * NS) * 5 * NS, (wall // (5 * NS) + 1) * 5 * NS), wall_ns=clock
+    ),
+}
+
+
+def kinds_of(limit: type) -> set[type]:
+    """Return the classes of the library that keep a contract."""
+    own = {kind for kind in limit.__subclasses__() if kind.__module__.startswith("ratelimited_executor.")}
+    return own.union(*map(kinds_of, own))
+
+
+def test_every_limit_keeps_the_contract():
+    """What is asked of all is asked of each that there is."""
+    assert kinds_of(Limit) == set(KINDS)
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+def test_other_settings_keep_what_was_taken(make):
+    """The settings are those of the other limit, whose own starts do not count."""
+    limit, other = make(5, lambda: START), make(2, lambda: START)
+    ticket = limit.take(5, START)
+    other.take(2, START)
+    limit.change_to(other, START)
+    assert other.cost_max == limit.cost_max
+    assert not limit.admits(1, START)
+    assert not limit.is_idle(START)
+    limit.change_to(make(50, lambda: START), START)
+    limit.settle(ticket, 5, START)
+    assert make(50, lambda: START).cost_max == limit.cost_max
+    assert limit.when(1, START + 2 * NS) == START + 2 * NS
+    assert not limit.is_idle(START)
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+def test_trial_forecasts_and_leaves_the_limit_alone(make):
+    """A copy that is asked about a time to come forgets what has lapsed by then; the limit does not."""
+    limit, time = make(1, lambda: START), START
+    limit.take(1, START)
+    when = limit.when(1, START)
+    assert when > START
+    copied = limit.trial(lambda: time)
+    time = when
+    assert copied.admits(1, when)
+    copied.take(1, when)
+    assert copied.when(1, when) > when
+    assert when == limit.when(1, START)
+    assert not limit.admits(1, when - 1)
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+def test_effect_is_told_of_any_start(make):
+    """A start that takes effect at once counts as it did, whether the limit cares or not."""
+    limit = make(1, lambda: START)
+    ticket = limit.take(1, START)
+    when = limit.when(1, START)
+    effects: list[list[int]] = []
+    limit.take_effect(ticket, START)
+    limit.defer(ticket, effects)
+    assert limit.counts_effects == bool(effects)
+    note_effect(effects, START)
+    limit.take_effect(ticket, START)
+    assert when == limit.when(1, START)
+
 
 # Without limit, and without permits.
 
