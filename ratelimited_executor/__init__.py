@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.adaptive import Adaptive as Adaptive
     from ratelimited_executor._core.fair import Fair as Fair
     from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
+    from ratelimited_executor._core.fleet.peer_states import PeerState as PeerState
     from ratelimited_executor._core.fleet.policies import Outage as Outage
     from ratelimited_executor._core.fleet.policies import Strictness as Strictness
     from ratelimited_executor._core.ordering import Ageing as Ageing
@@ -118,6 +119,7 @@ __all__ = [
     "Outcome",
     "Paced",
     "Pacing",
+    "PeerState",
     "Peers",
     "Permit",
     "Progress",
@@ -177,6 +179,7 @@ _MODULES: Final = {
     "_core.adaptive": ("Adaptive",),
     "_core.fair": ("Fair",),
     "_core.fleet.insight": ("FleetStatistics",),
+    "_core.fleet.peer_states": ("PeerState",),
     "_core.fleet.policies": (
         "Outage",
         "Strictness",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from zoneinfo import ZoneInfo
 
 from ratelimited_executor._core.durations import delay_of, duration_of, number_of, seconds_of
 
@@ -24,6 +25,7 @@ __all__ = [
     "name_or_none",
     "number_of",
     "seconds_of",
+    "tz_of",
     "wall_of",
 ]
 
@@ -54,6 +56,18 @@ def wall_of(name: str, value: Any) -> float:
     if isinstance(value, (str, bytes, timedelta)):
         raise TypeError(f"{name} must be an aware datetime or epoch seconds, got {value!r}")
     return number_of(name, value)
+
+
+def tz_of(name: str, value: Any) -> tzinfo:
+    """Return a time zone, given by its name or as a tzinfo."""
+    if isinstance(value, tzinfo):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be the name of a time zone, such as Europe/London, or a tzinfo, got {value!r}")
+    try:
+        return UTC if value.upper() == "UTC" else ZoneInfo(value)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{name} must be the name of a time zone, such as Europe/London, got {value!r}") from error
 
 
 def count_of(name: str, value: Any, *, least: int = 0) -> int:

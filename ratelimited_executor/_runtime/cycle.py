@@ -344,7 +344,7 @@ class CyclePlan:
         progress: where it is kept how far the cycle has come.
         owns_progress: whether nobody else has that.
         is_catching_up: whether turns that were missed before this process are taken.
-        window: how many keys may be placed and not through.
+        look_ahead: how many keys may be placed and not through.
         lease: seconds for which a turn is one's own.
     """
 
@@ -356,7 +356,7 @@ class CyclePlan:
     progress: Progress
     owns_progress: bool
     is_catching_up: bool
-    window: int
+    look_ahead: int
     lease: float
 
 
@@ -448,7 +448,7 @@ class _Turn:
                         fresh[written] = key, place
                 if fresh:
                     self._place(fresh, begin)
-                while self.open_count >= plan.window:
+                while self.open_count >= plan.look_ahead:
                     self._has_changed.clear()
                     await self._has_changed.wait()
         except Exception as error:  # noqa: BLE001  # the loader is user code: it is asked again later
@@ -505,7 +505,7 @@ class _Turn:
 
         def ended(index: int, state: TaskState, outcome: Any) -> None:
             self.open_count -= 1
-            if not self.open_count or self.open_count == self._plan.window - 1:
+            if not self.open_count or self.open_count == self._plan.look_ahead - 1:
                 self._has_changed.set()
             end = _ENDS.get(state)
             if end is None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.timeline import NS
-from ratelimited_executor._runtime.arguments import count_of
+from ratelimited_executor._runtime.arguments import count_of, tz_of
 
 __all__ = ["Quota", "rate_or_quota"]
 
 _PERIODS: Final = ("minute", "hour", "day", "week", "month")
 _TEXT: Final = re.compile(
-    r"\s*(?P<permits>[0-9][0-9_]*)\s+per\s+(?P<per>[a-z]+)(\s+from\s+(?P<start>[0-9]{1,2}:[0-9]{2}))?(\s+(?P<zone>\S+))?\s*",
+    r"\s*(?P<permits>[0-9][0-9_]*)\s+per\s+(?P<per>[a-z]+)(\s+from\s+(?P<start>[0-9]{1,2}:[0-9]{2}))?(\s+(?P<tz>\S+))?\s*",
     re.IGNORECASE,
 )
 _WORDS: Final = re.compile(r"\s*(?P<permits>[0-9_.]+)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*", re.IGNORECASE)
@@ -30,21 +29,30 @@ class Quota:
         permits: how many in each period, >= 0.
         per: the period: ``minute``, ``hour``, ``day``, ``week`` (from Monday) or ``month``.
         start: the time of day, ``HH:MM``, at which days, weeks and months begin.
-        zone: in which time zone: a name such as ``Europe/London`` or a ``tzinfo``; a day of 23 or 25 hours is one day.
+        tz: the time zone: a name such as ``Europe/London`` or a ``tzinfo``; a day of 23 or 25 hours is one day.
+        zone: the older name of ``tz``.
 
     Raises:
         TypeError: if an argument has a wrong type.
         ValueError: if an argument is out of range, or a name is unknown.
 
-    >>> Quota(10_000, per="day", zone="Europe/London")
-    Quota(10000, per='day', start='00:00', zone='Europe/London')
-    >>> Quota.parse("10000 per day from 00:00 Europe/London") == Quota(10_000, per="day", zone="Europe/London")
+    >>> Quota(10_000, per="day", tz="Europe/London")
+    Quota(10000, per='day', start='00:00', tz='Europe/London')
+    >>> Quota.parse("10000 per day from 00:00 Europe/London") == Quota(10_000, per="day", tz="Europe/London")
     True
     """
 
-    __slots__ = ("_per", "_permits", "_start", "_zone")
+    __slots__ = ("_per", "_permits", "_start", "_tz")
 
-    def __init__(self, permits: int, *, per: str, start: str = "00:00", zone: str | tzinfo = UTC) -> None:
+    def __init__(
+        self,
+        permits: int,
+        *,
+        per: str,
+        start: str = "00:00",
+        tz: str | tzinfo = UTC,
+        zone: str | tzinfo | None = None,
+    ) -> None:
         self._permits = count_of("permits", permits)
         if per not in _PERIODS:
             raise ValueError(f"per must be one of {', '.join(_PERIODS)}, got {per!r}")
@@ -55,17 +63,9 @@ class Quota:
             raise ValueError(f"start must be left out for a quota per {per}")
         self._per = per
         self._start = int(match["hour"]), int(match["minute"])
-        if isinstance(zone, tzinfo):
-            self._zone = zone
-        elif isinstance(zone, str):
-            try:
-                self._zone = UTC if zone.upper() == "UTC" else ZoneInfo(zone)
-            except (KeyError, ValueError, OSError) as error:
-                raise ValueError(
-                    f"zone must be the name of a time zone, such as Europe/London, got {zone!r}"
-                ) from error
-        else:
-            raise TypeError(f"zone must be the name of a time zone or a tzinfo, got {zone!r}")
+        if zone is not None and tz is not UTC:
+            raise TypeError("Quota() takes tz=, or its older name zone=, not both")
+        self._tz = tz_of("tz", tz) if zone is None else tz_of("zone", zone)
 
     @classmethod
     def parse(cls, text: str) -> Quota:
@@ -81,7 +81,7 @@ class Quota:
             int(match["permits"].replace("_", "")),
             per=match["per"].lower(),
             start=match["start"] or "00:00",
-            zone=match["zone"] or UTC,
+            tz=match["tz"] or UTC,
         )
 
     @property
@@ -100,13 +100,18 @@ class Quota:
         return f"{self._start[0]:02}:{self._start[1]:02}"
 
     @property
-    def zone(self) -> tzinfo:
+    def tz(self) -> tzinfo:
         """The time zone."""
-        return self._zone
+        return self._tz
+
+    @property
+    def zone(self) -> tzinfo:
+        """The older name of :attr:`tz`."""
+        return self._tz
 
     def period(self, time: float) -> tuple[float, float]:
         """Return when the period begins and ends that holds a time; all in epoch seconds."""
-        begin = self._begin(datetime.fromtimestamp(time, self._zone))
+        begin = self._begin(datetime.fromtimestamp(time, self._tz))
         if begin.timestamp() > time:  # the mark of this day is still to come
             begin = self._begin(self._moved(begin, -1))
         end = self._begin(self._moved(begin, 1))
@@ -126,19 +131,19 @@ class Quota:
             seconds = 60 if self._per == "minute" else 3600
             offset = local.utcoffset() or timedelta()
             into = (local.timestamp() + offset.total_seconds()) % seconds
-            return datetime.fromtimestamp(local.timestamp() - into, self._zone)
+            return datetime.fromtimestamp(local.timestamp() - into, self._tz)
         day = local.date()
         if self._per == "week":
             day -= timedelta(days=day.weekday())
         elif self._per == "month":
             day = day.replace(day=1)
-        return datetime(day.year, day.month, day.day, *self._start, tzinfo=self._zone)
+        return datetime(day.year, day.month, day.day, *self._start, tzinfo=self._tz)
 
     def _moved(self, mark: datetime, count: int) -> datetime:
         """Return a time in the period after, or before, the one that begins at a mark."""
         if self._per in ("minute", "hour"):
             seconds = count * (60 if self._per == "minute" else 3600)
-            return datetime.fromtimestamp(mark.timestamp() + seconds, self._zone)
+            return datetime.fromtimestamp(mark.timestamp() + seconds, self._tz)
         days = {"day": 1, "week": 7, "month": 31 if count > 0 else 1}[self._per]
         return mark + timedelta(days=count * days)  # on the face of the clock: a day is a day, however long
 
@@ -151,14 +156,14 @@ class Quota:
         return hash(self._parts())
 
     def _parts(self) -> tuple[object, ...]:
-        return self._permits, self._per, self._start, str(self._zone)
+        return self._permits, self._per, self._start, str(self._tz)
 
     def __repr__(self) -> str:
-        return f"Quota({self._permits}, per={self._per!r}, start={self.start!r}, zone={str(self._zone)!r})"
+        return f"Quota({self._permits}, per={self._per!r}, start={self.start!r}, tz={str(self._tz)!r})"
 
     def __str__(self) -> str:
         start = "" if self._per in ("minute", "hour") else f" from {self.start}"
-        return f"{self._permits} per {self._per}{start} {self._zone}"
+        return f"{self._permits} per {self._per}{start} {self._tz}"
 
 
 def rate_or_quota(text: str) -> Rate | Quota:
@@ -168,7 +173,7 @@ def rate_or_quota(text: str) -> Rate | Quota:
         ValueError: if the text is neither, or could be both.
 
     >>> rate_or_quota("100/min"), rate_or_quota("100 per minute UTC")
-    (Rate(100, per=60), Quota(100, per='minute', start='00:00', zone='UTC'))
+    (Rate(100, per=60), Quota(100, per='minute', start='00:00', tz='UTC'))
     """
     words, days = _WORDS.fullmatch(text), _DAYS.fullmatch(text)
     for short, unit in (("min", "minute"), ("h", "hour")):

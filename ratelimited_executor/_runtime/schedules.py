@@ -5,7 +5,7 @@ Each returns ``(due, wall_due)``: loop time, and epoch seconds if the task follo
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ratelimited_executor._core.repeating import LastRun, MissedTick, newest_tick, next_tick
@@ -44,12 +44,12 @@ def fixed_delay(first: float, delay: float) -> NextDue:
     return next_due
 
 
-def cron(expression: str, zone: tzinfo | None, missed: MissedTick, wall: Callable[[], float]) -> NextDue:
+def cron(expression: str, tz: tzinfo, missed: MissedTick, wall: Callable[[], float]) -> NextDue:
     """Follow a cron expression in a time zone, by the wall clock.
 
     Args:
         expression: five fields, as ``cron(5)`` has them.
-        zone: the zone that its fields are meant in; UTC if None.
+        tz: the time zone that its fields are meant in.
         missed: what becomes of times that passed while the last run went on.
         wall: reads the wall clock.
 
@@ -61,12 +61,11 @@ def cron(expression: str, zone: tzinfo | None, missed: MissedTick, wall: Callabl
         from cronsim import CronSim, CronSimError  # noqa: PLC0415  # an extra, imported on use
     except ImportError as error:
         raise ImportError("schedule_cron needs the extra: pip install 'ratelimited-executor[cron]'") from error
-    zone = zone or UTC
 
     def times_after(moment: datetime) -> Any:
         return CronSim(expression, moment)
 
-    last = datetime.fromtimestamp(wall(), zone)
+    last = datetime.fromtimestamp(wall(), tz)
     try:
         times_after(last)
     except CronSimError as error:
@@ -78,16 +77,16 @@ def cron(expression: str, zone: tzinfo | None, missed: MissedTick, wall: Callabl
         nonlocal last
         wall_now = wall()
         if run is not None and missed is MissedTick.COALESCE:  # as with a fixed rate
-            last = max(last, datetime.fromtimestamp(wall_now - (now - run.started), zone))
+            last = max(last, datetime.fromtimestamp(wall_now - (now - run.started), tz))
         times = times_after(last)
         chosen = next(times, None)
         if chosen is None:
             return None
         if run is not None and missed is not MissedTick.BURST and chosen.timestamp() <= wall_now:
             if missed is MissedTick.COALESCE:
-                last = datetime.fromtimestamp(wall_now, zone)
+                last = datetime.fromtimestamp(wall_now, tz)
                 return now, wall_now
-            chosen = next(times_after(datetime.fromtimestamp(wall_now, zone)), None)
+            chosen = next(times_after(datetime.fromtimestamp(wall_now, tz)), None)
             if chosen is None:
                 return None
         last = chosen

@@ -82,8 +82,8 @@ def cli() -> None:
     "--priority-field", metavar="FIELD", help="Priority of a JSON line, a whole number; larger is more important."
 )
 @click.option(
-    "--window", type=click.IntRange(min=1), default=100_000, show_default=True,
-    help="Look-ahead in lines within which due times and priorities are put in order.",
+    "--look-ahead", "--window", type=click.IntRange(min=1), default=100_000, show_default=True,
+    help="Lines that are read ahead, within which due times and priorities are put in order.",
 )  # fmt: skip
 @click.option(
     "--on-time", is_flag=True, help="With --at-field: start each line when it is due, not spread over its second."
@@ -161,7 +161,7 @@ def demo(seconds: float, rate: int, quiet: bool) -> None:
     help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
 )  # fmt: skip
 @click.option("--group", default="default", show_default=True, help="Whose rates to show.")
-@click.option("--prefix", default="rle", show_default=True, help="Of the group's keys.")
+@click.option("--prefix", default="rle", show_default=True, help="Of the group's keys in Redis.")
 @click.option("--once", is_flag=True, help="Show the group once; in a pipe that is so anyway.")
 @click.option("--interval", type=_Duration(0.1), default="1s", show_default=True, help="The time between two readings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")

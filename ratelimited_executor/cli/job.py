@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Job"]
 
 # Lines that wait when nothing is to be ordered: enough for the fastest target, and a short time to withdraw.
-PLAIN_WINDOW_LINES: Final = 10_000
+PLAIN_LOOK_AHEAD_LINES: Final = 10_000
 # How far back the rate that is shown looks.
 RATE_OVER_S: Final = 2.0
 # A short job ends before, and tells the reason only once.
@@ -115,7 +115,7 @@ class Job:
             executor,
             self._source,
             self._settings(),
-            gate=Gate(self._window()),
+            gate=Gate(self._look_ahead()),
             stop=stop,
             files=self._files,
             results=results,
@@ -137,9 +137,9 @@ class Job:
 
     # -- Parts ---------------------------------------------------------------------------------------------------
 
-    def _window(self) -> int:
+    def _look_ahead(self) -> int:
         is_chosen = self._options.is_ordered or self._options.key_field is not None  # which of the lines starts next
-        return self._options.window if is_chosen else min(self._options.window, PLAIN_WINDOW_LINES)
+        return self._options.look_ahead if is_chosen else min(self._options.look_ahead, PLAIN_LOOK_AHEAD_LINES)
 
     def _settings(self) -> Settings:
         options = self._options
@@ -278,7 +278,7 @@ class Job:
                 ending=_why(stop) if stop.is_ordered else None,
                 not_started=not_started,
                 remaining=self._options.remaining,
-                window=self._window(),
+                look_ahead=self._look_ahead(),
             ),
         )
         if self._options.key_field is not None and run.ledger.taken and not run.ledger.keyed:

@@ -1,7 +1,7 @@
 """The look-ahead: how many lines may wait in the executor, and whether their order could be kept.
 
 The executor itself orders what waits in it, so a line is in order if it was read before its turn came. What waits is
-bounded by lines and by bytes; the bound is the *window* within which order holds. A line whose turn had passed when it
+bounded by lines and by bytes; order holds within that bound. A line whose turn had passed when it
 was read is *out of order*: a line that should have come after it had started already.
 """
 

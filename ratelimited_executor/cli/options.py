@@ -29,7 +29,7 @@ class RunOptions:
     count: int | None = None
     at_field: str | None = None
     priority_field: str | None = None
-    window: int = 100_000
+    look_ahead: int = 100_000
     on_time: bool = False
     key_field: str | None = None
     fair: bool = False

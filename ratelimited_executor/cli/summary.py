@@ -33,7 +33,7 @@ class Summary:
         ending: None if the input was worked off; else why it was not.
         not_started: lines that were not started; None if that could not be counted.
         remaining: the file that has them.
-        window: the look-ahead in lines.
+        look_ahead: how many lines are read ahead.
     """
 
     ledger: Ledger
@@ -42,7 +42,7 @@ class Summary:
     ending: str | None = None
     not_started: int | None = 0
     remaining: str | None = None
-    window: int = 0
+    look_ahead: int = 0
 
 
 def print_summary(console: Console, summary: Summary) -> None:
@@ -107,7 +107,7 @@ def _notes(summary: Summary) -> list[str]:
     if ledger.late_count:
         first = ", ".join(map(str, ledger.late_lines)) + (", ..." if ledger.late_count > len(ledger.late_lines) else "")
         notes.append(
-            f"{_many(ledger.late_count, 'line')} out of order by more than the window of {summary.window:,}: line {first}"
+            f"{_many(ledger.late_count, 'line')} out of order by more than the look-ahead of {summary.look_ahead:,}: line {first}"
         )
     if summary.ending is not None:
         notes.append(f"{summary.ending}; {_left_to_do(summary)}")

@@ -610,7 +610,7 @@ class FleetMember:
         now_ns = self.owner.timeline.to_ns(now)
         grid = peer.grid
         return FleetStatistics(
-            state=peer.state.value,
+            state=peer.state,
             peers=0 if grid is None else peer.permits.peers,
             rank=peer.rank,
             era=peer.era,

@@ -36,7 +36,7 @@ def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.
     """The lines of both runs together are each line exactly once, and the rest keeps its order."""
     lines = place.lines(20_000)
     process = place.start(
-        "append", lines, "--rate", "500", "--remaining", "rest", "--results", "out", "--window", "900"
+        "append", lines, "--rate", "500", "--remaining", "rest", "--results", "out", "--look-ahead", "900"
     )
     wait_until(lambda: len(place.done()) >= 50)
     process.send_signal(number)
@@ -96,7 +96,7 @@ def test_a_second_signal_stops_at_once(place: Place, target: str, arguments: lis
 
 def test_the_unread_rest_of_a_pipe_is_kept(place: Place) -> None:
     """Lines that the writer has written, and goes on to write until it ends, are in the rest."""
-    process = place.start("append", "--rate", "100", "--remaining", "rest", "--window", "10", stdin=subprocess.PIPE)
+    process = place.start("append", "--rate", "100", "--remaining", "rest", "--look-ahead", "10", stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write("".join(f"{line}\n" for line in range(1, 5_001)))
     process.stdin.flush()

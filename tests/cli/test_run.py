@@ -120,7 +120,7 @@ def test_concurrency_bounds_calls_under_way(place: Place) -> None:
     assert (0, 2) == (result.exit_code, place.seen("most_at_once"))
 
 
-def test_priorities_are_ordered_within_the_window(place: Place) -> None:
+def test_priorities_are_ordered_within_the_look_ahead(place: Place) -> None:
     """The look-ahead is filled before the first start, so the most important line comes first; larger is more."""
     lines = "".join(json.dumps({"n": number, "p": number % 7}) + "\n" for number in range(700))
     place.run("note", place.write("in", lines), "--jsonl", "--priority-field", "p")
@@ -128,11 +128,12 @@ def test_priorities_are_ordered_within_the_window(place: Place) -> None:
     assert sorted(calls, key=lambda call: (-call["p"], call["n"])) == calls
 
 
-def test_lines_beyond_the_window_are_counted_and_named(place: Place) -> None:
+@pytest.mark.parametrize("option", ["--look-ahead", "--window"])  # the older name
+def test_lines_beyond_the_look_ahead_are_counted_and_named(place: Place, option: str) -> None:
     """A more important line that was read after less important ones had started is reported."""
     lines = '{"p": 1}\n' * 50 + '{"p": 9}\n' * 7
-    result = place.run("note", place.write("in", lines), "--jsonl", "--priority-field", "p", "--window", "10")
-    note = "7 lines out of order by more than the window of 10: line 51, 52, 53, 54, 55, ..."
+    result = place.run("note", place.write("in", lines), "--jsonl", "--priority-field", "p", option, "10")
+    note = "7 lines out of order by more than the look-ahead of 10: line 51, 52, 53, 54, 55, ..."
     assert (0, note) == (result.exit_code, result.stderr.splitlines()[-1])
 
 
@@ -221,7 +222,7 @@ def test_memory_is_bounded_by_the_window(place: Place, monkeypatch: pytest.Monke
     most = [0]
     monkeypatch.setattr(bulk_run.BulkRun, "_take", take)
     lines = "".join(f'{{"p": {number % 5}}}\n' for number in range(200_000))
-    arguments = ["--jsonl", "--priority-field", "p", "--window", "500", "--quiet"]
+    arguments = ["--jsonl", "--priority-field", "p", "--look-ahead", "500", "--quiet"]
     assert 0 == place.run("note", place.write("in", lines), *arguments).exit_code
     # Calls that have ended count until their callbacks have run, in the next turn of the loop.
     assert (200_000, True) == (len(place.seen("calls")), most[0] <= 5_000)

@@ -55,7 +55,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
         ledger.late(number)
     summary = Summary(
         ledger=ledger, rate=Rate(math.inf), wall_seconds=61, ending="interrupted", not_started=5_000, remaining="rest",
-        window=100,
+        look_ahead=100,
     )  # fmt: skip
     assert printed(summary) == (
         "done            1\n"
@@ -72,7 +72,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
         "line 3: ValueError: [bold]no[/bold]\n"
         "line 4: ValueError: [bold]no[/bold]\n"
         "... and 2 more failed lines\n"
-        "7 lines out of order by more than the window of 100: line 0, 1, 2, 3, 4, ...\n"
+        "7 lines out of order by more than the look-ahead of 100: line 0, 1, 2, 3, 4, ...\n"
         "interrupted; not started: 5,000 lines, now in rest\n"
     )
 

@@ -45,6 +45,7 @@ from ratelimited_executor import (
     FleetStatistics,
     Outage,
     Pacing,
+    PeerState,
     RateLimitedExecutor,
     RedisPeers,
     RedisProgress,
@@ -313,6 +314,7 @@ async def test_first_executor_shares_its_rate_and_tells_its_part(server: RedisSe
         assert 1.0 < one.starts[0] - begin < BACK_SECONDS
         await asyncio.sleep(0.8)
         fleet = one.fleet
+        assert PeerState.ACTIVE is fleet.state
         assert ("active", 1, 0, 0) == (fleet.state, fleet.peers, fleet.rank, fleet.failures)
         assert re.fullmatch(r"[0-9a-f]{40}:1", fleet.era or "")
         assert Fraction(round(RATE)) / (1 + Fraction(195, 10_000)) == fleet.rate

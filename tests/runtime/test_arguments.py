@@ -177,7 +177,11 @@ MATRIX = {
         "expression",
         ("", "* * * *", "60 * * * *", "x", None, 5, int, "@hourlyy"),
     ),
-    "cron tz": (lambda e, v: e.schedule_cron("* * * * *", int, tz=v), "tz", ("Europe/London", 1, 0, "", object())),
+    "cron tz": (
+        lambda e, v: e.schedule_cron("* * * * *", int, tz=v),
+        "tz",
+        ("Europe/Nowhere", "../etc/passwd", 1, 0, "", object()),
+    ),
     "cron missed": (lambda e, v: e.schedule_cron("* * * * *", int, missed=v), "missed", ("skip", None)),
     "cron max_runs": (lambda e, v: e.schedule_cron("* * * * *", int, max_runs=v), "max_runs", (*NO_COUNTS, 0)),
     "permit priority": (lambda e, v: e.permit(priority=v), "priority", (NAN, INF, "1", None)),

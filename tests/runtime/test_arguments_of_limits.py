@@ -4,6 +4,7 @@ import asyncio
 import math
 from datetime import datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -57,10 +58,20 @@ MADE = {
         ("", "8", "8:0", "24:00", "00:60", "08:30:00", None, 8, 8.5, timedelta(hours=8)),
     ),
     "Quota start of an hour": (lambda value: Quota(1, per="hour", start=value), "start", ("08:30", "00:01")),
+    "Quota tz": (
+        lambda value: Quota(1, per="day", tz=value),
+        "tz",
+        ("", "Europe/Nowhere", "../etc/passwd", None, 1, object()),
+    ),
     "Quota zone": (
         lambda value: Quota(1, per="day", zone=value),
         "zone",
-        ("", "Europe/Nowhere", "../etc/passwd", None, 1, object()),
+        ("", "Europe/Nowhere", "../etc/passwd", 1, object()),
+    ),
+    "Quota tz and zone": (
+        lambda value: Quota(1, per="day", tz=value, zone=value),
+        "tz=, or its older name zone=",
+        ("Europe/London",),
     ),
     "Quota parse": (
         Quota.parse,
@@ -378,3 +389,14 @@ async def test_places_of_a_key_that_are_no_number_limit_nothing(virtual_clock, c
 def test_values_have_a_representation(make):
     """None of them is an object at some address."""
     assert " at 0x" not in repr(make())
+
+
+# Older names.
+
+
+def test_zone_is_the_older_name_of_tz():
+    """As an argument, and to read it."""
+    quota = Quota(5, per="day", tz="Europe/London")
+    assert quota == Quota(5, per="day", zone="Europe/London") == Quota(5, per="day", tz=ZoneInfo("Europe/London"))
+    assert quota.tz is quota.zone
+    assert "Quota(5, per='day', start='00:00', tz='Europe/London')" == repr(quota)

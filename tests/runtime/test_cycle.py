@@ -181,8 +181,9 @@ async def test_loader_that_fails_is_asked_again(virtual_clock, population, caplo
     assert "it is tried again" in caplog.text
 
 
-async def test_huge_slot_is_placed_as_there_is_room(virtual_clock):
-    """A million keys would be too many at once: they are drawn as the window allows, and the rest starts late."""
+@pytest.mark.parametrize("name", ["look_ahead", "window"])  # the older name
+async def test_huge_slot_is_placed_as_there_is_room(virtual_clock, name):
+    """A million keys would be too many at once: they are drawn as the look-ahead allows, and the rest starts late."""
     slots = CycleSlots(16, 256)
     mine = [key for key in range(200_000) if slots.slot_of(key) == 3]
     drawn = done = most = 0
@@ -199,7 +200,7 @@ async def test_huge_slot_is_placed_as_there_is_room(virtual_clock):
         done += 1
 
     async with RateLimitedExecutor("x", rate=5000, drain_timeout=0) as executor:
-        handle = executor.every(cycle=16, buckets=256, keys=load, fn=sync, window=2000, progress=MemoryProgress())
+        handle = executor.every(cycle=16, buckets=256, keys=load, fn=sync, progress=MemoryProgress(), **{name: 2000})
         await asyncio.sleep(15)
         assert len(mine) == done == handle.statistics().done
     assert most <= 2000 + 1000 + 1

@@ -502,7 +502,7 @@ async def test_quota_starts_again_at_the_mark(virtual_clock):
     time=st.floats(0, 4e9),
     per=st.sampled_from(["minute", "hour", "day", "week", "month"]),
     start=st.sampled_from(["00:00", "01:30", "02:15", "23:59"]),
-    zone=st.sampled_from(
+    tz=st.sampled_from(
         [
             "UTC",
             "Europe/London",
@@ -515,9 +515,9 @@ async def test_quota_starts_again_at_the_mark(virtual_clock):
     ),
 )
 @settings(max_examples=400, deadline=None)
-def test_periods_of_a_quota_divide_the_time(time, per, start, zone):
+def test_periods_of_a_quota_divide_the_time(time, per, start, tz):
     """Each time lies in one period; the next begins where it ends; no period is longer than it may be."""
-    quota = Quota(1, per=per, zone=zone, start="00:00" if per in ("minute", "hour") else start)
+    quota = Quota(1, per=per, tz=tz, start="00:00" if per in ("minute", "hour") else start)
     begin, end = quota.period(time)
     longest = {"minute": 60, "hour": 3600, "day": 49 * 3600, "week": 8 * 86400, "month": 33 * 86400}[per]
     assert begin <= time < end

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from ratelimited_executor._core.fleet.peer_states import PeerState
+
 __all__ = ["FleetStatistics"]
 
 
@@ -16,7 +18,7 @@ class FleetStatistics:
     """One executor's part in its group.
 
     Attributes:
-        state: ``sync``, ``active``, ``idle``, ``outage`` or ``closed``.
+        state: where its peer is.
         peers: how many peers made the latest plan; 0 before the first answer.
         rank: a number that no other peer of the group has; None before the first answer.
         era: changes when what was granted before is void: a restart, a failover, a step of the authority's clock.
@@ -34,7 +36,7 @@ class FleetStatistics:
         failures: calls in a row without an answer.
     """
 
-    state: str
+    state: PeerState
     peers: int
     rank: int | None
     era: str | None

@@ -26,13 +26,13 @@ gets nothing yet. Nor is a pause of the process: each start looks at the clock.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 __all__ = ["PEER_TRANSITIONS", "PeerState"]
 
 
-class PeerState(Enum):
+class PeerState(StrEnum):
     """Where a peer is."""
 
     SYNC = "sync"

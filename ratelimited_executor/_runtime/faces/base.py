@@ -401,7 +401,7 @@ class ExecutorBase:
         return self._is_paused
 
     def pause(self) -> None:
-        """Start nothing until :meth:`resume`; the phase of the permits stands still meanwhile."""
+        """Start nothing until :meth:`resume`; no permit comes up meanwhile."""
         self._set_paused(is_paused=True)
 
     def resume(self) -> None:

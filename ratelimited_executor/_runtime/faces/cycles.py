@@ -46,13 +46,14 @@ class CycleFace(BulkFace):
         slot_of: Callable[[K], int] | None = None,
         progress: Progress | str | PathLike[str] | None = None,
         catch_up: bool = True,
-        window: int = 100_000,
+        look_ahead: int = 100_000,
         lease: DurationLike = 60.0,
         priority: float = 0,
         key: Hashable | Callable[[K], Hashable] = None,
         cost: CostLike | Callable[[K], CostLike] = 1,
         retry: Any = INHERITED,
         name: str | None = None,
+        window: int | None = None,
     ) -> CycleHandle:
         """Run ``fn(key)`` for every key of a population once in each cycle, spread evenly and always in the same places.
 
@@ -74,11 +75,12 @@ class CycleFace(BulkFace):
                 memory, for this cycle alone: a restart begins with the present slot, runs its keys again and skips what
                 was missed, and every process runs all keys.
             catch_up: whether turns that were missed before now, at most a cycle of them, are taken.
-            window: how many keys may be placed and not through, for a slot that is huge.
+            look_ahead: how many keys may be placed and not through, for a slot that is huge.
             lease: seconds for which a turn is a node's own; it is prolonged while the node lives, > 0.
             priority: as for ``schedule_many``, and so are ``key``, ``cost`` and ``retry``. Keys never expire, whatever the
                 executor's ``expires``: each is to run once in each cycle.
             name: what the cycle is called, in logs and in the store; the function's name if None.
+            window: the older name of ``look_ahead``.
 
         Raises:
             TypeError: if an argument has a wrong type.
@@ -120,7 +122,9 @@ class CycleFace(BulkFace):
                 progress=store,
                 owns_progress=store is not progress,
                 is_catching_up=bool(catch_up),
-                window=count_of("window", window, least=1),
+                look_ahead=count_of("look_ahead", look_ahead, least=1)
+                if window is None
+                else count_of("window", window, least=1),
                 lease=seconds_of("lease", lease),
             ),
             self._repeating.discard,

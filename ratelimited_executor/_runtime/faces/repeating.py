@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import tzinfo
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from ratelimited_executor._core.records import Options
@@ -17,12 +17,14 @@ from ratelimited_executor._runtime.arguments import (
     key_of,
     member_of,
     seconds_of,
+    tz_of,
 )
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.repeating import RepeatingHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from datetime import tzinfo
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.engine import Engine
@@ -139,7 +141,7 @@ class RepeatingFace(TaskFace):
         expression: str,
         fn: Callable[[*Ts], object],
         *args: *Ts,
-        tz: tzinfo | None = None,
+        tz: str | tzinfo | None = None,
         missed: MissedTick = MissedTick.SKIP,
         on_error: OnError = OnError.CONTINUE,
         max_runs: int | None = None,
@@ -158,7 +160,7 @@ class RepeatingFace(TaskFace):
             expression: five fields, such as ``"*/5 * * * *"``.
             fn: as for ``schedule``.
             args: its positional arguments.
-            tz: the time zone that the expression is meant in, such as ``zoneinfo.ZoneInfo("Europe/London")``; UTC if None.
+            tz: the time zone that the expression is meant in: a name such as ``Europe/London`` or a ``tzinfo``; UTC if None.
             missed: as for :meth:`schedule_at_fixed_rate`, and so are the rest.
 
         Raises:
@@ -168,13 +170,12 @@ class RepeatingFace(TaskFace):
         engine, rare = self._admit_runs(key, cost)
         if not isinstance(expression, str):
             raise TypeError(f"expression must be a str such as '*/5 * * * *', got {expression!r}")
-        if tz is not None and not isinstance(tz, tzinfo):
-            raise TypeError(f"tz must be a tzinfo such as zoneinfo.ZoneInfo('Europe/London'), got {tz!r}")
+        zone = UTC if tz is None else tz_of("tz", tz)
         return self._repeat(
             engine,
             fn,
             args,
-            schedules.cron(expression, tz, member_of("missed", missed, MissedTick), engine.runner.clock.wall),
+            schedules.cron(expression, zone, member_of("missed", missed, MissedTick), engine.runner.clock.wall),
             rare=rare,
             gap=60.0,
             on_error=on_error,
