@@ -1,0 +1,248 @@
+"""A heap whose entries may become stale where they lie, and are dropped later.
+
+To remove an entry from the middle of a heap means to look for it first: O(n). So what is cancelled, superseded or done
+otherwise stays where it is, *stale*, until it is the first, or until too many are: then the heap is swept. This is the
+recipe of ``heapq``'s documentation, and what asyncio does with its timers.
+
+Law: after each call, of n entries at most ``n / 2 + 64`` are stale, as far as the owner notes each that becomes stale.
+Cost: a push O(log n), a note or a pop O(log n) amortised; and no call looks at more entries than a stretch, apart from
+stale ones at the head: a heap of a million is swept in steps, one with each note or pop. In a sweep the entries move
+from the old heap to a new one, the last first, which leaves the others a heap; the first of all is the lesser of the
+first of both. A sweep begins at two fifths, and moves eight entries a step, so that it ends before one half is stale.
+
+Rejected: to filter and heapify at once, however many there are (a third of a second for a million entries, in which
+nothing starts); an index of positions (it is to be kept up with each exchange, in Python).
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import chain, filterfalse
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["GuardedHeap", "LazyHeap"]
+
+_SPARE_COUNT: Final = 32  # stale entries that never matter
+_STEP_COUNT: Final = 8  # entries moved with each note or pop while a sweep lasts
+
+Entry = TypeVar("Entry")
+
+
+class LazyHeap(Generic[Entry]):
+    """A heap that drops stale entries.
+
+    Args:
+        is_stale: whether an entry does not count any more; one that is stale stays so.
+        entries: what it begins with.
+
+    Attributes:
+        stretch: how many entries are swept at once at most.
+        stale_count: entries that are stale, as far as noted.
+    """
+
+    stretch: ClassVar[int] = 4096  # about a millisecond
+    __slots__ = ("_entries", "_found", "_is_stale", "_old", "_walker_count", "stale_count")
+
+    def __init__(self, is_stale: Callable[[Entry], bool], entries: Iterable[Entry] = ()) -> None:
+        self._is_stale = is_stale
+        self._entries: list[Any] = list(entries)
+        heapq.heapify(self._entries)
+        self._old: list[Any] | None = None  # what is being swept; new entries go to the other
+        self._found = self._entries  # the one of them whose first entry was returned last
+        self._walker_count = 0
+        self.stale_count = 0
+
+    def __len__(self) -> int:
+        """How many entries there are, stale ones included."""
+        return len(self._entries) if self._old is None else len(self._entries) + len(self._old)
+
+    @property
+    def live_count(self) -> int:
+        """How many entries count, if each that is stale was noted."""
+        return len(self) - self.stale_count
+
+    def push(self, entry: Entry) -> None:
+        """Add an entry: O(log n)."""
+        heapq.heappush(self._entries, entry)
+
+    def first(self) -> Entry | None:
+        """Return the least entry, after dropping stale ones before it; None if there is none."""
+        while heap := self._entries if self._old is None else self._lesser(self._old):
+            first: Entry = heap[0]
+            if not self._is_stale(first):
+                self._found = heap
+                return first
+            heapq.heappop(heap)
+            self.stale_count -= self.stale_count > 0
+        self.stale_count = 0
+        return None
+
+    def peek(self) -> Entry | None:
+        """Return the least entry, stale or not: for an owner that looks at :attr:`stale_count` itself."""
+        heap = self._found = self._entries if self._old is None else self._lesser(self._old)
+        return heap[0] if heap else None
+
+    def pop(self) -> Entry:
+        """Remove and return the entry that :meth:`first` or :meth:`peek` found; only right after that."""
+        entry: Entry = heapq.heappop(self._found)
+        if self.stale_count or self._old is not None:
+            self._sweep()
+        return entry
+
+    def note_stale(self) -> None:
+        """Note that an entry has become stale, or is about to: once for each."""
+        self.stale_count += 1
+        self._sweep()
+
+    def compact(self) -> None:
+        """Drop every stale entry now, noted or not: O(n)."""
+        entries = list(self.walk())
+        self.stale_count = max(0, self.stale_count - (len(self) - len(entries)))
+        self._entries[:], self._old = entries, None
+        heapq.heapify(self._entries)
+
+    def clear(self) -> None:
+        """Drop every entry."""
+        self._entries.clear()
+        self._old = None
+        self.stale_count = 0
+
+    def least(self, count: int) -> list[Entry]:
+        """Return the least entries, in order: O(n log count)."""
+        return heapq.nsmallest(count, self.walk())  # type: ignore[type-var]  # entries can be compared
+
+    def below(self, bound: Any) -> Iterator[Entry]:
+        """Walk the entries that are less than a bound, in no order: of the heap only as much as that."""
+        for heap in (self._entries, self._old or ()):
+            pending = [0]
+            while pending:
+                index = pending.pop()
+                if index < len(heap) and heap[index] < bound:
+                    if not self._is_stale(heap[index]):
+                        yield heap[index]
+                    pending += (2 * index + 1, 2 * index + 2)
+
+    def walk(self) -> Iterator[Entry]:
+        """Walk the entries, in no order; meanwhile nothing is swept."""
+        self._walker_count += 1
+        try:
+            for heap in (self._entries, self._old or ()):
+                for entry in heap:
+                    if not self._is_stale(entry):
+                        yield entry
+        finally:
+            self._walker_count -= 1
+
+    def drain(self) -> Iterator[Entry]:
+        """Walk the entries, in no order, and drop them on the way, as to free a million at once takes too long."""
+        self._walker_count += 1
+        try:
+            while heap := self._old or self._entries:
+                entry: Entry = heap.pop()
+                if not self._is_stale(entry):
+                    yield entry
+        finally:
+            self._walker_count -= 1
+
+    def _lesser(self, old: list[Any]) -> list[Any]:
+        """Return the heap whose first entry is the lesser while one is being swept."""
+        if not old:
+            self._old = None
+            return self._entries
+        return old if not self._entries or old[0] < self._entries[0] else self._entries
+
+    def _sweep(self) -> None:
+        """Go on with a sweep, or begin one if too many entries are stale."""
+        if self._walker_count:
+            return
+        old = self._old
+        if old is None:
+            old = self._entries
+            if 5 * (self.stale_count - _SPARE_COUNT) <= 2 * len(old):
+                return
+            if len(old) <= self.stretch:
+                self.compact()
+                return
+            self._old, self._entries = old, []
+        for _ in range(_STEP_COUNT):
+            if not old:
+                self._old = None
+                return
+            entry = old.pop()
+            if self._is_stale(entry):
+                self.stale_count -= self.stale_count > 0
+            else:
+                heapq.heappush(self._entries, entry)
+
+
+class GuardedHeap(LazyHeap[Entry]):
+    """The same for entries that are compared by code of the user, which may come back to the heap meanwhile.
+
+    What that code adds is put in after the change that is under way; what it makes stale is counted; and where it asks
+    for the first entry, it is given any.
+    """
+
+    stretch: ClassVar[int] = 64
+    __slots__ = ("_added_count", "_held", "_is_busy")
+
+    def __init__(self, is_stale: Callable[[Entry], bool], entries: Iterable[Entry] = ()) -> None:
+        super().__init__(is_stale, entries)
+        self._is_busy = False  # while entries are compared
+        self._held: list[Entry] = []  # what was added meanwhile
+        self._added_count = 0  # of which so many have been put in
+
+    def push(self, entry: Entry) -> None:
+        """Add an entry: O(log n)."""
+        if self._is_busy:
+            self._held.append(entry)
+        else:
+            self._change(super().push, entry)
+
+    def first(self) -> Entry | None:
+        """Return the least entry, after dropping stale ones before it; None if there is none."""
+        if self._is_busy:
+            return next(self.walk(), None)
+        while True:
+            added_count = self._added_count
+            first: Entry | None = self._change(super().first)
+            if added_count == self._added_count:  # else what has been added may be less
+                return first
+
+    def pop(self) -> Entry:
+        """Remove and return the entry that :meth:`first` found; only right after that."""
+        entry: Entry = self._change(super().pop)
+        return entry
+
+    def note_stale(self) -> None:
+        """Note that an entry has become stale, or is about to: once for each."""
+        if self._is_busy:
+            self.stale_count += 1
+        else:
+            self._change(super().note_stale)
+
+    def clear(self) -> None:
+        """Drop every entry."""
+        super().clear()
+        self._held.clear()
+
+    def walk(self) -> Iterator[Entry]:
+        """Walk the entries, in no order; meanwhile nothing is swept."""
+        return chain(super().walk(), filterfalse(self._is_stale, self._held))
+
+    def drain(self) -> Iterator[Entry]:
+        """Walk the entries, in no order, and drop them on the way."""
+        return chain(super().drain(), filterfalse(self._is_stale, self._held))
+
+    def _change(self, operation: Callable[..., Any], *args: Any) -> Any:
+        """Change the heap, then put in what was added meanwhile."""
+        self._is_busy = True
+        try:
+            return operation(*args)
+        finally:
+            self._is_busy = False
+            while self._held:
+                self._added_count += 1
+                self.push(self._held.pop(0))
