@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.keys import given_key
+from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap
 from ratelimited_executor._core.ordering import TaskView
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.runs import RecordRun, Run
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadyHeap"]
 
-_SPARE_COUNT: Final = 64  # stale places that never matter
-_MOVE_COUNT: Final = 8  # places looked at with each cancellation while a heap is being freed of stale ones
+_SPARE_COUNT: Final = 64  # entries of an index that never matter
 
 
 class _Entry:
@@ -68,8 +67,7 @@ class ReadyHeap:
 
     active: Final = True
     __slots__ = (
-        "_arrivals", "_by_due", "_first", "_heap", "_held", "_is_busy", "_is_moving", "_is_walked", "_moved", "_order",
-        "_report", "_stale_count", "_to_epoch", "_unkeyed", "calendar", "successor",
+        "_arrivals", "_by_due", "_first", "_heap", "_order", "_report", "_to_epoch", "_unkeyed", "calendar", "successor",
     )  # fmt: skip
 
     opened: Final = True
@@ -87,19 +85,11 @@ class ReadyHeap:
         self._order = order
         self._to_epoch = to_epoch
         self._report = report
-        self._heap: list[_Entry] = []
-        self._by_due: list[tuple[float, int, _Entry]] | None = None  # a heap of all that waits, if anybody has asked
-        self._moved: list[
-            _Entry
-        ] = []  # another heap, into which the first one is being moved without its stale entries
-        self._first = self._heap  # the one of them that begins with what head() found
-        self._is_moving = False
-        self._is_walked = False  # whether somebody walks the entries, which must stay where they are
-        self._is_busy = False  # whether the heap is being changed: comparing keys runs code of the user
-        self._held: list[_Entry] = []  # what that code has added meanwhile
+        self._heap: GuardedHeap[_Entry] = GuardedHeap(self._is_gone)
+        self._by_due: LazyHeap[tuple[float, int, _Entry]] | None = None  # of all that waits, if anybody has asked
+        self._first: Any = None  # the entry that head() found
         self._unkeyed: dict[TaskRecord, None] = {}  # records that wait here, and whose keys are being asked for
         self._arrivals = count(1) if arrivals is None else arrivals
-        self._stale_count = 0
         self.successor: Ready | None = None  # what another order has put in its place
 
     def push_record(self, record: TaskRecord) -> None:
@@ -129,32 +119,17 @@ class ReadyHeap:
 
     def head(self) -> _Entry | None:
         """Return the entry of the first task that waits; None if none does."""
-        if self._is_busy:
-            return next(filter(self._waits, chain(self._heap, self._moved)), None)
-        while first := self._first_heap() if self._moved else self._heap:
-            if self._waits(first[0]):
-                self._first = first
-                return first[0]
-            self._stale_count -= self._stale_count > 0
-            self._change(heapq.heappop, first)
-        return None
-
-    def _first_heap(self) -> list[_Entry]:
-        """Return the heap that begins with the first entry of both; an empty one if both are."""
-        while self._moved and self._heap:
-            count = len(self._moved) + len(self._heap)
-            first: list[_Entry] = self._change(_earlier_of, self._heap, self._moved)
-            if count == len(self._moved) + len(self._heap):  # else comparing them has added something
-                return first
-        return self._moved or self._heap
+        self._first = first = self._heap.first()
+        return first
 
     def head_rank(self) -> Rank:
         """Return the rank of the first task; only right after :meth:`head` found one."""
-        return self._first[0].rank
+        rank: Rank = self._first.rank
+        return rank
 
     def peek(self) -> tuple[Source | None, Any]:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
-        return self._first[0].source, self._first[0].position
+        return self._first.source, self._first.position
 
     def served(self) -> None:
         """Do nothing: the order does not depend on what has started."""
@@ -168,83 +143,51 @@ class ReadyHeap:
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
-        first: _Entry = self._change(heapq.heappop, self._first)
-        if (
-            self._by_due is not None and len(self._by_due) > 2 * (len(self._heap) + len(self._moved)) + _SPARE_COUNT
-        ):  # nobody asks any more
+        first = self._heap.pop()
+        self._first = None
+        if self._by_due is not None and len(self._by_due) > 2 * len(self._heap) + _SPARE_COUNT:  # nobody asks any more
             self._by_due = None
         return self._run_of(first)
 
     def earliest(self) -> float | None:
         """Return the due time of the task that is due first, of equal ones the first to come: O(log n)."""
         if self._by_due is None:
-            self._by_due = [
-                (_due_of(entry), entry.arrival, entry) for entry in chain(self._heap, self._moved) if self._waits(entry)
-            ]
-            heapq.heapify(self._by_due)
-        while self._by_due:
-            due, _, entry = self._by_due[0]
-            if self._waits(entry):
-                return due
-            heapq.heappop(self._by_due)
-        return None
+            entries = ((_due_of(entry), entry.arrival, entry) for entry in self._heap.walk())
+            self._by_due = LazyHeap(lambda each: self._is_gone(each[2]), entries)
+        first = self._by_due.first()
+        return None if first is None else first[0]
 
     def peek_earliest(self) -> tuple[Source | None, Any]:
         """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
         assert self._by_due is not None
-        entry = self._by_due[0][2]
-        return entry.source, entry.position
+        first: Any = self._by_due.peek()
+        return first[2].source, first[2].position
 
     def pop_earliest(self) -> Run | RecordRun:
         """Return a run from which to take that task; only right after :meth:`earliest` found one."""
         assert self._by_due is not None
-        run = self._run_of(heapq.heappop(self._by_due)[2])
+        run = self._run_of(self._by_due.pop()[2])
         self.cancel_record()  # in the order of importance it leaves a stale place
         return run
 
     is_in_due_order: Final = True  # a run here is a single task
 
     def cancel_record(self) -> None:
-        """Note that a record here does not wait any more; its place is freed when half of the places are stale.
-
-        That is done in steps, one with each cancellation: to order a heap anew takes a second for a million entries. The
-        entries go over to another heap, the last one first, which leaves the others a heap.
-        """
-        self._stale_count += 1
-        if self._is_busy or self._is_walked:
-            return
-        if not self._is_moving and self._stale_count * 2 > len(self._heap) + _SPARE_COUNT:
-            self._is_moving = True
-        for _ in range(_MOVE_COUNT if self._is_moving else 0):
-            if not self._heap:
-                self._heap, self._moved = self._moved, self._heap
-                self._is_moving = False
-                self._stale_count = 0
-                break
-            entry = self._heap.pop()
-            if self._waits(entry):
-                self._change(heapq.heappush, self._moved, entry)
+        """Note that a record here does not wait any more; its place is freed when many are stale."""
+        self._heap.note_stale()
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, in no order."""
-        was_walked, self._is_walked = self._is_walked, True
-        try:
-            for entry in filter(self._waits, chain(self._heap, self._moved, self._held)):
-                yield entry.source, entry.position
-            for record in self._unkeyed:
-                if record._place is self:
-                    yield None, record
-        finally:
-            self._is_walked = was_walked
+        for entry in self._heap.walk():
+            yield entry.source, entry.position
+        for record in self._unkeyed:
+            if record._place is self:
+                yield None, record
 
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits, in no order, and forget it on the way: to free a million entries at one go takes too long."""
-        self._is_walked = True
-        for entries in (self._heap, self._moved, self._held):
-            while entries:
-                entry = entries.pop()
-                if self._waits(entry):
-                    yield entry.source, entry.position
+        for entry in self._heap.drain():
+            yield entry.source, entry.position
         for record in list(self._unkeyed):
             if record._place is self:
                 yield None, record
@@ -252,15 +195,12 @@ class ReadyHeap:
     def clear(self) -> None:
         """Forget everything."""
         self._heap.clear()
-        self._moved.clear()
-        self._held.clear()
         self._unkeyed.clear()
-        self._by_due = None
-        self._stale_count = 0
+        self._by_due = self._first = None
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk what waits as (rank, source, position) or (rank, None, record)."""
-        for entry in filter(self._waits, chain(self._heap, self._moved)):
+        for entry in self._heap.walk():
             yield entry, entry.source, entry.position
 
     def _run_of(self, entry: _Entry) -> Run | RecordRun:
@@ -268,10 +208,10 @@ class ReadyHeap:
             return Run(entry.source, (entry.position,))
         return RecordRun(self.calendar, [entry.position])
 
-    def _waits(self, entry: _Entry) -> bool:
+    def _is_gone(self, entry: _Entry) -> bool:
         if entry.source is None:
-            return entry.position._place is self
-        return entry.source.is_waiting(entry.position)
+            return entry.position._place is not self
+        return not entry.source.is_waiting(entry.position)
 
     def _push(
         self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | TaskRecord
@@ -306,25 +246,8 @@ class ReadyHeap:
             return
         entry = _Entry(key, rank, arrival, source, position, self._report)
         if self._by_due is not None:
-            heapq.heappush(self._by_due, (due, arrival, entry))
-        if self._is_busy:
-            self._held.append(entry)
-        else:
-            self._change(heapq.heappush, self._moved if self._is_moving else self._heap, entry)
-
-    def _change(self, operation: Callable[..., Any], *args: Any) -> Any:
-        """Change a heap, or look at both, then put in what was added meanwhile."""
-        self._is_busy = True
-        try:
-            return operation(*args)
-        finally:
-            self._is_busy = False
-            while self._held:
-                self._change(heapq.heappush, self._moved if self._is_moving else self._heap, self._held.pop(0))
-
-
-def _earlier_of(heap: list[_Entry], other: list[_Entry]) -> list[_Entry]:
-    return other if other[0] < heap[0] else heap
+            self._by_due.push((due, arrival, entry))
+        self._heap.push(entry)
 
 
 def _due_of(entry: _Entry) -> float:

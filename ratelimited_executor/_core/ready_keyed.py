@@ -7,10 +7,11 @@ before those of other keys. O(log keys) a task beside what the key's own queue c
 
 from __future__ import annotations
 
-import heapq
 import math
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.lazy_heap import GuardedHeap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -53,14 +54,15 @@ class ReadyKeyed:
     """
 
     active: Final = True
-    __slots__ = ("_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken")
+    __slots__ = ("_first", "_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken")
 
     def __init__(self, gate: KeyGate, make: Callable[[], Ready]) -> None:
         self._gate: KeyGate | None = gate
         self._make = make
         self._lanes: dict[Hashable, _Lane] = {}
-        self._heap: list[tuple[Any, int, _Lane]] = []  # (head of the lane, number, lane)
+        self._heap: GuardedHeap[tuple[Any, int, _Lane]] = GuardedHeap(_is_stale)  # (head of the lane, number, lane)
         self._numbers = count()
+        self._first: Any = None  # the lane that head() found
         self._successor: Ready | None = None  # what another order has put in its place
         self._taken: _Lane | None = None  # of which a task was taken, and whose head is to be looked at anew
 
@@ -93,26 +95,22 @@ class ReadyKeyed:
         if self._taken is not None:
             lane, self._taken = self._taken, None
             self._enter(lane)
-        heap = self._heap
-        while heap:
-            head, number, lane = heap[0]
-            if number != lane.number:
-                heapq.heappop(heap)
-                continue
+        while (first := self._heap.first()) is not None:
+            head, _, lane = first
             now = lane.ready.head()
             if now is None:
-                heapq.heappop(heap)
                 self._forget(lane)
             elif now != head:  # the first one was cancelled
                 self._enter(lane)
             else:
+                self._first = lane
                 return head
         return None
 
     def head_at(self, now_ns: int) -> Any:
         """Return the same of the first task that may start at a time; None if none may."""
         while (head := self.head()) is not None:
-            gate, lane = self._gate, self._heap[0][2]
+            gate, lane = self._gate, self._first
             if gate is None or lane.key is None:
                 return head
             if not gate.knows(lane.key):
@@ -122,24 +120,24 @@ class ReadyKeyed:
             elif gate.admits(lane.key, cost := self._cost(lane), now_ns):
                 return head
             else:
-                heapq.heappop(self._heap)
-                lane.number = _NOWHERE
+                self._leave(lane)
                 self._park(gate, lane, cost, now_ns)
         return None
 
     def head_rank(self) -> Rank:
         """Return the rank of the first task; only right after :meth:`head` found one."""
-        return self._heap[0][2].ready.head_rank()
+        rank: Rank = self._first.ready.head_rank()
+        return rank
 
     def peek(self) -> tuple[Source | None, Any]:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
-        return self._heap[0][2].ready.peek()
+        first: tuple[Source | None, Any] = self._first.ready.peek()
+        return first
 
     def pop(self) -> DueRun:
         """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
-        lane = self._heap[0][2]
-        heapq.heappop(self._heap)
-        lane.number = _NOWHERE
+        lane: _Lane = self._first
+        self._leave(lane)
         self._taken = lane
         return lane.ready.pop()
 
@@ -174,7 +172,7 @@ class ReadyKeyed:
             lane.ready.clear()
         self._lanes.clear()
         self._heap.clear()
-        self._taken = None
+        self._first = self._taken = None
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back."""
@@ -189,7 +187,7 @@ class ReadyKeyed:
             most: a number.
         """
         total = 0.0
-        lanes = (lane for _, number, lane in self._heap if number == lane.number)
+        lanes = (lane for *_, lane in self._heap.walk())
         for lane in lanes if self._taken is None else chain(lanes, (self._taken,)):
             if lane.ready.head() is not None:
                 count = min(allowance(lane.key, self._cost(lane)), most)
@@ -220,13 +218,21 @@ class ReadyKeyed:
         if lane.head is None:
             self._forget(lane)
             return
+        self._leave(lane)
         lane.number = next(self._numbers)
-        heapq.heappush(self._heap, (lane.head, lane.number, lane))
+        self._heap.push((lane.head, lane.number, lane))
+
+    def _leave(self, lane: _Lane) -> None:
+        """Take a lane out of the heap, if it is there."""
+        is_inside = lane.number >= 0
+        lane.number = _NOWHERE
+        if is_inside:
+            self._heap.note_stale()
 
     def _forget(self, lane: _Lane) -> None:
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
-        lane.number = _NOWHERE
+        self._leave(lane)
 
     def _park(self, gate: KeyGate, lane: _Lane, cost: int, now_ns: int) -> None:
         """Leave a lane out of the heap until its key may start a task of a cost."""
@@ -236,6 +242,10 @@ class ReadyKeyed:
         source, item = lane.ready.peek()
         cost: int = item.cost if source is None else source.cost_of(item)
         return cost
+
+
+def _is_stale(entry: tuple[Any, int, _Lane]) -> bool:
+    return entry[1] != entry[2].number
 
 
 def _count(lane: _Lane, most: float) -> int:

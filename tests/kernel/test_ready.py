@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import ready_heap
+from ratelimited_executor._core import lazy_heap, ready_heap
 from ratelimited_executor._kernel import ready, runs
 from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
 from ratelimited_executor._kernel.ready import ReadyQueues
@@ -34,8 +34,10 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
         patch.setattr(runs, "_SPARE_COUNT", 1)
         patch.setattr(ready, "_SPARE_COUNT", 1)
         patch.setattr(ready_heap, "_SPARE_COUNT", 1)
+        patch.setattr(lazy_heap.GuardedHeap, "stretch", 1)
+        patch.setattr(lazy_heap, "_SPARE_COUNT", 1)
         patch.setattr(runs, "_RUN_COUNT_MAX", 3)
-        patch.setattr(ready_heap, "_MOVE_COUNT", 1)
+        patch.setattr(lazy_heap, "_STEP_COUNT", 1)
         calendar = calendar_class()
         queue = (
             ReadyQueues(calendar)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ratelimited_executor import Pacing, RateLimitedExecutor, TaskState, earliest_due_first
+from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, TaskState, earliest_due_first
 from ratelimited_executor.testing import audit
 
 variable = contextvars.ContextVar("variable", default="nobody's")
@@ -166,8 +166,9 @@ async def test_order_that_changes_what_it_sorts(virtual_clock, account, does, pa
     assert list(cancelled) == [name for name, handle in handles.items() if handle.cancelled()]
 
 
+@pytest.mark.parametrize("limits", [{}, {"key_rate": Rate(1000)}], ids=["one queue", "a queue for each key"])
 @pytest.mark.parametrize("when", range(12))
-async def test_keys_whose_comparison_adds_and_cancels(virtual_clock, account, when):
+async def test_keys_whose_comparison_adds_and_cancels(virtual_clock, account, when, limits):
     """The heap is being changed at that moment: the change waits until it is whole again."""
     ran = []
     compared = []
@@ -180,15 +181,15 @@ async def test_keys_whose_comparison_adds_and_cancels(virtual_clock, account, wh
         def __lt__(self, other):
             compared.append(None)
             if len(compared) == 40 + when:
-                executor.submit(ran.append, "new")
+                executor.submit(ran.append, "new", key="new")
                 handles[19].cancel()
             return self._number < other._number
 
     keys = iter(range(100))
     async with RateLimitedExecutor(
-        "x", rate=100, drain_timeout=3, order=lambda view, next_key=keys.__next__: Key(next_key())
+        "x", rate=100, drain_timeout=3, order=lambda view, next_key=keys.__next__: Key(next_key()), **limits
     ) as executor:
-        handles.extend(executor.submit(ran.append, number) for number in range(20))
+        handles.extend(executor.submit(ran.append, number, key=number) for number in range(20))
         await asyncio.sleep(3)
         account(executor)
     assert "new" in ran
