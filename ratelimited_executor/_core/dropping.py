@@ -1,14 +1,15 @@
 """Which waiting task is given up when there is no room: the least important, or the one that has waited longest.
 
 An index of the tasks that have a record, kept only by executors that drop: a heap whose entries are emptied when their
-task leaves, and removed when half of them are empty. O(log n) a task.
+task leaves. O(log n) a task.
 """
 
 from __future__ import annotations
 
-import heapq
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._core.lazy_heap import LazyHeap
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.records import Record
 
 __all__ = ["DropIndex"]
-
-_SPARE_COUNT: Final = 64  # empty entries that never matter
 
 
 class DropIndex:
@@ -33,8 +32,8 @@ class DropIndex:
     def __init__(self, *, is_lowest_first: bool, is_by_key: bool) -> None:
         self._is_lowest_first = is_lowest_first
         self._numbers = count()
-        self._all = _Heap()
-        self._by_key: dict[Hashable, _Heap] | None = {} if is_by_key else None
+        self._all: LazyHeap[list[Any]] = LazyHeap(_is_empty)
+        self._by_key: dict[Hashable, LazyHeap[list[Any]]] | None = {} if is_by_key else None
 
     @property
     def live_count(self) -> int:
@@ -57,7 +56,7 @@ class DropIndex:
         if self._by_key is not None and options.key is not None:
             heap = self._by_key.get(options.key)
             if heap is None:
-                heap = self._by_key[options.key] = _Heap()
+                heap = self._by_key[options.key] = LazyHeap(_is_empty)
             heap.push(entry)
 
     def discard(self, record: Record) -> None:
@@ -67,17 +66,18 @@ class DropIndex:
             return
         options.entry[3] = None
         options.entry = None
-        self._all.note_gone()
+        self._all.note_stale()
         if self._by_key is not None and options.key is not None:
             heap = self._by_key[options.key]
-            heap.note_gone()
+            heap.note_stale()
             if not heap.live_count:
                 del self._by_key[options.key]
 
     def first(self, key: Hashable = None) -> Record | None:
         """Return the task to be dropped first, of all or of one key; None if there is none."""
         heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
-        return None if heap is None else heap.first()
+        first = None if heap is None else heap.first()
+        return None if first is None else first[3]
 
     def firsts(self, count: int, key: Hashable = None) -> list[Record]:
         """Return the tasks to be dropped first, of all or of one key: ``count`` of them, or fewer if there are not so many."""
@@ -85,7 +85,9 @@ class DropIndex:
         if heap is None or count <= 0:
             return []
         first = heap.first()
-        return ([] if first is None else [first]) if count == 1 else heap.firsts(count)
+        if first is None or count == 1:
+            return [] if first is None else [first[3]]
+        return [entry[3] for entry in heap.least(count)]
 
     def spares(self, record: Record, priority: float) -> bool:
         """Whether a task is too important to be dropped for one of a priority."""
@@ -97,30 +99,6 @@ class DropIndex:
         return 0 if heap is None else heap.live_count
 
 
-class _Heap:
-    """A heap of entries, whose last element is None once they are empty."""
-
-    __slots__ = ("_entries", "live_count")
-
-    def __init__(self) -> None:
-        self._entries: list[list[Any]] = []
-        self.live_count = 0
-
-    def push(self, entry: list[Any]) -> None:
-        self.live_count += 1
-        heapq.heappush(self._entries, entry)
-
-    def note_gone(self) -> None:
-        self.live_count -= 1
-        if len(self._entries) > 2 * self.live_count + _SPARE_COUNT:
-            self._entries = [entry for entry in self._entries if entry[3] is not None]
-            heapq.heapify(self._entries)
-
-    def firsts(self, count: int) -> list[Any]:
-        live = (entry for entry in self._entries if entry[3] is not None)
-        return [entry[3] for entry in heapq.nsmallest(count, live)]
-
-    def first(self) -> Any:
-        while self._entries and self._entries[0][3] is None:
-            heapq.heappop(self._entries)
-        return self._entries[0][3] if self._entries else None
+def _is_empty(entry: list[Any]) -> bool:
+    """Whether the task of an entry has gone."""
+    return entry[3] is None

@@ -7,8 +7,10 @@ index at once, so that nothing is kept alive by a deadline that lies far ahead.
 
 from __future__ import annotations
 
-import heapq
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.lazy_heap import LazyHeap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +31,15 @@ class ExpiryIndex:
         is_used: whether there was ever a deadline: most executors see none, and need not ask.
     """
 
-    __slots__ = ("_arrival", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline", "is_used")
+    __slots__ = ("_arrivals", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline", "is_used")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._intervals: dict[int, list[Record]] = {}
-        self._numbers: list[int] = []  # a heap of the keys
-        self._batches: list[tuple[float, int, BatchSource]] = []  # a heap of (next deadline, arrival, batch)
-        self._arrival = 0
+        self._intervals: dict[int, list[Record]] = {}  # none is empty
+        self._numbers: LazyHeap[tuple[int, int, list[Record]]] = LazyHeap(lambda entry: not entry[2])
+        # By next deadline; those that end are not noted.
+        self._batches: LazyHeap[tuple[float, int, BatchSource]] = LazyHeap(lambda entry: not entry[2].live)
+        self._arrivals = count()  # of entries in both
         self.is_used = False
         self._purge_count = _PURGE_COUNT  # at so many batches, those that have ended are forgotten
 
@@ -50,7 +53,7 @@ class ExpiryIndex:
         records = self._intervals.get(number)
         if records is None:
             records = self._intervals[number] = []
-            heapq.heappush(self._numbers, number)
+            self._numbers.push((number, next(self._arrivals), records))
         options.expiry_index = len(records)
         records.append(record)
 
@@ -58,34 +61,32 @@ class ExpiryIndex:
         """Take in a batch whose tasks have deadlines."""
         self.is_used = True
         if len(self._batches) >= self._purge_count:
-            self._batches = [entry for entry in self._batches if entry[2].live]
-            heapq.heapify(self._batches)
+            self._batches.compact()
             self._purge_count = max(_PURGE_COUNT, 2 * len(self._batches))
-        self._arrival += 1
-        heapq.heappush(self._batches, (source.next_deadline(), self._arrival, source))
+        self._batches.push((source.next_deadline(), next(self._arrivals), source))
 
     def discard(self, record: Record) -> None:
         """Forget a record, which starts or is cancelled."""
         options = record._options
         if options is None or options.expiry_index is None or options.deadline is None:
             return
-        records = self._intervals[self._timeline.number_at(options.deadline)]
+        number = self._timeline.number_at(options.deadline)
+        records = self._intervals[number]
         last = records.pop()
         if last is not record:  # the last one takes its place: nothing is left of what has gone
             assert last._options is not None
             records[options.expiry_index] = last
             last._options.expiry_index = options.expiry_index
+        elif not records:
+            self._forget(number)
         options.expiry_index = None
 
     def next_sweep(self) -> int | None:
         """Return the number of the interval at whose start deadlines have passed; None if there are none."""
-        while self._numbers and not self._intervals[self._numbers[0]]:
-            del self._intervals[heapq.heappop(self._numbers)]
-        while self._batches and not self._batches[0][2].live:
-            heapq.heappop(self._batches)
-        numbers = self._numbers[:1]
-        if self._batches:
-            numbers.append(self._timeline.number_at(self._batches[0][0]))
+        interval, batch = self._numbers.first(), self._batches.first()
+        numbers = [] if interval is None else [interval[0]]
+        if batch is not None:
+            numbers.append(self._timeline.number_at(batch[0]))
         return min(numbers) + 1 if numbers else None
 
     def passing(self, number: int, end: float, calendar: Any) -> list[Record | BatchSource]:
@@ -100,28 +101,33 @@ class ExpiryIndex:
         found: list[Record | BatchSource] = [
             each for each in records if getattr(each._place, "calendar", None) is calendar
         ]  # one that runs has none
-        found += [source for when, _, source in self._batches if when < end and source.calendar is calendar]
+        found += [source for when, _, source in self._batches.walk() if when < end and source.calendar is calendar]
         return found
 
     def sweep(self, number: int) -> Iterator[Record]:
         """Remove and return the records whose deadline lies in an interval before ``number``, one by one."""
-        while self._numbers and self._numbers[0] < number:
-            records = self._intervals[self._numbers[0]]
+        while (first := self._numbers.first()) is not None and first[0] < number:
+            passed, _, records = first
             while records:
                 record = records.pop()
                 assert record._options is not None
                 record._options.expiry_index = None
+                if not records:
+                    self._forget(passed)
                 yield record
-            del self._intervals[heapq.heappop(self._numbers)]
+
+    def _forget(self, number: int) -> None:
+        """Forget an interval in which no deadline lies any more."""
+        del self._intervals[number]
+        self._numbers.note_stale()
 
     def sweep_batches(self, now: float) -> Iterator[tuple[BatchSource, int]]:
         """Walk the tasks of batches whose deadline has passed; each is to be started before the next."""
-        while self._batches and self._batches[0][0] < now:
-            _, arrival, source = self._batches[0]
-            if source.live:
+        while (first := self._batches.first()) is not None and first[0] < now:
+            _, arrival, source = self._batches.pop()
+            try:
                 for position in source.overdue(now):
                     yield source, position
-            if source.live:
-                heapq.heapreplace(self._batches, (source.next_deadline(), arrival, source))
-            else:
-                heapq.heappop(self._batches)
+            finally:
+                if source.live:
+                    self._batches.push((source.next_deadline(), arrival, source))

@@ -7,12 +7,12 @@ look until nothing is left to remember: none runs, none is parked, and its rate 
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from ratelimited_executor._core.lazy_heap import LazyHeap
 from ratelimited_executor._core.limits.limit import starts_until
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["KeyGate", "KeyHold", "Span"]
 
 _SWEEP_COUNT: Final = 4096  # idle keys looked at in an interval, beside two for each start of it
-_SPARE_COUNT: Final = 64  # stale timers that never matter
 _SWEEP_STEP_COUNT: Final = 1024  # at a stretch: half a millisecond
 
 KeyHold = str  # "rate", "concurrency" or "penalty"
@@ -49,11 +48,11 @@ class _Key:
         running_count: how many do.
         penalty_ns: before it nothing of it starts.
         parked: what to call when it may start again, with the cost of its first task, and what counts its tasks.
-        resume_ns: when that is, as far as its rate and penalty are concerned; None if it is not parked.
+        timer: when that is, as far as its rate and penalty are concerned; None if no time is known.
         is_listed: whether it is to be looked at, whether it can be forgotten.
     """
 
-    __slots__ = ("concurrency", "is_listed", "limit", "parked", "penalty_ns", "resume_ns", "running_count")
+    __slots__ = ("concurrency", "is_listed", "limit", "parked", "penalty_ns", "running_count", "timer")
 
     def __init__(self, limit: Limit | None, concurrency: int | None) -> None:
         self.limit = limit
@@ -61,7 +60,7 @@ class _Key:
         self.running_count = 0
         self.penalty_ns = 0
         self.parked: list[tuple[Callable[[], None], int, Callable[[float], int]]] = []
-        self.resume_ns: int | None = None
+        self.timer: _Timer | None = None
         self.is_listed = True
 
     def cost(self, cost: int) -> int:
@@ -75,6 +74,14 @@ class _Key:
     def is_full(self) -> bool:
         """Whether as many tasks run as may."""
         return self.running_count >= self.concurrency
+
+
+_Timer: TypeAlias = tuple[int, int, "Hashable", _Key]
+"""Time, number and key of something parked; stale unless it is that of the key."""
+
+
+def _is_stale(timer: _Timer) -> bool:
+    return timer[3].timer is not timer
 
 
 class KeyGate:
@@ -105,7 +112,7 @@ class KeyGate:
         self._limit_of = limit_of
         self._concurrency_of = concurrency_of
         self._keys: dict[Hashable, _Key] = {}
-        self._timers: list[tuple[int, int, Hashable]] = []  # a heap of (time, number, key) of parked keys
+        self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
         self._full: dict[Hashable, None] = {}  # keys that were parked because as many of their tasks ran as may
         self._numbers = count()
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
@@ -194,15 +201,7 @@ class KeyGate:
     def _opening(self, end_ns: int) -> Iterator[Hashable]:
         """Walk the parked keys that may start a task before a time, each once; of a heap only as much as that."""
         yield from self._full
-        timers, pending = self._timers, [0]
-        while pending:
-            index = pending.pop()
-            if index < len(timers) and timers[index][0] < end_ns:
-                when, _, key = timers[index]
-                state = self._keys.get(key)
-                if state is not None and state.resume_ns == when and key not in self._full:
-                    yield key
-                pending += (2 * index + 1, 2 * index + 2)
+        yield from (key for _, _, key, _ in self._timers.below((end_ns,)) if key not in self._full)
 
     def park(
         self,
@@ -227,15 +226,10 @@ class KeyGate:
             self._full[key] = None
             return  # the end of one that runs resumes it
         when = self._when(state, cost, now_ns)
-        if when is not None and (state.resume_ns is None or when < state.resume_ns):
-            state.resume_ns = when
-            heapq.heappush(self._timers, (when, next(self._numbers), key))
-            if (
-                len(self._timers) > 2 * len(self._keys) + _SPARE_COUNT
-            ):  # each that was resumed early has left one behind
-                times = [(each.resume_ns, of) for of, each in self._keys.items()]
-                self._timers = [(at, next(self._numbers), of) for at, of in times if at is not None]
-                heapq.heapify(self._timers)
+        if when is not None and (state.timer is None or when < state.timer[0]):
+            self._stop_timer(state)
+            state.timer = (when, next(self._numbers), key, state)
+            self._timers.push(state.timer)
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
         """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
@@ -285,12 +279,10 @@ class KeyGate:
 
     def open_due(self, now_ns: int) -> None:
         """Resume the keys whose time has come."""
-        timers = self._timers
-        while timers and timers[0][0] <= now_ns:
-            when, _, key = heapq.heappop(timers)
-            state = self._keys.get(key)
-            if state is not None and state.resume_ns == when:
-                self._resume(key, state)
+        while (first := self._timers.first()) is not None and first[0] <= now_ns:
+            _, _, key, state = self._timers.pop()
+            state.timer = None
+            self._resume(key, state)
 
     def open_all(self) -> None:
         """Resume every key, whether it may start or not: its limits are to be asked anew."""
@@ -312,14 +304,8 @@ class KeyGate:
 
     def next_time(self) -> int | None:
         """Tell when the next parked key may start again; None if no time is known."""
-        timers = self._timers
-        while timers:
-            when, _, key = timers[0]
-            state = self._keys.get(key)
-            if state is not None and state.resume_ns == when:
-                return when
-            heapq.heappop(timers)
-        return None
+        first = self._timers.first()
+        return None if first is None else first[0]
 
     @property
     def is_remembering(self) -> bool:
@@ -363,8 +349,13 @@ class KeyGate:
             return begin_ns
         return _asked_at(state.limit, begin_ns, now_ns).when(state.cost(cost), begin_ns)
 
+    def _stop_timer(self, state: _Key) -> None:
+        if state.timer is not None:
+            state.timer = None
+            self._timers.note_stale()
+
     def _resume(self, key: Hashable, state: _Key) -> None:
-        state.resume_ns = None
+        self._stop_timer(state)
         self._full.pop(key, None)
         if not state.is_listed and not state.running_count:
             state.is_listed = True

@@ -8,9 +8,10 @@ the loop.
 
 from __future__ import annotations
 
-import heapq
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.lazy_heap import LazyHeap
 from ratelimited_executor._kernel.buckets import Bucket
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["WallWheel"]
 
 _READ_COUNT: Final = 1000  # tasks handed over at a stretch: about a millisecond
-_SPARE_COUNT: Final = 64  # keys of buckets that have gone, which never matter
 
 
 class WallWheel:
@@ -35,14 +35,26 @@ class WallWheel:
         chores: where work that may wait is put.
     """
 
-    __slots__ = ("_batches", "_buckets", "_chores", "_horizon", "_number_of", "_numbers", "_reading", "_width")
+    __slots__ = (
+        "_arrivals",
+        "_batches",
+        "_buckets",
+        "_chores",
+        "_horizon",
+        "_number_of",
+        "_numbers",
+        "_reading",
+        "_width",
+    )
 
     def __init__(self, width: float, chores: deque[Iterator[None]]) -> None:
         self._width = width
         self._chores = chores
         self._buckets: dict[int, Bucket] = {}
-        self._numbers: list[int] = []  # a heap of the keys, and of some that have gone
         self._number_of: dict[Bucket, int] = {}
+        number_of = self._number_of
+        self._numbers: LazyHeap[tuple[int, int, Bucket]] = LazyHeap(lambda entry: entry[2] not in number_of)
+        self._arrivals = count()  # of entries there
         self._horizon = 0.0  # of the latest reading
         self._reading: list[Bucket] = []  # buckets that are being handed over
         self._batches: list[tuple[float, BatchSource]] = []
@@ -64,7 +76,7 @@ class WallWheel:
         if bucket is None:
             bucket = self._buckets[number] = Bucket(self)
             self._number_of[bucket] = number
-            heapq.heappush(self._numbers, number)
+            self._numbers.push((number, next(self._arrivals), bucket))
         record._due = wall_due
         bucket.add_record(record)
 
@@ -82,11 +94,9 @@ class WallWheel:
             if wall_due < horizon:
                 batch_due(source, wall_due)
         self._batches = [entry for entry in self._batches if entry[0] >= horizon]
-        while self._numbers and self._numbers[0] * self._width < horizon:
-            bucket = self._buckets.pop(heapq.heappop(self._numbers), None)
-            if bucket is None:
-                continue
-            del self._number_of[bucket]
+        while (first := self._numbers.first()) is not None and first[0] * self._width < horizon:
+            number, _, bucket = self._numbers.pop()
+            del self._buckets[number], self._number_of[bucket]
             bucket.opened = True
             self._reading.append(bucket)
             self._chores.append(self._hand_over(bucket, record_due))
@@ -133,8 +143,7 @@ class WallWheel:
         if bucket.live or bucket not in self._number_of:
             return
         del self._buckets[self._number_of.pop(bucket)]
-        if len(self._numbers) > 2 * len(self._buckets) + _SPARE_COUNT:
-            self._numbers = sorted(self._buckets)
+        self._numbers.note_stale()
 
     def note_sparse(self, bucket: Bucket) -> None:
         """Move a bucket's survivors together: at once if they are few, else as a chore."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import Counter, deque
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
+
+from ratelimited_executor._core.lazy_heap import LazyHeap
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -112,17 +113,14 @@ class Room:
         """Promise the places that there are, in order: O(lines), and O(log lines) a place."""
         if not self._lines or not self._has_room(self._promised_count + 1, None):
             return
-        firsts: list[tuple[int, Hashable]] = [(line[0][0], key) for key, line in self._lines.items()]
-        heapq.heapify(firsts)
-        while firsts and self._has_room(self._promised_count + 1, None):
-            _, key = heapq.heappop(firsts)
-            if not self._has_room(self._promised_count + 1, key, self._promised[key]):
-                continue
+        firsts = LazyHeap(self._is_full, ((line[0][0], key) for key, line in self._lines.items()))
+        while self._has_room(self._promised_count + 1, None) and firsts.first() is not None:
+            _, key = firsts.pop()
             line = self._lines[key]
             _, future = line.popleft()
             self._waiting_count -= 1
             if line:
-                heapq.heappush(firsts, (line[0][0], key))
+                firsts.push((line[0][0], key))
             else:
                 del self._lines[key]
             if not future.done():
@@ -138,6 +136,10 @@ class Room:
             for _, future in line:
                 if not future.done():
                     future.set_exception(error)
+
+    def _is_full(self, first: tuple[int, Hashable]) -> bool:
+        """Whether there is no room for the key of a waiter, given as (number, key)."""
+        return not self._has_room(self._promised_count + 1, first[1], self._promised[first[1]])
 
     def _promise(self, key: Hashable) -> None:
         self._promised[key] += 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import dropping
+from ratelimited_executor._core import lazy_heap
 from ratelimited_executor._core.dropping import DropIndex
 from ratelimited_executor._core.records import KeyOptions, Options
 
@@ -26,7 +26,7 @@ from ratelimited_executor._core.records import KeyOptions, Options
 def test_what_is_dropped_is_what_a_sorted_list_begins_with(record_class, steps, is_lowest_first, is_by_key, wanted):
     """The least important, of those the one due last; or else the first to be due: of all and of each key."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dropping, "_SPARE_COUNT", 1)
+        patch.setattr(lazy_heap, "_SPARE_COUNT", 1)
         index = DropIndex(is_lowest_first=is_lowest_first, is_by_key=is_by_key)
         waiting: dict = {}
 
@@ -70,7 +70,7 @@ def test_an_index_is_as_large_as_what_waits(record_class):
         index.add(record)
     for record in records[:990]:
         index.discard(record)
-    assert len(index._all._entries) <= 2 * 10 + 64
+    assert len(index._all) <= 2 * 10 + 64
     assert records[:-11:-1] == index.firsts(100)
     for record in records[990:]:
         index.discard(record)

@@ -5,6 +5,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratelimited_executor._core.batches import BatchSource
+from ratelimited_executor._core.calendar import PLAIN_RANK
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._kernel.timeline import NS, Timeline
 
@@ -48,3 +50,44 @@ def test_sweep_returns_what_has_passed_and_nothing_else(record_class, steps):
             for record in itertools.islice(index.sweep(number), value):
                 assert inside.pop(record) < number, step
         assert (min(inside.values()) + 1 if inside else None) == index.next_sweep(), step
+
+
+def test_an_interval_without_deadlines_leaves_nothing(record_class):
+    """Whether the tasks start, one after the other, or many intervals lie ahead; the first of what is left is found."""
+    index = ExpiryIndex(Timeline(monotonic=0.0, wall=1000.0, interval_ns=NS))
+    last = record_class("last", due=0.0, expires=1e6)
+    index.add(last)
+    for number in range(1000):
+        records = [record_class(due=0.0, expires=100.0 + at) for at in (0, number)]
+        for record in records:
+            index.add(record)
+        for record in records:
+            index.discard(record)
+    assert 1 == len(index._intervals)
+    assert len(index._numbers) < 100
+    assert 1_001_001 == index.next_sweep()
+    index.discard(last)
+    assert None is index.next_sweep()
+
+
+def test_deadlines_of_a_batch_are_kept_while_its_sweep_is_interrupted():
+    """Whoever stops after some of the tasks meets the others with the next sweep, and batches that came meanwhile, too."""
+    index = ExpiryIndex(Timeline(monotonic=0.0, wall=1000.0, interval_ns=NS))
+    first, second = (
+        BatchSource(3, first=due, rank=PLAIN_RANK, name="b", owner=None, deadline_after=1.0) for due in (1.0, 0.0)
+    )
+    index.add_batch(first)
+    swept = []
+    for source, position in index.sweep_batches(5.0):
+        source.start(position)
+        swept.append((source, position))
+        if len(swept) == 2:
+            index.add_batch(second)
+        if len(swept) in (2, 4):
+            break
+    for source, position in index.sweep_batches(5.0):
+        source.start(position)
+        swept.append((source, position))
+    assert [(first, 0), (first, 1)] == swept[:2]
+    assert {(source, position) for source in (first, second) for position in range(3)} == set(swept)
+    assert None is index.next_sweep()

@@ -379,7 +379,7 @@ async def test_accounting_closes_and_memory_is_bounded_whatever_is_dropped(virtu
                 assert executor._engine.backlog.key_count(key) <= 20
             await asyncio.sleep(rng.choice([0, 0.01, 0.1]))
         drops = executor._engine.queue.drops
-        assert len(drops._all._entries) <= 2 * 50 + 70
+        assert len(drops._all) <= 2 * 50 + 70
         counts = executor.statistics()
         assert counts.dropped > 100
         assert counts.dropped == sum(one.state is TaskState.DROPPED for one in handles)
