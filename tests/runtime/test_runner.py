@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.testing import VirtualEventLoop
 
 
@@ -47,3 +47,14 @@ async def test_a_call_due_in_the_past_is_no_blocked_loop(
         await asyncio.sleep(1)
 
     assert [] == blocked(caplog)
+
+
+async def test_waiting_long_beside_short_calls_takes_no_memory(virtual_loop: VirtualEventLoop) -> None:
+    """Each call runs the executor, which then asks again to be run when the long wait is over."""
+    async with ExecutorManager() as manager:
+        executor = manager.executor("work")
+        executor.schedule(str, delay=3600)
+        for _ in range(500):
+            executor.execute(str)
+            await asyncio.sleep(0.001)
+        assert len(manager._runner._heap) < 100
