@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
-from heapq import heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._kernel.records import Record
@@ -30,11 +29,13 @@ class LastingLoop(Protocol):
         ...
 
     ended_at: float  # virtual time at which the last job has ended
-    _timers: list[Any]  # a heap of (when, number, call, argument)
-    _numbers: Any  # of these
 
     def time(self) -> float:
         """Return the loop's time."""
+        ...
+
+    def push(self, when: float, call: Callable[[Any], object], argument: Any) -> None:
+        """Call ``call(argument)`` at a time."""
         ...
 
     def note_stale(self) -> None:
@@ -207,7 +208,7 @@ class LastingCoroutines(Coroutines):
         loop = self._loop
         coroutine._until = when = loop.clock._monotonic + coroutine.seconds
         self._seconds += coroutine.seconds
-        heappush(loop._timers, (when, next(loop._numbers), _END, coroutine))
+        loop.push(when, _END, coroutine)
         if coroutine.on_begin is not None:
             coroutine.on_begin()
 

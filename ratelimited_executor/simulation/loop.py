@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import logging
 import math
 import random
@@ -25,6 +24,7 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
+from ratelimited_executor._core.lazy_heap import LazyHeap
 from ratelimited_executor.simulation.lasting import Lasting, LastingCoroutines
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
 
@@ -39,7 +39,6 @@ __all__ = ["SimulationLoop"]
 _log: Final = logging.getLogger("ratelimited_executor.simulation")
 _STILL_COUNT_MAX: Final = 10_000_000  # things that may happen at one instant
 _PATIENCE_COUNT: Final = 100_000  # things after which what is due now goes before what is ready, which does not end
-_STALE_COUNT: Final = 1024  # stale timers that never matter
 
 
 _Timer: TypeAlias = tuple[float, int, "Callable[[Any], object] | None", Any]
@@ -74,9 +73,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.last_time = 0.0
         self.ended_at = -math.inf
         self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[_Timer] = []  # a heap
+        self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
         self._numbers = count()
-        self._stale_count = 0  # timers in the heap that have nothing to do any more
         self._wakers: list[_Waker] = []  # of executor managers
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self._task_factory: Any = None
@@ -117,24 +115,23 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Return the loop time at which something happens next; infinity if nothing ever does."""
         if self._ready:
             return self.time()
-        self._drop_stale()
-        timers = self._timers
+        timer = self._timers.first()
         times = [waker.at for waker in self._wakers]
-        return min(timers[0][0] if timers else math.inf, *times, math.inf)
+        return min(math.inf if timer is None else timer[0], *times, math.inf)
 
     def _run(self, when: float, future: asyncio.Future[Any] | None) -> None:
-        clock, ready, timers, wakers, pop = self.clock, self._ready, self._timers, self._wakers, heapq.heappop
+        clock, ready, timers, wakers = self.clock, self._ready, self._timers, self._wakers
         last = min(when, sys.float_info.max)  # nothing ever happens at infinity
         still_count = 0  # what has happened since time moved
         while still_count <= _STILL_COUNT_MAX:
             if ready:
                 still_count = self._run_ready(still_count)
-            if self._stale_count:
-                self._drop_stale()
             if future is not None and future.done():
                 return
             waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)
-            at = timers[0][0] if timers else math.inf
+            # A stale timer is dropped, so that time does not move for it; most often there is none.
+            timer = timers.first() if timers.stale_count else timers.peek()
+            at = math.inf if timer is None else timer[0]
             is_waker = waker.at < at
             if is_waker:
                 at = waker.at
@@ -152,7 +149,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 waker.at = at  # should it leave by an exception, it is run again
                 waker.at = waker.run_due(at)
                 continue
-            _, _, call, argument = pop(timers)
+            _, _, call, argument = timers.pop()
             if call is not None:
                 call(argument)
             else:
@@ -181,19 +178,13 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         while True:
             handle._scheduled = False
             if handle._cancelled:
-                self._stale_count -= 1
+                timers.stale_count -= 1
             else:
                 self._ready.append(handle)
-            if not timers or timers[0][0] > self.clock._monotonic or timers[0][2] is not None:
+            timer = timers.peek()
+            if timer is None or timer[0] > self.clock._monotonic or timer[2] is not None:
                 return
-            handle = heapq.heappop(timers)[3]
-
-    def _drop_stale(self) -> None:
-        """Drop timers that come next and have nothing to do, so that time does not move for them."""
-        timers = self._timers
-        while timers and _is_stale(timers[0]):
-            heapq.heappop(timers)
-            self._stale_count -= 1
+            handle = timers.pop()[3]
 
     def _still_error(self) -> RuntimeError:
         return RuntimeError(
@@ -281,13 +272,13 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Call back at loop time ``when``."""
         handle: Any = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # so that it tells of its cancellation
-        heapq.heappush(self._timers, (when, next(self._numbers), None, handle))
+        self._timers.push((when, next(self._numbers), None, handle))
         made: asyncio.TimerHandle = handle
         return made
 
     def push(self, when: float, call: Callable[[Any], object], argument: Any) -> None:
         """Call ``call(argument)`` at loop time ``when``: without a handle, and in nobody's context."""
-        heapq.heappush(self._timers, (when, next(self._numbers), call, argument))
+        self._timers.push((when, next(self._numbers), call, argument))
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future."""
@@ -343,12 +334,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             self.note_stale()
 
     def note_stale(self) -> None:
-        """Note that a timer has nothing to do any more; free those that were noted before, if they are most."""
-        if self._stale_count > _STALE_COUNT and 2 * self._stale_count > len(self._timers):
-            self._timers[:] = [timer for timer in self._timers if not _is_stale(timer)]  # in place: it is being read
-            heapq.heapify(self._timers)
-            self._stale_count = 0
-        self._stale_count += 1  # asyncio tells of a handle before it is cancelled
+        """Note that a timer has nothing to do any more."""
+        self._timers.note_stale()
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.discard(generator)

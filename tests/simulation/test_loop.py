@@ -496,7 +496,7 @@ def test_timers_that_have_fired_are_not_counted_as_cancelled(loop):
             await asyncio.sleep(1)
 
     loop.run_until_complete(main())
-    assert 0 == loop._stale_count
+    assert 0 == loop._timers.stale_count
 
 
 # Errors.
@@ -967,8 +967,8 @@ def test_time_does_not_move_for_timers_that_were_cancelled(loop):
     for handle in handles:
         handle.cancel()
     loop.run_until(100)
-    assert (3.0, 0) == (loop.last_time, loop._stale_count)
+    assert (3.0, 0) == (loop.last_time, loop._timers.stale_count)
     late = loop.call_at(150, int)
     late.cancel()
     loop.run_until(200)
-    assert (3.0, 0) == (loop.last_time, loop._stale_count)
+    assert (3.0, 0) == (loop.last_time, loop._timers.stale_count)
