@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel.batches import BatchSource
-from ratelimited_executor._core.calendar import PLAIN_RANK
+from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._kernel.timeline import NS, Timeline
 
