@@ -7,12 +7,12 @@ left take turns.
 
 from __future__ import annotations
 
+import heapq
 import math
 from contextvars import Context
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ratelimited_executor._core.lazy_heap import LazyHeap
 from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor._runtime.clock import coarse_time_of
 from ratelimited_executor._runtime.log import RateLimitedWarnings
@@ -31,6 +31,7 @@ _SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last
 _BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
 _PRECISION_UNLIMITED_SECONDS: Final = 0.001  # what asyncio's own timers do
 _PRECISION_CROWDED_SECONDS: Final = 0.004  # halves the cost of a call at 100,000 a second
+_COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
 _PRECISION_SECONDS: Final = 0.0005  # between two wake-ups, unless it was chosen: half of what asyncio's own timers do
 
 
@@ -79,10 +80,9 @@ class Runner:
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
         self.engines: set[Runnable] = set()  # all that have not closed
-        self._entries: dict[Runnable, tuple[float, int, Runnable]] = {}  # of the heap, as far as they count, by engine
-        entries = self._entries
-        self._heap: LazyHeap[tuple[float, int, Runnable]] = LazyHeap(lambda entry: entries.get(entry[2]) is not entry)
+        self._heap: list[tuple[float, int, Runnable]] = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # of entries of the heap: the first to ask goes first
+        self._compact_count = _COMPACT_COUNT
         is_virtual = hooks.is_virtual  # there a wake-up costs nothing that anybody waits for
         self._waker: Waker = (
             waker_for(loop, self._on_timer, self.context, is_virtual=is_virtual)
@@ -104,10 +104,7 @@ class Runner:
         if when >= engine.armed:
             return
         engine.armed = when
-        if engine in self._entries:
-            self._heap.note_stale()
-        self._entries[engine] = entry = (when, next(self._numbers), engine)
-        self._heap.push(entry)
+        heapq.heappush(self._heap, (when, next(self._numbers), engine))
         if not self._is_running and when < self._timer_at:
             self._set_timer(when)
 
@@ -115,8 +112,8 @@ class Runner:
         """Forget an engine that has closed."""
         self.engines.discard(engine)
         engine.armed = math.inf
-        self._entries.pop(engine, None)
-        self._heap.compact()  # what is left of it would keep it alive
+        self._heap = [entry for entry in self._heap if entry[2] is not engine]
+        heapq.heapify(self._heap)
         if not self._heap:
             self._set_timer(math.inf)
 
@@ -163,7 +160,6 @@ class Runner:
     def _rearm(self) -> None:
         """Run every engine soon: an exception has left a run, perhaps between two lines of ours."""
         self._heap.clear()
-        self._entries.clear()
         for engine in self.engines:
             engine.armed = math.inf
             self.arm(engine, -math.inf)
@@ -171,16 +167,26 @@ class Runner:
     def _run(self, now: float) -> None:
         """Run each engine whose time has come once; what they ask of each other meanwhile is for the next turn."""
         stop = now + _SLICE_SECONDS
+        heap = self._heap
+        if len(heap) == 1 and heap[0][0] <= now and heap[0][2].armed == heap[0][0]:  # nearly always
+            engine = heap.pop()[2]
+            engine.armed = wake = -math.inf  # as below
+            try:
+                wake = engine.run(stop)
+            finally:
+                engine.armed = math.inf
+                self.arm(engine, wake)
+            return
         due: list[Runnable] = []
-        while (first := self._heap.first()) is not None and first[0] <= now:
-            _, _, engine = self._heap.pop()
-            del self._entries[engine]
-            due.append(engine)
-            engine.armed = -math.inf  # what it arms until it has run is in the answer that it returns
+        while heap and heap[0][0] <= now:
+            when, _, engine = heapq.heappop(heap)
+            if engine.armed == when:
+                due.append(engine)
+                engine.armed = -math.inf  # what it arms until it has run is in the answer that it returns
         run_count = 0
         try:
             for engine in due:
-                if run_count and self.clock.monotonic() >= stop:
+                if now >= stop:
                     break
                 run_count += 1
                 wake = -math.inf  # should it leave by an exception, it is run again
@@ -189,6 +195,7 @@ class Runner:
                 finally:
                     engine.armed = math.inf
                     self.arm(engine, wake)
+                now = self.clock.monotonic()
         finally:
             for engine in due[run_count:]:
                 engine.armed = math.inf
@@ -196,8 +203,14 @@ class Runner:
 
     def _next(self) -> float:
         """Return when the next engine wants to be run; infinity if none does."""
-        first = self._heap.first()
-        return math.inf if first is None else first[0]
+        heap = self._heap
+        while heap and heap[0][2].armed != heap[0][0]:
+            heapq.heappop(heap)
+        if len(heap) > self._compact_count:
+            self._heap = heap = [entry for entry in heap if entry[2].armed == entry[0]]
+            heapq.heapify(heap)
+            self._compact_count = max(_COMPACT_COUNT, 2 * len(heap))
+        return heap[0][0] if heap else math.inf
 
     def _set_timer(self, when: float) -> None:
         if self.loop.is_closed():  # what lies there may still be cancelled

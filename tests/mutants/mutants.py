@@ -44,7 +44,7 @@ MUTANTS = (
         "F1: closing one executor disarms all",
         "_runtime/closing.py",
         "self.engine.runner.disarm(self.engine)",
-        "[self.engine.runner.disarm(entry[2]) for entry in list(self.engine.runner._heap.walk())]",
+        "[self.engine.runner.disarm(entry[2]) for entry in list(self.engine.runner._heap)]",
         (_flaw("stopping", "closing_one_executor_does_not_stop_the_others"),),
     ),
     Mutant(
