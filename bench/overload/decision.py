@@ -21,7 +21,7 @@ from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.records import KeyOptions
 from ratelimited_executor._kernel.timeline import NS, Timeline
-from ratelimited_executor._runtime.policy import limit_of_key
+from ratelimited_executor._runtime.policy import limit_of_key, rule_of
 
 if TYPE_CHECKING:
     from bench.harness import Options
@@ -96,7 +96,7 @@ def measure_queue(*, form: str, length: int, key_count: int) -> dict[str, float]
 
 def _gate(key_rate: Rate) -> KeyGate:
     return KeyGate(
-        limit_of=lambda _: limit_of_key(Paced(), key_rate, 0),
+        limit_of=lambda _: limit_of_key(rule_of(Paced()), key_rate, 0),
         concurrency_of=lambda _: 1,
     )
 

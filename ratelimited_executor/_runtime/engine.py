@@ -155,7 +155,7 @@ class Engine:
             self.timeline,
             now=self.monotonic(),
             rate=plan.rate,
-            slack=plan.policy.usable_seconds,
+            slack=plan.rule.usable_seconds,
             pacing=settings.pacing,
             order=isolated(settings.order),
             early=settings.early,

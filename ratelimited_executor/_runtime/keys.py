@@ -153,7 +153,7 @@ class Keys:
         plan = self._plan()
         try:
             rate = contextvars.Context().run(self.limits.rate_of, given_key(key))
-            check_key_rate(plan.policy, rate)
+            check_key_rate(plan.rule, rate)
         except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
             self._warn_of_key(key, error)
             rate = None
@@ -161,7 +161,7 @@ class Keys:
             return None
         common = plan.rate.per_second
         spacing = self._queue.permits.peers / common if common else Fraction(0)
-        return limit_of_key(plan.policy, rate, self._moments.ns(), spacing=spacing)
+        return limit_of_key(plan.rule, rate, self._moments.ns(), spacing=spacing)
 
     def _concurrency_of(self, key: Hashable) -> int | None:
         try:

@@ -10,8 +10,7 @@ from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._kernel.timeline import NS
-from ratelimited_executor._runtime.policy import Part, check_whole
+from ratelimited_executor._runtime.policy import Part, check_whole, rule_of
 from ratelimited_executor._runtime.quota import Quota, rate_or_quota
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.limits.combined import Pace
     from ratelimited_executor._core.permits import PermitGrid
-    from ratelimited_executor._runtime.policy import Policy
+    from ratelimited_executor._runtime.policy import Policy, Rule
 
 __all__ = ["PolicyPlan", "read_rates", "read_resources"]
 
@@ -89,6 +88,7 @@ class PolicyPlan:
         rank: int = 0,
     ) -> None:
         self.policy = policy
+        self.rule = rule_of(policy)
         self.rates = tuple(rates)
         self.resources = dict(resources)
         self._part = Part(count, rank)
@@ -101,7 +101,7 @@ class PolicyPlan:
     @property
     def is_plain(self) -> bool:
         """Whether one grid of permits is all of it."""
-        return self.policy.is_numbered and len(self.rates) == 1 and not self.resources and self.rates[0] is self.rate
+        return self.rule.is_numbered and len(self.rates) == 1 and not self.resources and self.rates[0] is self.rate
 
     def with_rate(self, per_second: Fraction, adaptive: Adaptive) -> PolicyPlan:
         """Return the same with so many permits a second in place of the rate that paces, in the same ``per``.
@@ -109,7 +109,7 @@ class PolicyPlan:
         An exact window has a whole number of them, within the bounds of ``adaptive`` if there is one.
         """
         permits = per_second * self.rate.per
-        if self._policy_of(PERMITS, self.rate).is_whole:
+        if self._rule_of(PERMITS, self.rate).is_whole:
             is_more = permits > Fraction(self.rate.permits)
             whole = -int(-permits // 1) if is_more else int(permits)
             least = math.ceil(Fraction(adaptive.floor) * self.rate.per)
@@ -121,7 +121,7 @@ class PolicyPlan:
 
     def grid(self, now_ns: int) -> PermitGrid:
         """Make the permits of the rate that paces."""
-        return self.policy.grid(self.rate, self._part, now_ns)
+        return self.rule.grid(self.rate, self._part, now_ns)
 
     def permits(
         self,
@@ -133,7 +133,7 @@ class PolicyPlan:
         wall_ns: Callable[[], int],
     ) -> CombinedPermits:
         """Make what admits starts; what ``grid`` and ``known`` remember of the past goes on as far as it fits."""
-        if not self.policy.is_numbered or self.rate not in self.rates:
+        if not self.rule.is_numbered or self.rate not in self.rates:
             grid = None
         elif grid is None:
             grid = self.grid(now_ns)
@@ -167,11 +167,11 @@ class PolicyPlan:
         where = "rate" if name == PERMITS else f"resources[{name!r}]"
         given: object = rate
         if isinstance(rate, Rate):
-            policy = self._policy_of(name, rate)
-            if policy.is_whole and not rate.is_unlimited:
+            rule = self._rule_of(name, rate)
+            if rule.is_whole and not rate.is_unlimited:
                 check_whole(where, rate)
-            if policy.has_depth and name == PERMITS:
-                where, given = "policy", policy
+            if rule.has_depth and name == PERMITS:
+                where, given = "policy", self.policy
         if self._depth(name, rate) == 0 and rate.permits != 0:
             raise ValueError(
                 f"{where} must have a permit for each of the {self._part.count} peers at least, got {given!r}"
@@ -183,14 +183,14 @@ class PolicyPlan:
             return self._part.of(rate.permits)
         if rate.is_unlimited or rate.is_zero:
             return None
-        depth = self._policy_of(name, rate).depth(rate, name)
+        depth = self._rule_of(name, rate).depth(rate, name)
         return None if depth is None else self._part.of(depth)
 
-    def _policy_of(self, name: str, rate: Rate) -> Policy:
-        """Return the policy by which a rate holds: the shortest of its kind by the plan's own, the others beside it."""
+    def _rule_of(self, name: str, rate: Rate) -> Rule:
+        """Return the rule by which a rate holds: the shortest of its kind by the plan's own, the others beside it."""
         each = self.rates if name == PERMITS else self.resources[name]
         shortest = min((one for one in each if isinstance(one, Rate)), key=lambda one: one.per)
-        return self.policy if rate is shortest else self.policy.beside
+        return self.rule if rate is shortest else self.rule.beside
 
     def _bound(self, name: str, rate: Rate | Quota, *, now_ns: int, wall_ns: Callable[[], int]) -> Bound:
         if isinstance(rate, Quota):
@@ -198,19 +198,19 @@ class PolicyPlan:
                 self._part.of(rate.permits),
                 period_of=rate.period_ns,
                 wall_ns=wall_ns,
-                margin_ns=round(self.policy.beside.margin * NS),
+                margin_ns=self.rule.beside.margin_ns,
             )
             return Bound(quota, resource=name, text=str(rate), kind="quota", period=str(rate).split(" ", 1)[1])
-        policy = self._policy_of(name, rate)
-        limit = policy.limit(self._share(policy, rate), self._depth(name, rate), now_ns)
-        return Bound(limit, resource=name, text=str(rate), kind=policy.kind, period=rate.per)
+        rule = self._rule_of(name, rate)
+        limit = rule.limit(self._share(rule, rate), self._depth(name, rate), now_ns)
+        return Bound(limit, resource=name, text=str(rate), kind=rule.kind, period=rate.per)
 
-    def _share(self, policy: Policy, rate: Rate) -> Rate:
+    def _share(self, rule: Rule, rate: Rate) -> Rate:
         """Return this peer's part of a rate."""
         if self._part.count == 1 or rate.is_unlimited:
             return rate
         permits = Fraction(rate.permits)
-        return Rate(self._part.of(int(permits)) if policy.is_whole else permits / self._part.count, per=rate.per)
+        return Rate(self._part.of(int(permits)) if rule.is_whole else permits / self._part.count, per=rate.per)
 
 
 def _go_on(bound: Bound, known: list[Bound], now_ns: int, *, is_same: bool) -> bool:

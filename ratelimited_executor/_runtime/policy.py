@@ -22,22 +22,22 @@ from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, delay_of
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.rates import Rate
 
 __all__ = [
-    "POLICIES",
+    "RULES",
     "Burst",
     "Paced",
     "Part",
     "Policy",
+    "Rule",
     "WhenFull",
     "Window",
     "check_key_rate",
-    "check_policy",
     "check_whole",
     "limit_of_key",
+    "rule_of",
 ]
 
 # A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
@@ -63,20 +63,90 @@ class Part:
         return permits * (self.rank + 1) // self.count - permits * self.rank // self.count
 
 
-class Policy(ABC):
-    """What a rate means for starts that are close together: each policy makes the limits of its own.
+@dataclass(frozen=True, slots=True, repr=False)
+class Paced:
+    """Start tasks on a grid of permits: one permit every ``1 / rate`` seconds.
+
+    By default never more tasks start in any window of the rate's ``per`` than it has permits. With
+    ``strictness=Strictness.NOMINAL`` at most ``rate x (b - a + slack) + 1`` start in any window [a, b].
+
+    Args:
+        slack: seconds for which a permit may still be used, >= 0: what a late timer catches up with. A quarter of it,
+            5 ms at most, is kept for the way from the decision to the first line of the task.
+        strictness: which of the two holds.
+    """
+
+    slack: float = _SLACK_SECONDS
+    strictness: Strictness = Strictness.EXACT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slack", delay_of("slack", self.slack))
+        if not isinstance(self.strictness, Strictness):
+            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {self.strictness!r}")
+
+    def __repr__(self) -> str:
+        strictness = "" if self.strictness is Strictness.EXACT else f", strictness={self.strictness}"
+        return f"Paced(slack={self.slack!r}{strictness})"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Start tasks as soon as the rate allows: never more than its ``permits`` in any window of its ``per``, exactly.
+
+    Nothing is spread: of a rate of 100 a minute, 100 tasks may start at once, and the next one a minute after the first.
+
+    Args:
+        margin: seconds by which a start may take effect later than it was decided, >= 0: a start waits for so much more
+            than ``per`` after the one that it follows. The default covers the way to a task's first line; for a limit that
+            is enforced at the other end of a network, add by how much the way there varies.
+    """
+
+    margin: float = RESERVE_SECONDS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "margin", delay_of("margin", self.margin))
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Start tasks from a token bucket: ``permits`` at once after a pause, and the rate in the long run.
+
+    In any window of w seconds, at most ``permits + rate x w`` starts are decided; the first line of a task may come 5 ms
+    later than its decision.
+
+    Args:
+        permits: the depth of the bucket, >= 1.
+    """
+
+    permits: int
+
+    def __post_init__(self) -> None:
+        count_of("permits", self.permits, least=1)
+
+
+Policy = Paced | Window | Burst
+
+
+class Rule(ABC):
+    """What a policy makes of a rate: the limits of its own.
 
     It goes for the rate that paces an executor, that of each resource, and that of each key. Of several rates of one thing
     the one with the shortest ``per`` paces, and the others hold as exact windows beside it.
+
+    Args:
+        policy: as the user gives it.
     """
 
-    __slots__ = ()
+    __slots__ = ("policy",)
 
     kind: ClassVar[str]  # of its limits, as statistics call them
-    example: ClassVar[str]  # how it is written
+    example: ClassVar[str]  # how the policy is written
     is_numbered: ClassVar[bool] = False  # whether the permits of the rate that paces are numbered, and made by grid()
     is_whole: ClassVar[bool] = False  # whether a rate must be a whole number of permits
-    has_depth: ClassVar[bool] = False  # whether it says itself how much may start at one instant, and not the rate
+    has_depth: ClassVar[bool] = False  # whether the policy says how much may start at one instant, and not the rate
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
 
     @property
     def usable_seconds(self) -> float:
@@ -84,9 +154,9 @@ class Policy(ABC):
         return _less_reserve(_SLACK_SECONDS)
 
     @property
-    def beside(self) -> Window:
-        """What further rates hold as."""
-        return Window()
+    def beside(self) -> WindowRule:
+        """What further rates hold by."""
+        return WindowRule(Window())
 
     @abstractmethod
     def depth(self, rate: Rate, resource: str) -> int | None:
@@ -114,39 +184,22 @@ class Policy(ABC):
 
     def grid(self, rate: Rate, part: Part, now_ns: int) -> PermitGrid:
         """Make the numbered permits of the rate that paces, where there are any."""
-        raise NotImplementedError(f"{self!r} has no numbered permits")
+        raise NotImplementedError(f"{self.policy!r} has no numbered permits")
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class Paced(Policy):
-    """Start tasks on a grid of permits: one permit every ``1 / rate`` seconds.
+class PacedRule(Rule):
+    """A grid of permits; a pace in a single number where that would be too much."""
 
-    By default never more tasks start in any window of the rate's ``per`` than it has permits. With
-    ``strictness=Strictness.NOMINAL`` at most ``rate x (b - a + slack) + 1`` start in any window [a, b].
-
-    Args:
-        slack: seconds for which a permit may still be used, >= 0: what a late timer catches up with. A quarter of it,
-            5 ms at most, is kept for the way from the decision to the first line of the task.
-        strictness: which of the two holds.
-    """
+    __slots__ = ()
 
     kind: ClassVar[str] = "rate"
     example: ClassVar[str] = "Paced()"
     is_numbered: ClassVar[bool] = True
 
-    slack: float
-    strictness: Strictness
-
-    def __init__(self, slack: DurationLike = _SLACK_SECONDS, strictness: Strictness = Strictness.EXACT) -> None:
-        object.__setattr__(self, "slack", delay_of("slack", slack))
-        if not isinstance(strictness, Strictness):
-            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {strictness!r}")
-        object.__setattr__(self, "strictness", strictness)
-
     @property
     def usable_seconds(self) -> float:
         """For how long a permit may be used, less what is kept for the way to a task's first line."""
-        return _less_reserve(self.slack)
+        return _less_reserve(self.policy.slack)
 
     def depth(self, rate: Rate, resource: str) -> None:
         """Any amount: what comes after it waits until it is paid for."""
@@ -160,54 +213,44 @@ class Paced(Policy):
 
         Else a key would lose of its rate all that the two paces are out of step.
         """
-        return _paced_of_key(self, rate, spacing).unused()
+        return _paced_of_key(self.policy, rate, spacing).unused()
 
     def grid(self, rate: Rate, part: Part, now_ns: int) -> PermitGrid:
         """Make the numbered permits of a rate, or this peer's part of them."""
         slack_ns = round(self.usable_seconds * NS)
-        if self.strictness is Strictness.NOMINAL:
+        if self.policy.strictness is Strictness.NOMINAL:
             return PermitGrid(rate, slack_ns=slack_ns, now_ns=now_ns, peers=part.count, rank=part.rank)
         if part.count == 1:
             return ExactGrid(rate, slack_ns=slack_ns, now_ns=now_ns)
         return ExactShare(
             rate,
-            slack_ns=round(self.slack * NS),
+            slack_ns=round(self.policy.slack * NS),
             reserve_ns=round(RESERVE_SECONDS * NS),
             now_ns=now_ns,
             peers=part.count,
             rank=part.rank,
         )
 
-    def __repr__(self) -> str:
-        strictness = "" if self.strictness is Strictness.EXACT else f", strictness={self.strictness}"
-        return f"Paced(slack={self.slack!r}{strictness})"
 
+class WindowRule(Rule):
+    """An exact window."""
 
-@dataclass(frozen=True, slots=True, init=False)
-class Window(Policy):
-    """Start tasks as soon as the rate allows: never more than its ``permits`` in any window of its ``per``, exactly.
-
-    Nothing is spread: of a rate of 100 a minute, 100 tasks may start at once, and the next one a minute after the first.
-
-    Args:
-        margin: seconds by which a start may take effect later than it was decided, >= 0: a start waits for so much more
-            than ``per`` after the one that it follows. The default covers the way to a task's first line; for a limit that
-            is enforced at the other end of a network, add by how much the way there varies.
-    """
+    __slots__ = ()
 
     kind: ClassVar[str] = "window"
     example: ClassVar[str] = "Window()"
     is_whole: ClassVar[bool] = True
 
-    margin: float
-
-    def __init__(self, margin: DurationLike = RESERVE_SECONDS) -> None:
-        object.__setattr__(self, "margin", delay_of("margin", margin))
-
     @property
-    def beside(self) -> Window:
+    def beside(self) -> WindowRule:
         """The same."""
         return self
+
+    @property
+    def margin_ns(self) -> int:
+        """How much later than its decision a start may take effect."""
+        margin: float = self.policy.margin
+        return round(margin * NS)
 
     def depth(self, rate: Rate, resource: str) -> int:  # noqa: ARG002  # it is the same for all
         """Return the permits of a window."""
@@ -215,36 +258,26 @@ class Window(Policy):
 
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:  # noqa: ARG002  # its rate says it all
         """Make a window."""
-        return WindowLimit(rate, margin_ns=round(self.margin * NS))
+        return WindowLimit(rate, margin_ns=self.margin_ns)
 
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # it has no pace
         """Make a window."""
-        return WindowLimit(rate, margin_ns=round(self.margin * NS))
+        return WindowLimit(rate, margin_ns=self.margin_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Burst(Policy):
-    """Start tasks from a token bucket: ``permits`` at once after a pause, and the rate in the long run.
+class BurstRule(Rule):
+    """A token bucket."""
 
-    In any window of w seconds, at most ``permits + rate x w`` starts are decided; the first line of a task may come 5 ms
-    later than its decision.
-
-    Args:
-        permits: the depth of the bucket, >= 1.
-    """
+    __slots__ = ()
 
     kind: ClassVar[str] = "burst"
     example: ClassVar[str] = "Burst(n), with its depth"
     has_depth: ClassVar[bool] = True
 
-    permits: int
-
-    def __post_init__(self) -> None:
-        count_of("permits", self.permits, least=1)
-
     def depth(self, rate: Rate, resource: str) -> int:
         """Return the depth of the bucket; of a resource, what comes up in its ``per``."""
-        return self.permits if resource == PERMITS else int(rate.permits)
+        permits: int = self.policy.permits
+        return permits if resource == PERMITS else int(rate.permits)
 
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:
         """Make a bucket."""
@@ -252,24 +285,26 @@ class Burst(Policy):
 
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # it has no pace
         """Make a bucket."""
-        return TokenBucketLimit(rate, depth=self.permits, now_ns=now_ns)
+        return TokenBucketLimit(rate, depth=self.policy.permits, now_ns=now_ns)
 
 
-POLICIES: Final = (Paced, Window, Burst)  # all that an executor can be made with
+RULES: Final[dict[type, type[Rule]]] = {Paced: PacedRule, Window: WindowRule, Burst: BurstRule}
 
 
-def check_policy(policy: Any) -> None:
-    """Refuse what is no policy; a class is refused by name, as the mistake that it is.
+def rule_of(policy: Any) -> Rule:
+    """Return what a policy makes of a rate; a class is refused by name, as the mistake that it is.
 
     Raises:
-        TypeError: if it is one.
+        TypeError: if it is no policy.
     """
-    if isinstance(policy, POLICIES):
-        return
-    *most, last = (one.__name__ for one in POLICIES)
+    for kind, rule in RULES.items():
+        if isinstance(policy, kind):
+            return rule(policy)
+    *most, last = (kind.__name__ for kind in RULES)
     wanted = f"policy must be a {', '.join(most)} or {last}"
-    if isinstance(policy, type) and issubclass(policy, POLICIES):
-        raise TypeError(f"{wanted}, got the class {policy.__name__}: write {policy.example}")
+    for kind, rule in RULES.items():
+        if isinstance(policy, type) and issubclass(policy, kind):
+            raise TypeError(f"{wanted}, got the class {policy.__name__}: write {rule.example}")
     raise TypeError(f"{wanted}, got {policy!r}")
 
 
@@ -297,13 +332,13 @@ def _less_reserve(slack: float) -> float:
 _NO_SPACING: Final = Fraction(0)
 
 
-def check_key_rate(policy: Policy, rate: Rate | None) -> None:
-    """Refuse a rate of a key that the policy cannot keep.
+def check_key_rate(rule: Rule, rate: Rate | None) -> None:
+    """Refuse a rate of a key that a rule cannot keep.
 
     Raises:
         ValueError: if it is one.
     """
-    if policy.is_whole and rate is not None and not rate.is_unlimited:
+    if rate is not None and not rate.is_unlimited and rule.is_whole:
         check_whole("key_rate", rate)
 
 
@@ -321,15 +356,15 @@ def check_whole(name: str, rate: Rate) -> None:
         )
 
 
-def limit_of_key(policy: Policy, rate: Rate, now_ns: int, *, spacing: Fraction = _NO_SPACING) -> Limit | None:
-    """Make the limit of one key's rate; None if it is infinite. Arguments as of :meth:`Policy.limit_of_key`."""
-    return None if rate.is_unlimited else policy.limit_of_key(rate, now_ns, spacing=spacing)
+def limit_of_key(rule: Rule, rate: Rate, now_ns: int, *, spacing: Fraction = _NO_SPACING) -> Limit | None:
+    """Make the limit of one key's rate; None if it is infinite. Arguments as of :meth:`Rule.limit_of_key`."""
+    return None if rate.is_unlimited else rule.limit_of_key(rate, now_ns, spacing=spacing)
 
 
 @lru_cache(maxsize=256)  # keys share a handful of rates, and come and go by the thousand
 def _paced_of_key(policy: Paced, rate: Rate, spacing: Fraction) -> PacedLimit:
     own = spacing if not rate.per_second else 2 * min(spacing, 1 / rate.per_second)
-    slack_ns = round(policy.usable_seconds * NS) + math.ceil(own * NS)
+    slack_ns = round(_less_reserve(policy.slack) * NS) + math.ceil(own * NS)
     if policy.strictness is Strictness.NOMINAL:
         return PacedLimit(rate, slack_ns=slack_ns)
     return ExactPacedLimit(rate, slack_ns=slack_ns)

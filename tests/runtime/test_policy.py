@@ -3,7 +3,6 @@
 import asyncio
 import bisect
 import itertools
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -25,7 +24,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._runtime.plan import PolicyPlan
-from ratelimited_executor._runtime.policy import POLICIES, Policy
+from ratelimited_executor._runtime.policy import RULES, Rule
 from ratelimited_executor.insight import Hold
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
@@ -590,10 +589,11 @@ def test_several_rates_hold_together():
     assert timedelta(seconds=starts[12] - starts[0]) >= timedelta(seconds=10)
 
 
-@dataclass(frozen=True)
-class Pairs(Policy):
+class Pairs:
     """Two starts at once, and no more before the rate allows two again: a policy that the library does not know."""
 
+
+class PairsRule(Rule):
     kind = "pairs"
     example = "Pairs()"
 
@@ -607,9 +607,9 @@ class Pairs(Policy):
         return self.limit(rate, 2, now_ns)
 
 
-def test_policy_is_a_class_and_its_registration(monkeypatch):
+def test_policy_is_its_rule_and_a_registration(monkeypatch):
     """It makes the limits of the rate, of resources, of keys, and of each peer; another rate beside it is a window."""
-    monkeypatch.setattr("ratelimited_executor._runtime.policy.POLICIES", (*POLICIES, Pairs))
+    monkeypatch.setitem(RULES, Pairs, PairsRule)
 
     async def main(**options):
         starts = []
@@ -640,7 +640,7 @@ def test_policy_is_a_class_and_its_registration(monkeypatch):
         fleet.executor("x", policy=Pairs(), rate=1)
 
 
-@pytest.mark.parametrize("policy", [Pairs(), Pairs, object(), "paced", None, Policy])
+@pytest.mark.parametrize("policy", [Pairs(), Pairs, object(), "paced", None, Rule])
 def test_policy_that_nobody_knows_is_refused_at_the_call(policy):
     """The error names those that there are, and nothing is treated as one of them."""
     with pytest.raises(TypeError, match=r"^policy must be a Paced, Window or Burst, got ") as refusal:
@@ -650,14 +650,13 @@ def test_policy_that_nobody_knows_is_refused_at_the_call(policy):
         RateLimitedExecutor("x", policy=Burst)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", RULES)
 def test_policies_make_limits_of_the_kind_that_they_name(policy):
     """What the rate holds as by itself; others hold as windows beside it."""
     made = policy(5) if policy is Burst else policy()
-    bounds = PolicyPlan(made, [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]}).permits(
-        None, (), now_ns=0, time_ns=lambda: 0, wall_ns=lambda: 0
-    )
+    plan = PolicyPlan(made, [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]})
+    bounds = plan.permits(None, (), now_ns=0, time_ns=lambda: 0, wall_ns=lambda: 0)
     kinds = [(bound.resource, bound.kind) for bound in bounds.bounds]
-    numbered = [] if made.is_numbered else [("permits", made.kind)]
-    assert [*numbered, ("permits", "window"), ("tokens", made.kind)] == kinds
-    assert made.is_numbered == (bounds.grid is not None)
+    numbered = [] if plan.rule.is_numbered else [("permits", plan.rule.kind)]
+    assert [*numbered, ("permits", "window"), ("tokens", plan.rule.kind)] == kinds
+    assert plan.rule.is_numbered == (bounds.grid is not None)

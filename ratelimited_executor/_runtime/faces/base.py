@@ -35,7 +35,7 @@ from ratelimited_executor._runtime.keys import KeyLimits
 from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ManagerBase
 from ratelimited_executor._runtime.plan import PolicyPlan, read_rates, read_resources
-from ratelimited_executor._runtime.policy import Paced, Policy, WhenFull, check_key_rate, check_policy
+from ratelimited_executor._runtime.policy import Paced, Policy, WhenFull, check_key_rate, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor._runtime.settings import Settings
 from ratelimited_executor.abc import Fleet
@@ -130,7 +130,7 @@ class ExecutorBase:
         manager: ManagerBase[Any] | None = None,
     ) -> None:
         check_name(name)
-        check_policy(policy)
+        rule = rule_of(policy)  # which refuses what is no policy
         self._when_full = member_of("when_full", when_full, WhenFull)
         if manager is not None and not isinstance(manager, ManagerBase):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
@@ -148,7 +148,7 @@ class ExecutorBase:
             pending=None if key_max_pending is None else count_of("key_max_pending", key_max_pending, least=1),
         )
         if isinstance(self._key_limits.rate, Rate):
-            check_key_rate(policy, self._key_limits.rate)
+            check_key_rate(rule, self._key_limits.rate)
         self._retry = check_retry("retry", retry)
         self._adaptive = check_adaptive(adaptive, self._plan.rate)
         self._penalty_max = seconds_of("penalty_max", penalty_max)
@@ -359,7 +359,7 @@ class ExecutorBase:
         self._check_place()
         found = rate_or_function("key_rate", rate)
         if isinstance(found, Rate):
-            check_key_rate(self._policy, found)
+            check_key_rate(rule_of(self._policy), found)
         self._key_limits.rate = found
         self._set_key_limits()
 
@@ -544,7 +544,7 @@ class ExecutorBase:
         plan = PolicyPlan(self._policy, rates, self._resources)
         if plan.is_plain:
             return plan
-        if not self._policy.is_numbered:
+        if not plan.rule.is_numbered:
             what = f"policy must be Paced(), got {self._policy!r}"
         elif self._resources:
             what = f"resources must be left out, got {', '.join(map(repr, self._resources))}"

@@ -28,7 +28,7 @@ from ratelimited_executor._runtime.arguments import (
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.futures import FuturesFace, call_on_loop
 from ratelimited_executor._runtime.handles import TaskHandle
-from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
+from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
 
 if TYPE_CHECKING:
@@ -359,8 +359,9 @@ class TaskFace(ExecutorBase):
         else:
             self._key_limits.concurrency_of(given_key(key))
             rate = self._key_limits.rate_of(given_key(key))
-            check_key_rate(self._policy, rate)
-            limit = None if rate is None else limit_of_key(self._policy, rate, 0)
+            rule = rule_of(self._policy)
+            check_key_rate(rule, rate)
+            limit = None if rate is None else limit_of_key(rule, rate, 0)
             most = None if limit is None else limit.cost_max
         if most and cost > most:  # a limit that admits nothing is a pause
             raise ValueError(f"cost must be <= {most}, or the rate of the key {key!r} never admits it, got {cost!r}")
