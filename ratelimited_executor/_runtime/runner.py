@@ -207,7 +207,8 @@ class Runner:
         while heap and heap[0][2].armed != heap[0][0]:
             heapq.heappop(heap)
         if len(heap) > self._compact_count:
-            self._heap = heap = [entry for entry in heap if entry[2].armed == entry[0]]
+            # One for each engine: it may have asked for the same time again and again.
+            self._heap = heap = list({entry[2]: entry for entry in heap if entry[2].armed == entry[0]}.values())
             heapq.heapify(heap)
             self._compact_count = max(_COMPACT_COUNT, 2 * len(heap))
         return heap[0][0] if heap else math.inf
