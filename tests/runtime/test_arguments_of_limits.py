@@ -28,7 +28,8 @@ from ratelimited_executor.testing import audit, worst_window
 
 NAN, INF = math.nan, math.inf
 NO_NUMBERS = (NAN, INF, -INF, True, "1", b"1", [], None, 1j)
-NO_SPANS = (*NO_NUMBERS, -1, -1e-9, timedelta(seconds=-1), datetime(2024, 1, 1))  # noqa: DTZ001  # a mistake anyway
+NO_DURATIONS = (*(value for value in NO_NUMBERS if value != "1"), "", "soon", "1x", "-1", "30m1h")
+NO_SPANS = (*NO_DURATIONS, -1, -1e-9, timedelta(seconds=-1), datetime(2024, 1, 1))  # noqa: DTZ001  # a mistake anyway
 NO_COUNTS = (NAN, INF, -1, 1.0, 1.5, True, "1", Decimal(1), timedelta(1))
 NO_RATES = (NAN, -INF, -1, True, [], "", "1 1", "1/x", "-1/s", Decimal("NaN"), {}, object())
 NO_POLICIES = (1, "x", Retry, object(), ValueError, [], True, lambda error: 1.0)
@@ -47,8 +48,8 @@ def refuses(call, name) -> None:
 # What is made without an executor.
 
 MADE = {
-    "Paced slack": (lambda value: Paced(slack=value), "slack", (*NO_NUMBERS, -1)),
-    "Window margin": (lambda value: Window(margin=value), "margin", (*NO_NUMBERS, -0.001)),
+    "Paced slack": (lambda value: Paced(slack=value), "slack", (*NO_DURATIONS, -1)),
+    "Window margin": (lambda value: Window(margin=value), "margin", (*NO_DURATIONS, -0.001)),
     "Burst permits": (Burst, "permits", (*NO_COUNTS, 0, None)),
     "Quota permits": (lambda value: Quota(value, per="day"), "permits", (*NO_COUNTS, None)),
     "Quota per": (lambda value: Quota(1, per=value), "per", ("", "fortnight", None, 1, "Day", ["day"])),
@@ -90,16 +91,16 @@ MADE = {
         "weights",
         (0, -1, NAN, INF, True, "1", None),
     ),
-    "Ageing seconds": (Ageing, "seconds", (*NO_NUMBERS, 0, -1, timedelta(1))),
+    "Ageing seconds": (Ageing, "seconds", (*NO_DURATIONS, 0, -1, timedelta(0))),
     "Retry attempts": (Retry, "attempts", (*NO_COUNTS, 0, None)),
-    "Retry base": (lambda value: Retry(base=value), "base", (*NO_NUMBERS, 0, -1, timedelta(1))),
-    "Retry cap": (lambda value: Retry(cap=value), "cap", (*NO_NUMBERS, 0, -1, 0.5)),
+    "Retry base": (lambda value: Retry(base=value), "base", (*NO_DURATIONS, 0, -1, timedelta(0))),
+    "Retry cap": (lambda value: Retry(cap=value), "cap", (*NO_DURATIONS, 0, -1, 0.5)),
     "Retry on": (
         lambda value: Retry(on=value),
         "on",
         (1, "ValueError", None, int, [ValueError], (int,), (ValueError, 1)),
     ),
-    "RetryLater after": (RetryLater, "after", (NAN, INF, -1, -1e-9, True, "1", [], timedelta(1))),
+    "RetryLater after": (RetryLater, "after", (NAN, INF, -1, -1e-9, True, "1x", "-1", [], timedelta(-1))),
     "Adaptive floor": (lambda value: Adaptive(floor=value, ceiling=5), "floor", (*NO_NUMBERS, 0, -1, 6)),
     "Adaptive ceiling": (lambda value: Adaptive(floor=1, ceiling=value), "ceiling", (*NO_NUMBERS, 0, -1, 0.5)),
     "Adaptive increase": (
@@ -112,7 +113,7 @@ MADE = {
         "decrease",
         (*NO_NUMBERS, 0, -1, 1, 1.5),
     ),
-    "Adaptive period": (lambda value: Adaptive(floor=1, ceiling=5, period=value), "period", (*NO_NUMBERS, 0, -1)),
+    "Adaptive period": (lambda value: Adaptive(floor=1, ceiling=5, period=value), "period", (*NO_DURATIONS, 0, -1)),
     "audit costs": (lambda value: audit([1.0, 2.0], 1, costs=value), "costs", ([1], [1, 2, 3], [])),
     "worst_window costs": (lambda value: worst_window([1.0, 2.0], 1, costs=value), "costs", ([1], [1, 2, 3])),
 }

@@ -170,7 +170,7 @@ async def test_mistakes_are_in_the_future(virtual_clock):
     async with RateLimitedExecutor("x", drain_timeout=0, max_pending=3) as executor:
         for error, words, call in (
             (ValueError, "delay", lambda: executor.call_threadsafe(executor.schedule_many, int, [1], delay=-1)),
-            (TypeError, "period", lambda: executor.call_threadsafe(executor.schedule_at_fixed_rate, int, period="x")),
+            (ValueError, "period", lambda: executor.call_threadsafe(executor.schedule_at_fixed_rate, int, period="x")),
             (BacklogFullError, "refused 9", lambda: executor.call_threadsafe(executor.schedule_many, int, [*range(9)])),
             (TypeError, r"as_futures_executor\(\)\.map", lambda: executor.call_threadsafe(executor.map, int, [1])),
         ):

@@ -5,7 +5,6 @@ import contextvars
 import gc
 import math
 import random
-from datetime import timedelta
 
 import pytest
 
@@ -165,9 +164,9 @@ async def test_rescheduling_leaves_nothing_behind(virtual_clock):
         assert 1 == sum(bucket.live for bucket in buckets)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "1", None, [], 1j, timedelta(1), 10**400])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "soon", "-1s", None, [], 1j, object(), 10**400])
 async def test_bad_delay_is_refused_by_name_and_changes_nothing(virtual_clock, value):
-    """As by ``call_later``."""
+    """At the call; the call keeps its time."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handle = executor.call_later(5, int)
         with pytest.raises((TypeError, ValueError), match="delay"):

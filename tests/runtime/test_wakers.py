@@ -188,7 +188,7 @@ def test_both_ways_to_the_system_set_and_disarm(kind):
         system.set(fd, 1)
 
 
-@pytest.mark.parametrize("precision", [-0.001, math.nan, math.inf, 1.5, "0.1", None.__class__])
+@pytest.mark.parametrize("precision", [-0.001, math.nan, math.inf, 1.5, "0.1x", "2s", None.__class__])
 def test_bad_precision_is_refused_by_name(precision):
     """At the call."""
     with pytest.raises((TypeError, ValueError), match="precision"):
