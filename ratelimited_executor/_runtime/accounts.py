@@ -51,6 +51,7 @@ class Accounts:
     Attributes:
         running: the asyncio tasks of coroutines that run, by a number of their own.
         holding: handles of permits that somebody holds, and which asyncio task that is.
+        feeders: asyncio tasks of ours that will bring more tasks: they draw items of an iterator, or keys of a cycle.
         accepted_count: tasks taken in so far.
         started_count: tasks that have started.
         counts: tasks that have ended, by state.
@@ -64,8 +65,8 @@ class Accounts:
     """
 
     __slots__ = (
-        "_loop", "_name", "_queue", "accepted_count", "calls", "counts", "holding", "is_inside", "on_end", "on_key_end",
-        "on_room", "running", "settle", "started_count", "try_again",
+        "_loop", "_name", "_queue", "accepted_count", "calls", "counts", "feeders", "holding", "is_inside", "on_end",
+        "on_key_end", "on_room", "running", "settle", "started_count", "try_again",
     )  # fmt: skip
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, queue: TaskQueue) -> None:
@@ -74,6 +75,7 @@ class Accounts:
         self._queue = queue
         self.running: dict[int, asyncio.Task[Any]] = {}
         self.holding: dict[Any, asyncio.Task[Any] | None] = {}
+        self.feeders: set[asyncio.Task[Any]] = set()
         self.accepted_count = 0
         self.started_count = 0
         self.counts = dict.fromkeys(
@@ -132,6 +134,11 @@ class Accounts:
     def note_cancelled(self, count: int) -> None:
         """Count tasks that were cancelled before their start, and that nobody asks after."""
         self.counts[TaskState.CANCELLED] += count
+        self.progress()
+
+    def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
+        """Note that a task of ours brings no more tasks."""
+        self.feeders.discard(feeder)
         self.progress()
 
     def progress(self) -> None:

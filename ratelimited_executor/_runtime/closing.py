@@ -171,7 +171,7 @@ class Closing:
             )
 
     async def _cancel(self, engine: Engine) -> None:
-        for feeder in engine.feeders:
+        for feeder in engine.accounts.feeders:
             cancel_guarded(engine.loop, feeder)
         running = list(engine.running.values())
         for task in running:
@@ -190,7 +190,7 @@ class Closing:
                 LOGGER.log(level, message, self.name, count, len(running))
 
     async def _wait_for_running(self, engine: Engine) -> None:
-        tasks = {*engine.running.values(), *engine.feeders}
+        tasks = {*engine.running.values(), *engine.accounts.feeders}
         if not tasks:
             return
         with anyio.CancelScope(shield=True):
@@ -278,9 +278,9 @@ def _is_stuck(engine: Engine) -> bool:
         return False
     queue = engine.queue
     is_forgetting = queue.is_forgetting and engine.armed >= queue.interval_end
-    is_asleep = (engine.armed == math.inf or is_forgetting) and engine.member is None and not engine.feeders
-    return queue.permits.is_stopped or engine.is_paused or engine.max_concurrency == 0 or is_asleep
+    is_asleep = (engine.armed == math.inf or is_forgetting) and engine.member is None and not engine.accounts.feeders
+    return engine.is_stopped or is_asleep
 
 
 def _is_idle(engine: Engine) -> bool:
-    return not engine.feeders and engine.accounts.waiting_count() == 0 and engine.accounts.running_count() == 0
+    return not engine.accounts.feeders and engine.accounts.waiting_count() == 0 and engine.accounts.running_count() == 0

@@ -37,7 +37,7 @@ class Coroutines:
         queue: which wants to know when starts take effect.
         contexts: whose scratch a coroutine may go on in.
         moments: the time.
-        on_free: called when one has ended, and its place is free.
+        on_free: called when one has ended, and its place is free; an attribute as well.
 
     Attributes:
         running: the task of each, by a number of its own.
@@ -48,7 +48,7 @@ class Coroutines:
     kinds: frozenset[type] = frozenset({CoroutineType})
 
     __slots__ = (
-        "_accounts", "_contexts", "_loop", "_moments", "_number", "_on_free", "_queue", "is_starting", "running",
+        "_accounts", "_contexts", "_loop", "_moments", "_number", "_queue", "is_starting", "on_free", "running",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +66,7 @@ class Coroutines:
         self._queue = queue
         self._contexts = contexts
         self._moments = moments
-        self._on_free = on_free
+        self.on_free = on_free
         self._number = 0
         self.is_starting = False
         self.running: dict[int, asyncio.Task[Any]] = accounts.running
@@ -164,7 +164,7 @@ class Coroutines:
                 self._accounts.done(owner, result)
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
-            self._on_free()
+            self.on_free()
 
 
 class _Unborn:

@@ -105,7 +105,7 @@ class CycleHandle:
             lambda end: end.cancelled() or end.exception()
         )  # who does not await it need not know
         task = engine.loop.create_task(self._run(), name=f"cycle {self.name}")
-        engine.feeders.add(task)  # closing waits until what has run is noted
+        engine.accounts.feeders.add(task)  # closing waits until what has run is noted
         task.add_done_callback(self._ended)
 
     # Looking.
@@ -303,7 +303,7 @@ class CycleHandle:
                 self._end.set_exception(error)
                 message = f"the cycle {self.name} cannot go on"
                 self._engine.loop.call_exception_handler({"message": message, "exception": error})
-        self._engine.feeder_done(task)
+        self._engine.accounts.feeder_done(task)
         self._on_end(self)
 
     # For its turns.

@@ -30,6 +30,7 @@ from ratelimited_executor._runtime.clock import Moments
 from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.keys import Keys
 from ratelimited_executor._runtime.limits import Limits
+from ratelimited_executor._runtime.observing import Observed
 from ratelimited_executor._runtime.orders import isolated, order_reporter
 from ratelimited_executor._runtime.retrying import Retries
 from ratelimited_executor._runtime.starting import Starter
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.timeline import Timeline
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.keys import KeyLimits
+    from ratelimited_executor._runtime.observing import Observer
     from ratelimited_executor._runtime.plan import PolicyPlan
     from ratelimited_executor._runtime.runner import Runner
     from ratelimited_executor._runtime.settings import Settings
@@ -89,7 +91,6 @@ class Engine:
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.max_concurrency = settings.max_concurrency
         self.threads = settings.threads
-        self.feeders: set[asyncio.Task[Any]] = set()  # tasks that draw the items of lazy batches
         self._is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
         runner.engines.add(self)
         self.queue: TaskQueue
@@ -282,11 +283,6 @@ class Engine:
         self.wake_for(source.first)
         self.accounts.progress()
 
-    def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
-        """Note that all items of a lazy batch have been drawn."""
-        self.feeders.discard(feeder)
-        self.accounts.progress()
-
     # Ending before a start, and what is held.
 
     def cancel_waiting(self, record: TaskHandle[Any], message: object) -> None:
@@ -394,6 +390,22 @@ class Engine:
             now = self.now()
             if now >= stop or start_count >= _START_COUNT_MAX:
                 return now
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while nothing starts, whatever falls due."""
+        return self.is_paused or self.max_concurrency == 0 or self.queue.permits.is_stopped
+
+    def observe(self, observer: Observer) -> None:
+        """Tell an observer of all tasks from now on."""
+        observer.opened(Observed(self))
+        self.queue.on_start = observer.started
+
+        def freed() -> None:
+            observer.ended()
+            self._freed()
+
+        self.coroutines.on_free = freed
 
     def has_place(self) -> bool:
         """Whether a place to run in is free."""

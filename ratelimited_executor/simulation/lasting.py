@@ -28,8 +28,6 @@ class LastingLoop(Protocol):
         """Its time."""
         ...
 
-    ended_at: float  # virtual time at which the last job has ended
-
     def time(self) -> float:
         """Return the loop's time."""
         ...
@@ -61,7 +59,6 @@ class Lasting(Coroutine[Any, Any, None]):
         "_origin",
         "_owner",
         "_sleep",
-        "_until",
         "error",
         "on_begin",
         "on_end",
@@ -73,7 +70,6 @@ class Lasting(Coroutine[Any, Any, None]):
     _number: int
     _owner: Any
     _origin: Context | None
-    _until: float
 
     def __init__(
         self,
@@ -143,7 +139,7 @@ class Lasting(Coroutine[Any, Any, None]):
             report = {"message": f"on_end of {self!r} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)
         if is_cancelled and self._coroutines is not None:
-            self._coroutines.note_cancelled(self._until)
+            self._coroutines._loop.note_stale()
         return is_cancelled
 
     def _end(self, error: BaseException | None = None) -> bool:
@@ -151,8 +147,7 @@ class Lasting(Coroutine[Any, Any, None]):
         coroutines: Any = self._coroutines
         if coroutines.running.pop(self._number, None) is None:
             return False
-        accounts, loop = coroutines._accounts, coroutines._loop
-        loop.ended_at = loop.clock._monotonic
+        accounts = coroutines._accounts
         if error is None:
             error = self.error
         if error is None:
@@ -163,29 +158,19 @@ class Lasting(Coroutine[Any, Any, None]):
             if self.on_end is not None:
                 self.on_end(error)
         finally:
-            coroutines._on_free()
+            coroutines.on_free()
         return True
 
 
 class LastingCoroutines(Coroutines):
-    """The coroutines of one executor that run in a simulation.
-
-    Args:
-        loop: what time passes on.
-        parts: as for :class:`Coroutines`.
-    """
+    """The coroutines of one executor that run in a simulation."""
 
     kinds = Coroutines.kinds | {Lasting}
 
-    __slots__ = ("_begins", "_seconds")
+    __slots__ = ()
 
     _loop: Any  # a LastingLoop, and an event loop
-
-    def __init__(self, loop: Any, **parts: Any) -> None:
-        super().__init__(loop, **parts)
-        self._seconds = 0.0  # that all have run, or will have when those that last have ended
-        self._begins: dict[int, float] = {}  # of tasks, by number
-        self.running: dict[int, Any]
+    running: dict[int, Any]
 
     def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
@@ -206,39 +191,9 @@ class LastingCoroutines(Coroutines):
         if isinstance(owner, Record):
             owner._place = coroutine
         loop = self._loop
-        coroutine._until = when = loop.clock._monotonic + coroutine.seconds
-        self._seconds += coroutine.seconds
-        loop.push(when, _END, coroutine)
+        loop.push(loop.clock._monotonic + coroutine.seconds, _END, coroutine)
         if coroutine.on_begin is not None:
             coroutine.on_begin()
-
-    def note_cancelled(self, until: float) -> None:
-        """Note that one that lasts until some time was cancelled."""
-        self._seconds -= until - self._loop.time()
-        self._loop.note_stale()
-
-    def running_seconds(self) -> float:
-        """Return for how many seconds coroutines have run so far, all together."""
-        now = self._loop.time()
-        left = math.fsum(each._until - now for each in self.running.values() if type(each) is Lasting)
-        return self._seconds - left + math.fsum(now - begin for begin in self._begins.values())
-
-    async def _watch(
-        self,
-        number: int,
-        owner: Any,
-        coroutine: Coroutine[Any, Any, Any],
-        origin: Context | None,
-        effects: list[list[int]] | None,
-    ) -> None:
-        """Await a coroutine as in production, and note for how long it has run."""
-        clock = self._loop.clock
-        self._begins[number] = clock._monotonic
-        try:
-            await super()._watch(number, owner, coroutine, origin, effects)
-        finally:
-            self._loop.ended_at = clock._monotonic
-            self._seconds += clock._monotonic - self._begins.pop(number)
 
 
 _END: Final = Lasting._end

@@ -60,7 +60,6 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         clock: what is moved on.
         random: of programs that run here.
         last_time: loop time at which something has happened last, before :meth:`run_until` came to its end.
-        ended_at: loop time at which a job that takes time has ended last.
     """
 
     has_threads: Final = False
@@ -71,7 +70,6 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.clock: Final = VirtualClock(start_wall=start_wall)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.last_time = 0.0
-        self.ended_at = -math.inf
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
         self._numbers = count()

@@ -11,17 +11,13 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from ratelimited_executor._core.looking import count_until
-from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.meters import new_histogram
 from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ratelimited_executor._core.histogram import DurationHistogram
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.insight import Statistics
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import Simulation, Source
 
@@ -29,7 +25,6 @@ __all__ = ["Recorder"]
 
 _AGE_SECONDS: Final = 3600.0  # between two looks at the age of all keys
 _EVEN_SECONDS: Final = 600.0  # over which jobs are counted to tell how even the throughput is; at least a step
-_ENDS: Final = (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED)
 
 
 class _Tally(NamedTuple):
@@ -45,11 +40,18 @@ class _Tally(NamedTuple):
     dropped: int
 
     @classmethod
-    def of(cls, engine: Engine) -> Self:
-        """Read what an executor has done so far."""
-        engine.settle()
-        ends = (engine.accounts.count(state) for state in _ENDS)
-        return cls(engine.accounts.accepted_count, engine.accounts.started_count, engine.retries.count, *ends)
+    def of(cls, counts: Statistics) -> Self:
+        """Return what an executor has done so far."""
+        return cls(
+            enqueued=counts.accepted,
+            started=counts.started,
+            retried=counts.retried,
+            done=counts.done,
+            failed=counts.failed,
+            cancelled=counts.cancelled,
+            expired=counts.expired,
+            dropped=counts.dropped,
+        )
 
 
 class _Account:
@@ -154,19 +156,26 @@ class Recorder:
     def is_idle(self) -> bool:
         """Whether nothing runs, nothing that is due waits, and nothing falls due unnoticed."""
         return not any(
-            engine.accounts.running_count()
-            or engine.queue.ready_count()
-            or (_is_halted(engine) and engine.accounts.waiting_count())  # it is not woken for what falls due
-            for engine in self._engines()
+            counts.running
+            or counts.overdue
+            or (counts.waiting and source.observer.observed.is_stopped)  # it is not woken for what falls due
+            for source in self._accounts
+            for counts in (source.subject.statistics(),)
         )
 
     @property
     def is_done(self) -> bool:
         """Whether nothing runs and nothing waits, due or not."""
         return not any(
-            engine.accounts.running_count() or engine.accounts.waiting_count() or engine.feeders
-            for engine in self._engines()
+            counts.running or counts.waiting or source.observer.observed.is_drawing
+            for source in self._accounts
+            for counts in (source.subject.statistics(),)
         )
+
+    @property
+    def ended_at(self) -> float:
+        """Loop time at which a job that takes time has ended last."""
+        return max((source.observer.ended_at for source in self._accounts), default=-math.inf)
 
     def jobs(self) -> int:
         """Count the jobs that had ended by the end of the last step."""
@@ -183,8 +192,8 @@ class Recorder:
         now = self._simulation.now
         total_depth = total_holding = 0
         for source, account in self._accounts.items():
-            engine = source.subject._started()
-            depth, holding = _depth(engine, now), len(engine.holding)
+            observed = source.observer.observed
+            depth, holding = observed.due_count(now), observed.held_count
             account.add_look(depth=depth, holding=holding, seconds=seconds)
             total_depth += depth
             total_holding += holding
@@ -243,7 +252,7 @@ class Recorder:
         for source, account in self._accounts.items():
             histogram = source.meters["start_delay"].histogram
             delays.merge(histogram)
-            seconds = source.subject._started().coroutines.running_seconds()
+            seconds = source.observer.running_seconds()
             all_seconds += seconds
             executors[source.name] = account.sum_up(self._time, histogram, seconds)
         populations = {
@@ -255,9 +264,6 @@ class Recorder:
         return Summary(seconds=self._time, executors=executors, total=total, populations=populations)
 
     # Helpers.
-
-    def _engines(self) -> Iterator[Engine]:
-        return (source.subject._started() for source in self._accounts)
 
     def _add_source(self, source: Source) -> None:
         self._database.add("source", (source.number, source.kind, source.name, as_json(source.details())))
@@ -283,12 +289,12 @@ class Recorder:
         total = [0] * len(_Tally._fields)
         total_executing = total_depth = total_pending = 0
         for source, account in self._accounts.items():
-            engine = source.subject._started()
-            changes = _Tally(*map(int.__sub__, _Tally.of(engine), account.tally))
-            executing, pending = engine.accounts.running_count(), engine.accounts.waiting_count()
-            depth = _depth(engine, time)
+            counts: Statistics = source.subject.statistics()
+            changes = _Tally(*map(int.__sub__, _Tally.of(counts), account.tally))
+            executing, pending = counts.running, counts.waiting
+            depth = source.observer.observed.due_count(time)
             if is_written and (any(changes) or executing or depth):
-                rate = float(source.subject.rate) / getattr(engine.queue.permits, "peers", 1)
+                rate = float(counts.rate) / counts.peers
                 backlog = depth / rate if 0 < rate < math.inf else None
                 self._database.add("step", (time, source.number, *changes, executing, depth, pending, backlog))
             account.add(changes, executing=executing, depth=depth, pending=pending)
@@ -352,20 +358,6 @@ class Recorder:
             lock_conflicts=self._counters[source.name, "lock_conflicts"],
             outage_failures=self._counters[source.name, "outage_failures"],
         )
-
-
-def _is_halted(engine: Engine) -> bool:
-    """Whether nothing starts, whatever falls due."""
-    return engine.is_paused or engine.queue.permits.is_stopped or engine.max_concurrency == 0
-
-
-def _depth(engine: Engine, now: float) -> int:
-    """Count the tasks that are due and have not started."""
-    queue = engine.queue
-    depth = count_until(queue.on_time, now, is_spread=False)
-    if queue.spread.opened_count or queue.spread.numbers:
-        depth += count_until(queue.spread, now, is_spread=False)
-    return depth
 
 
 def _no_key() -> None:

@@ -277,7 +277,7 @@ class _Run:
                 )
             self._reached, self._jobs = end, jobs
             if jobs > jobs_before:
-                self._last_time = loop.ended_at if loop.ended_at > begin else loop.last_time
+                self._last_time = recorder.ended_at if recorder.ended_at > begin else loop.last_time
             if self._until_done and loop.next_time() == math.inf and recorder.is_done:
                 break
             now = time.perf_counter()

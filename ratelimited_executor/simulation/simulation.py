@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ratelimited_executor._core.durations import format_duration, seconds_of
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
 from ratelimited_executor._runtime.executor import ExecutorManager
+from ratelimited_executor._runtime.observing import observe
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.arrivals import Daily
@@ -24,6 +25,7 @@ from ratelimited_executor.simulation.jobs import Job, JobFailedError, distributi
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
+from ratelimited_executor.simulation.observer import ExecutorObserver
 from ratelimited_executor.simulation.population import Population
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
@@ -54,9 +56,12 @@ class Source:
         name: what it is called.
         subject: itself.
         meters: what is measured of it, by metric.
+        observer: measures it as it happens, if it is an executor.
     """
 
-    __slots__ = ("kind", "meters", "name", "number", "subject")
+    __slots__ = ("kind", "meters", "name", "number", "observer", "subject")
+
+    observer: ExecutorObserver
 
     def __init__(self, number: int, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> None:
         self.number = number
@@ -139,6 +144,7 @@ class Simulation:
         self.events: list[tuple[float, str]] = []
         self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
+        self._bounded: set[RateLimitedExecutor] = set()  # those with a bound of what waits
         self._current_key: Any = None  # of the job that began last
         self._on_source: Callable[[Source], None] | None = None
         self._interval = seconds_of("interval", interval)
@@ -164,7 +170,7 @@ class Simulation:
             name: unlike that of every other executor.
             options: as for :class:`~ratelimited_executor.RateLimitedExecutor`.
         """
-        return self._measure(self._manager.executor(name, **options))
+        return self._measure(self._manager.executor(name, **options), options)
 
     def fleet(self, name: str, nodes: int, **options: Any) -> Nodes:
         """Make executors of several nodes that share their rate evenly.
@@ -182,7 +188,7 @@ class Simulation:
             self._managers.append(manager)
             with contextlib.suppress(StopIteration):
                 manager.start().send(None)  # at once: it waits for nothing
-            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options)))
+            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options))
         return Nodes(executors)
 
     def population(
@@ -298,7 +304,7 @@ class Simulation:
             raise ValueError("keys must hold one key at least, got none")
         count = 0
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
-        is_bounded = any(each._max_pending is not None or each._key_limits.pending is not None for each in nodes)
+        is_bounded = not self._bounded.isdisjoint(nodes)
 
         def offer(key: Any) -> None:
             told = {name: options[name](key) for name in ("key", "cost") if callable(options.get(name))}
@@ -309,7 +315,7 @@ class Simulation:
             begin = self.now
             check_most(
                 f"what waits for {nodes[0].name} after {format_duration(begin)}",
-                sum(each._started().accounts.waiting_count() for each in nodes),
+                sum(each.statistics().waiting for each in nodes),
                 JOBS_MAX,
                 "jobs (give it a larger rate, or max_pending)",
             )
@@ -441,22 +447,20 @@ class Simulation:
 
     # Helpers.
 
-    def _measure(self, executor: RateLimitedExecutor) -> RateLimitedExecutor:
+    def _measure(self, executor: RateLimitedExecutor, options: dict[str, Any]) -> RateLimitedExecutor:
+        """Measure an executor that was made with some options."""
         source = self._add_source("executor", executor.name, executor, ("start_delay",))
-
-        def begin() -> None:
-            executor._started().queue.on_start = source.meters["start_delay"].add
-
-        if executor._engine is None:
-            self.loop.call_soon(begin)
-        else:
-            begin()
+        observe(executor, source.observer)
+        if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
+            self._bounded.add(executor)
         return executor
 
     def _add_source(self, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> Source:
         if any((source.kind, source.name) == (kind, name) for source in self.sources):
             raise ValueError(f"name {name!r} is in use: every {kind} of a simulation needs a name of its own")
         source = Source(len(self.sources) + 1, kind, name, subject, metrics)
+        if kind == "executor":
+            source.observer = ExecutorObserver(self.loop.clock, source.meters["start_delay"])
         self.sources.append(source)
         if self._on_source is not None:
             self._on_source(source)

@@ -249,7 +249,7 @@ def unchanged(executor, call) -> tuple[object, object]:
             executor.is_shutdown,
             repr(executor),
             executor._engine.armed,
-            len(executor._engine.feeders),
+            len(executor._engine.accounts.feeders),
             len(executor._repeating),
             len(executor._engine.queue.expiry._places) if hasattr(executor._engine.queue.expiry, "_places") else 0,
         )

@@ -259,7 +259,7 @@ def look(executor) -> tuple[object, ...]:
         repr(executor),
         executor._engine.armed,
         executor._engine.queue.gate is None,
-        len(executor._engine.feeders),
+        len(executor._engine.accounts.feeders),
     )
 
 

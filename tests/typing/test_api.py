@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 API = Path(__file__).with_name("api.py")
-CHECKED = [API, API.with_name("loops.py")]
+CHECKED = [API, API.with_name("seams.py")]
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.cycle import CycleHandle
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
+    from ratelimited_executor._runtime.observing import Observer
     from ratelimited_executor._runtime.quota import Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle
     from ratelimited_executor._runtime.runner import Runner
@@ -90,6 +91,7 @@ class ExecutorBase:
         "_max_concurrency",
         "_max_pending",
         "_name",
+        "_observer",
         "_order",
         "_owns_manager",
         "_pacing",
@@ -160,6 +162,7 @@ class ExecutorBase:
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
         self._engine: Engine | None = None
+        self._observer: Observer | None = None
         self._home: Any = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
         self._repeating: set[RepeatingHandle | CycleHandle] = set()
         self._closing = Closing(name, drain_timeout=timeout, on_begin=self._begin_closing, on_closed=self._closed)
@@ -529,9 +532,17 @@ class ExecutorBase:
         self._engine = Engine(self._name, settings, runner=runner, peers=self._manager.peers)
         if self._is_paused:
             self._engine.set_paused(is_paused=True)
+        if self._observer is not None:
+            self._engine.observe(self._observer)
         self._closing.engine = self._engine
         if self._max_pending is None and self._key_limits.pending is None:
             self._home = runner.loop if isinstance(runner.loop, asyncio.BaseEventLoop) else _Home(runner.loop)
+
+    def _observe(self, observer: Observer) -> None:
+        """Tell an observer of all tasks from now on: see ``observing.py``."""
+        self._observer = observer
+        if self._engine is not None:
+            self._engine.observe(observer)
 
     def _make_plan(self, rates: Sequence[Rate | Quota]) -> PolicyPlan:
         """Put policy, rates and resources together.

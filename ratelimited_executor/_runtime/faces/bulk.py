@@ -413,9 +413,9 @@ class BulkFace(TaskFace):
             plan.accept_one(engine, batch, item, index, count)
 
         batch.feeder = engine.loop.create_task(feed(batch, items, accept, wait_for_turn), name=f"feed {batch.name}")
-        engine.feeders.add(batch.feeder)
+        engine.accounts.feeders.add(batch.feeder)
         batch.feeder.add_done_callback(batch._feeder_done)
-        batch.feeder.add_done_callback(engine.feeder_done)
+        batch.feeder.add_done_callback(engine.accounts.feeder_done)
 
     def _room(self) -> int:
         """Return how many more tasks may wait, those left out that somebody else waits for."""

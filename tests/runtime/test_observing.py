@@ -1,0 +1,162 @@
+"""Who observes an executor is told of its tasks as it happens, and nobody pays for it who is not observed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
+from ratelimited_executor._runtime.observing import Observed, observe
+
+from ..helpers import now
+
+pytestmark = pytest.mark.usefixtures("virtual_clock")
+
+
+class Log:
+    """An observer that writes down what it is told, and when."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[object, ...]] = []
+        self.observed: Observed | None = None
+
+    def opened(self, observed: Observed) -> None:
+        self.observed = observed
+
+    def started(self, lateness: float) -> None:
+        self.lines.append((now(), "started", lateness))
+
+    def ended(self) -> None:
+        self.lines.append((now(), "ended"))
+
+
+async def test_starts_and_ends_are_told_as_they_happen():
+    """A plain function, a coroutine, a callback and items of a batch start; coroutines alone take time, and end."""
+    log = Log()
+    async with RateLimitedExecutor("x", rate=1, pacing=Pacing.ON_TIME) as executor:
+        observe(executor, log)
+        executor.submit(str)
+        executor.schedule(asyncio.sleep, 1.5, delay=1)
+        executor.call_later(1.5, str)
+        executor.schedule_many(str, range(2), delay=3)
+
+    assert [
+        (0.0, "started", 0.0),
+        (1.0, "started", 0.0),
+        (2.0, "started", 0.5),
+        (2.5, "ended"),
+        (3.0, "started", 0.0),
+        (4.0, "started", 1.0),
+    ] == log.lines
+
+
+@pytest.mark.parametrize("how", ["returns", "raises", "is cancelled"])
+async def test_a_coroutine_ends_in_whatever_way(how):
+    """Once, with its place free for the next, whose start comes after."""
+
+    async def run() -> None:
+        await asyncio.sleep(2)
+        if how == "raises":
+            raise ValueError
+
+    log = Log()
+    async with RateLimitedExecutor("x", max_concurrency=1) as executor:
+        observe(executor, log)
+        handle = executor.submit(run)
+        executor.submit(str)
+        if how == "is cancelled":
+            asyncio.get_running_loop().call_later(2, handle.cancel)
+        await asyncio.wait([handle])
+
+    assert [(0.0, "started", 0.0), (2.0, "ended"), (2.0, "started", 2.0)] == log.lines
+
+
+async def test_who_never_starts_is_not_told_of():
+    """What is cancelled or expires before its start."""
+    log = Log()
+    async with RateLimitedExecutor("x") as executor:
+        observe(executor, log)
+        executor.schedule(asyncio.sleep, 1, delay=1).cancel()
+        executor.pause()
+        expired = executor.submit(asyncio.sleep, 1, expires=1)
+        await asyncio.wait([expired])
+
+    assert [] == log.lines
+
+
+async def test_an_executor_may_be_observed_before_its_start():
+    """Who observes is told when it starts, and how it can be asked from then on."""
+    log = Log()
+    manager = ExecutorManager()
+    executor = manager.executor("x")
+    observe(executor, log)
+    assert log.observed is None
+    async with manager:
+        assert log.observed is not None
+        await executor.submit(asyncio.sleep, 1)
+
+    assert [(0.0, "started", 0.0), (1.0, "ended")] == log.lines
+
+
+async def test_another_observer_takes_the_place_of_the_one_before():
+    """There is one at a time."""
+    first, second = Log(), Log()
+    async with RateLimitedExecutor("x") as executor:
+        observe(executor, first)
+        handle = executor.submit(asyncio.sleep, 1)
+        await asyncio.sleep(0.5)
+        observe(executor, second)
+        await handle
+
+    assert [(0.0, "started", 0.0)] == first.lines
+    assert [(1.0, "ended")] == second.lines
+
+
+async def test_how_it_stands_can_be_asked_at_any_time():
+    """What is due, held, drawn, and run; and whether anything will start."""
+    log = Log()
+    async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
+        observe(executor, log)
+        observed = log.observed
+        assert observed is not None
+        coroutines = observed.coroutines
+        async with executor.permit():
+            assert 1 == observed.held_count
+            executor.submit(asyncio.sleep, 5)
+            executor.schedule(str, delay=2.5)
+            await asyncio.sleep(0.5)
+            assert (0, 0, 1) == (observed.held_count - 1, observed.due_count(now()), len(coroutines))
+        assert coroutines is observed.coroutines
+
+        async def slowly():
+            yield 1
+            await asyncio.sleep(1)
+
+        assert not observed.is_drawing
+        batch = executor.schedule_many(str, slowly())
+        await asyncio.sleep(0.5)
+        assert observed.is_drawing
+        await batch
+        await asyncio.sleep(0)
+        assert not observed.is_drawing
+
+        assert not observed.is_stopped
+        executor.pause()
+        assert observed.is_stopped
+        await asyncio.sleep(3)
+        assert (1, 0) == (observed.due_count(now()), observed.due_count(now() - 5))
+        executor.resume()
+        assert not observed.is_stopped
+        executor.rate = 0
+        assert observed.is_stopped
+        executor.rate = 1
+        executor.max_concurrency = 0
+        assert observed.is_stopped
+
+
+async def test_nobody_stands_in_the_way_of_a_task_that_is_not_observed():
+    """Neither at its start nor at its end."""
+    async with RateLimitedExecutor("x") as executor:
+        assert executor._engine.queue.on_start is None
+        assert executor._engine.coroutines.on_free == executor._engine._freed
