@@ -20,7 +20,7 @@ from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_orde
 from ratelimited_executor._core.ordering import TaskClass
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor._core.records import Options as TaskOptions
-from ratelimited_executor._kernel.records import Record
+from ratelimited_executor._core.records import TaskRecord
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor.testing import run_virtual
@@ -92,7 +92,7 @@ def _row(costs: list[float], shortest: list[float], *, is_flat: bool) -> Mapping
 # In a process of its own.
 
 
-class _Record(Record):
+class _Record(TaskRecord):
     """A task without a shell."""
 
     __slots__ = ()
