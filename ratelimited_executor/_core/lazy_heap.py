@@ -99,7 +99,7 @@ class LazyHeap(Generic[Entry]):
 
     def compact(self) -> None:
         """Drop every stale entry now, noted or not: O(n)."""
-        entries = list(self.walk())
+        entries = list(LazyHeap.walk(self))
         self.stale_count = max(0, self.stale_count - (len(self) - len(entries)))
         self._entries[:], self._old = entries, None
         heapq.heapify(self._entries)

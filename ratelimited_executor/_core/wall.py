@@ -144,6 +144,8 @@ class WallWheel:
             return
         del self._buckets[self._number_of.pop(bucket)]
         self._numbers.note_stale()
+        if not self._buckets:  # nobody reads an idle wheel, and what is stale would keep what was cancelled
+            self._numbers.clear()
 
     def note_sparse(self, bucket: Bucket) -> None:
         """Move a bucket's survivors together: at once if they are few, else as a chore."""

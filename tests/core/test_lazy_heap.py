@@ -245,3 +245,32 @@ def test_comparing_may_come_back_to_a_guarded_heap(seed):
         assert first is heap.pop()
     assert set() == left
     assert added_count > 100
+
+
+def test_what_a_comparison_adds_is_put_in_once():
+    """Also where the change that compares sweeps the whole heap."""
+    heap: GuardedHeap = GuardedHeap(lambda entry: entry.value in gone)
+    gone: set[int] = set()
+
+    class Adding:
+        is_armed = False
+
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def __lt__(self, other) -> bool:
+            if Adding.is_armed:
+                Adding.is_armed = False
+                heap.push(Adding(100))
+            return self.value < other.value
+
+    for value in range(64):
+        heap.push(Adding(value))
+    gone.update(range(6, 64))
+    heap.stale_count = len(gone)  # as if noted while entries were compared
+    Adding.is_armed = True
+    assert 0 == heap.first().value
+    taken = []
+    while heap.first() is not None:
+        taken.append(heap.pop().value)
+    assert [*range(6), 100] == taken

@@ -101,3 +101,17 @@ def test_wheel_knows_whether_anything_waits(record_class):
     wheel.clear()
     assert not wheel.is_pending
     assert 0 == wheel.live_count()
+
+
+def test_an_idle_wheel_keeps_nothing_of_what_was_cancelled(record_class):
+    """Whoever cancels all keeps neither records nor buckets alive."""
+    wheel = WallWheel(1.0, deque())
+    records = [record_class(str(number)) for number in range(200)]
+    for number, record in enumerate(records):
+        wheel.add_record(record, 1000.0 + number % 40)
+    for record in reversed(records):
+        place, record._place = record._place, None
+        place.cancel_record()
+        wheel.note_gone(place)
+    assert not wheel.is_pending
+    assert 0 == len(wheel._numbers)

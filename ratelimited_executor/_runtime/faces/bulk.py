@@ -407,7 +407,8 @@ class BulkFace(TaskFace):
                 await asyncio.sleep(ahead)
             while not self._has_room_for(plan, item):
                 with contextlib.suppress(TimeoutError):  # the room may become free elsewhere
-                    await asyncio.wait_for(batch._wait_for_change(), _ROOM_SECONDS)
+                    async with asyncio.timeout(_ROOM_SECONDS):  # wait_for() of 3.11 may lose the cancellation
+                        await batch._wait_for_change()
 
         def accept(item: Any, index: int) -> None:
             plan.accept_one(engine, batch, item, index, count)

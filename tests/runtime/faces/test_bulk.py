@@ -449,3 +449,15 @@ async def test_map_waits_where_the_backlog_has_no_room(virtual_clock, is_async):
     async with RateLimitedExecutor("x", rate=10, max_pending=3) as executor:
         items = slow_source() if is_async else range(20)
         assert list(range(20)) == [value async for value in executor.map(int, items)]
+
+
+async def test_closing_ends_a_batch_that_waits_for_room(virtual_clock):
+    """Also where room becomes free in the very turn in which it is cut."""
+    async with RateLimitedExecutor("x", rate=1, max_pending=10) as executor:
+        batch = executor.schedule_many(str, iter(range(40)))
+        await asyncio.sleep(3.0)  # a start, and the room it leaves
+        unstarted = await executor.shutdown(cancel_pending=True)
+        statistics = executor.statistics()
+    assert 10 == len(unstarted)
+    assert 0 == statistics.waiting == batch.open_count
+    assert batch.feeder.done()
