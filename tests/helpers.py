@@ -20,8 +20,8 @@ def check_accounting(executor) -> None:
     """Assert that accepted = waiting + running + the five ends, with waiting and running counted by walking."""
     engine = executor._engine
     statistics = executor.statistics()
-    waiting = sum(1 for _ in engine.walk())
-    running = len(engine.running) + len(engine.holding) + engine.accounts.is_inside
+    waiting = sum(1 for _ in engine.queue.walk())
+    running = len(engine.accounts.running) + len(engine.accounts.holding) + engine.accounts.is_inside
     ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
     assert waiting == statistics.waiting, (waiting, statistics)
     assert running == statistics.running, (running, statistics)

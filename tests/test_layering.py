@@ -206,3 +206,8 @@ def test_no_modules_import_each_other() -> None:
             del left[module]
 
     assert {} == {module: imported & left.keys() for module, imported in left.items()}
+
+
+def test_the_engine_is_seen_by_what_it_offers() -> None:
+    """Who puts an executor together knows the engine; all others see a protocol of it, which the type checker holds them to."""
+    assert {"_runtime/assembly.py"} == {module for module in MODULES if "_runtime/engine.py" in _imported(module)}

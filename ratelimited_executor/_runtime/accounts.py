@@ -47,8 +47,10 @@ class Accounts:
         name: of the executor, for reports of failures.
         loop: whose exception handler gets them.
         queue: where its tasks wait.
+        max_concurrency: how many may run at once; None for no limit. An attribute as well.
 
     Attributes:
+        name: as above.
         running: the asyncio tasks of coroutines that run, by a number of their own.
         holding: handles of permits that somebody holds, and which asyncio task that is.
         feeders: asyncio tasks of ours that will bring more tasks: they draw items of an iterator, or keys of a cycle.
@@ -57,20 +59,26 @@ class Accounts:
         counts: tasks that have ended, by state.
         is_inside: whether a plain function, or the first step of a coroutine, runs at this moment.
         calls: the owner of calls that have neither a handle nor a batch.
+        is_changed: whether something has changed since the last decision on what starts, which no longer holds then.
         settle: brings the counts up to date, which may be behind while many tasks start at a stretch.
+        detach: ends such a stretch after the call that runs: others may take its tasks from then on.
         try_again: is asked whether what has failed waits again, by owner, error and original context.
         on_key_end: told of each owner whose task has ended, where keys have limits.
+        on_free: told when a permit that was held is released, and its place is free.
         on_end: told whenever a task has ended, while somebody waits for the end of all.
         on_room: told of the same, while somebody waits for room.
     """
 
     __slots__ = (
-        "_loop", "_name", "_queue", "accepted_count", "calls", "counts", "feeders", "holding", "is_inside", "on_end",
-        "on_key_end", "on_room", "running", "settle", "started_count", "try_again",
+        "_loop", "_queue", "accepted_count", "calls", "counts", "detach", "feeders", "holding", "is_changed", "is_inside",
+        "max_concurrency", "name", "on_end", "on_free", "on_key_end", "on_room", "running", "settle", "started_count", "try_again",
     )  # fmt: skip
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, queue: TaskQueue) -> None:
-        self._name = name
+    def __init__(
+        self, name: str, loop: asyncio.AbstractEventLoop, queue: TaskQueue, *, max_concurrency: int | None = None
+    ) -> None:
+        self.name = name
+        self.max_concurrency = max_concurrency
         self._loop = loop
         self._queue = queue
         self.running: dict[int, asyncio.Task[Any]] = {}
@@ -82,8 +90,11 @@ class Accounts:
             (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED), 0
         )
         self.is_inside = False
+        self.is_changed = False
         self.calls = _Calls(name, loop)
         self.settle: Callable[[], None] = _nothing
+        self.detach: Callable[[], None] = _nothing
+        self.on_free: Callable[[], None] = _nothing
         self.try_again: Callable[[Any, BaseException, contextvars.Context | None], bool] = _never
         self.on_key_end: Callable[[Any], None] | None = None
         self.on_end: Callable[[], None] | None = None
@@ -131,6 +142,12 @@ class Accounts:
         owner._end(state, outcome)
         self.progress()
 
+    def release(self, record: Any, state: TaskState, outcome: Any) -> None:
+        """End a permit that somebody held."""
+        self.holding.pop(record, None)
+        self.end(record, state, outcome)
+        self.on_free()
+
     def note_cancelled(self, count: int) -> None:
         """Count tasks that were cancelled before their start, and that nobody asks after."""
         self.counts[TaskState.CANCELLED] += count
@@ -155,6 +172,10 @@ class Accounts:
         self.settle()
         count = self.counts[state]
         return count + self._queue.cancelled_count if state is TaskState.CANCELLED else count
+
+    def has_place(self) -> bool:
+        """Return True if a place to run in is free."""
+        return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
 
     def running_count(self) -> int:
         """Count the tasks that run."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.limits import Limits
     from ratelimited_executor._runtime.plan import PolicyPlan
 
 __all__ = ["Adapting"]
@@ -25,13 +26,13 @@ class Adapting:
         adaptive: how it adapts.
         now: loop time.
         accounts: what has started and ended well.
-        plan: tells the plan in force.
+        limits: tell the plan in force.
         member: its part in a group that shares the rate; None without.
         peers: how many have fixed parts of the rate.
         set_plan: puts another plan in force at a loop time.
     """
 
-    __slots__ = ("_accounts", "_adaptive", "_control", "_member", "_peers", "_plan", "_set_plan")
+    __slots__ = ("_accounts", "_adaptive", "_control", "_limits", "_member", "_peers", "_set_plan")
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class Adapting:
         now: float,
         *,
         accounts: Accounts,
-        plan: Callable[[], PolicyPlan],
+        limits: Limits,
         member: Any,
         peers: int,
         set_plan: Callable[[PolicyPlan, float], None],
@@ -47,7 +48,7 @@ class Adapting:
         self._adaptive = adaptive
         self._control = AdaptiveControl(adaptive, now)
         self._accounts = accounts
-        self._plan = plan
+        self._limits = limits
         self._member = member
         self._peers = peers
         self._set_plan = set_plan
@@ -71,8 +72,8 @@ class Adapting:
     def _ratio(self) -> Fraction | None:
         """Return permits a second of the rate to step from: that of the whole group, if another has changed it."""
         shared: Fraction | None = None if self._member is None else self._member.rate_of_others()
-        return self._plan().rate.per_second if shared is None else shared
+        return self._limits.plan.rate.per_second if shared is None else shared
 
     def _step(self, before: Fraction, after: Fraction, now: float) -> None:
         if after != before:
-            self._set_plan(self._plan().with_rate(after, self._adaptive), now)
+            self._set_plan(self._limits.plan.with_rate(after, self._adaptive), now)

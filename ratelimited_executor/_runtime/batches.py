@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
 
     from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._runtime.accounts import Accounts
 
 __all__ = ["INERT_TYPES", "BatchHandle", "BatchItem", "BatchSummary", "Outcome", "call_with_item", "feed"]
 
@@ -90,21 +91,30 @@ class Outcome(Generic[T]):
         return self.value  # type: ignore[return-value]  # a call that returned nothing has T = None
 
 
-class BatchHost(Protocol):
-    """What a batch asks of its executor."""
-
-    loop: asyncio.AbstractEventLoop
-
-    def settle(self) -> None:
-        """Bring all counts up to date."""
-        ...
-
-    def detach(self) -> None:
-        """Do so, and start what is left of a stretch one by one."""
-        ...
+class Revokes(Protocol):
+    """What takes tasks out before their start."""
 
     def revoke(self, source: BatchSource) -> int:
         """Cancel what waits of a source, and return how many tasks that were."""
+        ...
+
+
+class BatchHost(Protocol):
+    """What a batch asks of its executor."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+        ...
+
+    @property
+    def accounts(self) -> Accounts:
+        """What brings counts up to date."""
+        ...
+
+    @property
+    def pending(self) -> Revokes:
+        """What takes its tasks out before their start."""
         ...
 
 
@@ -135,6 +145,7 @@ class BatchHandle(Generic[T]):
         self.retry = retry  # the policy by which its tasks are tried again; None if they never are
         self.attempts: dict[int, Any] = {}  # of tasks that have failed and are tried again, by index
         self._engine = engine
+        self._accounts = engine.accounts
         self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
         self._drawn_count = 0  # how many tasks have been accepted
         self._is_complete = False  # whether no more will be
@@ -162,13 +173,13 @@ class BatchHandle(Generic[T]):
     @property
     def open_count(self) -> int:
         """How many accepted tasks have not ended."""
-        self._engine.settle()
+        self._accounts.settle()
         return self._drawn_count - sum(self._counts.values())
 
     @property
     def summary(self) -> BatchSummary:
         """The counts so far."""
-        self._engine.settle()
+        self._accounts.settle()
         counts = self._counts
         return BatchSummary(
             total=self._drawn_count,
@@ -238,10 +249,10 @@ class BatchHandle(Generic[T]):
         self._is_cancelled = self._is_cancelled or not self.done()
         if self.feeder is not None:
             cancel_guarded(self._engine.loop, self.feeder)
-        self._engine.detach()
+        self._accounts.detach()
         for source in list(self._parts):
             is_watched = self._is_watched()
-            count = self._engine.revoke(source)
+            count = self._engine.pending.revoke(source)
             del self._parts[source]
             if is_watched:
                 waiting = source.waiting_positions()
@@ -262,7 +273,7 @@ class BatchHandle(Generic[T]):
 
     def _note_watched(self) -> None:
         """Note that from now on each outcome counts."""
-        self._engine.detach()
+        self._accounts.detach()
         for source in self._parts:
             source.is_watched = True
 

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
@@ -25,14 +25,75 @@ from ratelimited_executor.exceptions import WrongLoopError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.batches import BatchHandle
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.coroutines import Coroutines
+    from ratelimited_executor._runtime.pending import Pending
+    from ratelimited_executor._runtime.runner import Runnable, Runner
 
-__all__ = ["GRACE_SECONDS", "Closing", "check_loop", "close_all"]
+__all__ = ["GRACE_SECONDS", "Closable", "Closing", "check_loop", "close_all"]
 
 GRACE_SECONDS: Final = 5.0
 _CUT_COUNT: Final = 2048  # tasks cancelled at a stretch: one to three milliseconds
 _LONG_DRAIN_SECONDS: Final = 60.0  # a drain that will take longer is announced, with the remedy
+
+
+class Ending(Protocol):
+    """What closing asks of an executor's settings."""
+
+    @property
+    def member(self) -> Any:
+        """Its part in a group, which may bring permits yet; None without."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while nothing starts, whatever falls due."""
+        ...
+
+    def halt(self) -> None:
+        """Start nothing more, for good."""
+        ...
+
+
+class Closable(Protocol):
+    """What closing asks of an executor that has started."""
+
+    @property
+    def engine(self) -> Runnable:
+        """What runs it."""
+        ...
+
+    @property
+    def controls(self) -> Ending:
+        """What stops it."""
+        ...
+
+    @property
+    def queue(self) -> TaskQueue:
+        """Where its tasks wait."""
+        ...
+
+    @property
+    def accounts(self) -> Accounts:
+        """What runs, and what waits for the end."""
+        ...
+
+    @property
+    def pending(self) -> Pending:
+        """What cancels the tasks that wait."""
+        ...
+
+    @property
+    def coroutines(self) -> Coroutines:
+        """Which tell whether one of them asks for the end."""
+        ...
+
+    @property
+    def runner(self) -> Runner:
+        """The runner of its manager, whose event loop and clock it has."""
+        ...
 
 
 class Closing:
@@ -50,7 +111,7 @@ class Closing:
     ) -> None:
         self.name = name
         self.drain_timeout = drain_timeout
-        self.engine: Engine | None = None
+        self.parts: Closable | None = None  # once the executor has started
         self.is_begun = False
         self.closed = asyncio.Event()
         self._on_begin = on_begin
@@ -74,29 +135,29 @@ class Closing:
         """
         if self.is_closed:
             return
-        engine = self.engine
-        if engine is not None:
-            check_loop(self.name, engine.loop)
+        parts = self.parts
+        if parts is not None:
+            check_loop(self.name, parts.runner.loop)
         if timeout is None:
             timeout = self.drain_timeout
         if self.is_begun:
-            if timeout is not None and engine is not None:
-                self._limits.append(engine.loop.call_later(timeout, self.cut))
+            if timeout is not None and parts is not None:
+                self._limits.append(parts.runner.loop.call_later(timeout, self.cut))
             return
         self.is_begun = True
-        if engine is None or engine.loop.is_closed():
+        if parts is None or parts.runner.loop.is_closed():
             self._close()  # nothing has begun, or nothing will ever go on
             return
         self._on_begin()
-        engine.accounts.on_end = self._progress.set
-        engine.queue.on_time.on_cancelled = engine.queue.spread.on_cancelled = self._progress.set
-        self._task = engine.loop.create_task(self._run(engine, timeout), name=f"close {self.name}")
+        parts.accounts.on_end = self._progress.set
+        parts.queue.on_time.on_cancelled = parts.queue.spread.on_cancelled = self._progress.set
+        self._task = parts.runner.loop.create_task(self._run(parts, timeout), name=f"close {self.name}")
 
     def unstarted(self) -> Unstarted:
         """Return what takes in the tasks that are cut from now on; they are kept for who has asked, and for nobody else."""
         if self._unstarted is not None:
             return self._unstarted
-        unstarted = Unstarted(float if self.engine is None else self.engine.timeline.to_epoch)
+        unstarted = Unstarted(float if self.parts is None else self.parts.queue.timeline.to_epoch)
         if not self.is_closed:
             self._unstarted = unstarted
         return unstarted
@@ -104,8 +165,8 @@ class Closing:
     def cut(self) -> None:
         """Cancel what waits and what runs; closing must have begun."""
         self._is_cut = True
-        if self.engine is not None:
-            self.engine.halt()
+        if self.parts is not None:
+            self.parts.controls.halt()
         self._progress.set()
 
     def abort(self) -> None:
@@ -126,58 +187,58 @@ class Closing:
 
     async def refuse_own_task(self) -> None:
         """Raise in a task of the executor itself, or where a permit of it is held."""
-        engine = self.engine
-        if engine is None:
+        parts = self.parts
+        if parts is None:
             return
-        if engine.accounts.is_inside or engine.coroutines.is_starting:
+        if parts.accounts.is_inside or parts.coroutines.is_starting:
             await asyncio.sleep(0)  # a task that was started eagerly is known as running once it has suspended
         current = asyncio.current_task()
-        if current in engine.running.values() or current in engine.holding.values():
+        if current in parts.accounts.running.values() or current in parts.accounts.holding.values():
             raise RuntimeError(f"a task of {self.name} cannot wait for the executor's end: it would wait for itself")
 
-    async def _run(self, engine: Engine, timeout: float | None) -> None:
+    async def _run(self, parts: Closable, timeout: float | None) -> None:
         try:
-            await self._drain(engine, timeout)
+            await self._drain(parts, timeout)
         finally:
             # Also when this very task is cancelled, as asyncio.run() does with whatever is left.
             try:
-                await self._cancel(engine)
-                await self._wait_for_running(engine)
+                await self._cancel(parts)
+                await self._wait_for_running(parts)
             finally:
                 self._close()
 
-    async def _drain(self, engine: Engine, timeout: float | None) -> None:
+    async def _drain(self, parts: Closable, timeout: float | None) -> None:
         if timeout is None and not self._is_cut:
-            self._announce(engine)
+            self._announce(parts)
         try:
             async with asyncio.timeout(timeout):
-                while not self._is_cut and not _is_idle(engine) and not _is_stuck(engine):
+                while not self._is_cut and not _is_idle(parts) and not _is_stuck(parts):
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
             pass
 
-    def _announce(self, engine: Engine) -> None:
+    def _announce(self, parts: Closable) -> None:
         """Say so at once if the drain will take long, so that nobody wonders why a shutdown hangs."""
-        last = engine.queue.last_start()
-        wait = last - engine.monotonic()
+        last = parts.queue.last_start()
+        wait = last - parts.runner.clock.monotonic()
         if wait > _LONG_DRAIN_SECONDS:
             LOGGER.warning(
                 "%s: closing waits for %d task(s), the last of which is due in %.0f s; "
                 "drain_timeout= or shutdown(timeout=) limits that",
                 self.name,
-                engine.accounts.waiting_count(),
+                parts.accounts.waiting_count(),
                 wait,
             )
 
-    async def _cancel(self, engine: Engine) -> None:
-        for feeder in engine.accounts.feeders:
-            cancel_guarded(engine.loop, feeder)
-        running = list(engine.running.values())
+    async def _cancel(self, parts: Closable) -> None:
+        for feeder in parts.accounts.feeders:
+            cancel_guarded(parts.runner.loop, feeder)
+        running = list(parts.accounts.running.values())
         for task in running:
-            cancel_guarded(engine.loop, task)
+            cancel_guarded(parts.runner.loop, task)
         count = 0
-        steps = _cut(engine, self._unstarted)
+        steps = _cut(parts, self._unstarted)
         try:
             for step in steps:
                 count += step
@@ -189,8 +250,8 @@ class Closing:
                 message = "%s: closed with %d waiting and %d running task(s) cancelled"
                 LOGGER.log(level, message, self.name, count, len(running))
 
-    async def _wait_for_running(self, engine: Engine) -> None:
-        tasks = {*engine.running.values(), *engine.accounts.feeders}
+    async def _wait_for_running(self, parts: Closable) -> None:
+        tasks = {*parts.accounts.running.values(), *parts.accounts.feeders}
         if not tasks:
             return
         with anyio.CancelScope(shield=True):
@@ -204,9 +265,9 @@ class Closing:
         self._unstarted = None
         for limit in self._limits:
             limit.cancel()
-        if self.engine is not None:
-            self.engine.accounts.on_end = None
-            self.engine.runner.disarm(self.engine)
+        if self.parts is not None:
+            self.parts.accounts.on_end = None
+            self.parts.runner.disarm(self.parts.engine)
         self._on_closed()
 
 
@@ -249,38 +310,42 @@ def check_loop(name: str, loop: asyncio.AbstractEventLoop) -> None:
         raise WrongLoopError(name)
 
 
-def _cut(engine: Engine, unstarted: Unstarted | None) -> Iterator[int]:
+def _cut(parts: Closable, unstarted: Unstarted | None) -> Iterator[int]:
     """Start nothing more, and cancel all that waits: in steps of a millisecond or two, each of which tells its count.
 
     Args:
-        engine: whose tasks wait.
+        parts: of the executor whose tasks wait.
         unstarted: takes them in, unless nobody wants to know.
     """
-    engine.halt()
-    owners: set[BatchHandle[Any]] = {source.owner for source in engine.queue.batches()}
+    parts.controls.halt()
+    owners: set[BatchHandle[Any]] = {source.owner for source in parts.queue.batches()}
     for owner in owners:
         if unstarted is not None:
             unstarted.add_batch(owner)
         yield from owner._cancel_steps(_CUT_COUNT)
     record: Any
-    for plain_count, records in engine.queue.cut(_CUT_COUNT, None if unstarted is None else unstarted.add_call):
+    for plain_count, records in parts.queue.cut(_CUT_COUNT, None if unstarted is None else unstarted.add_call):
         for record in records:
             if unstarted is not None:
                 unstarted.add_record(record)
-            engine.cancel_waiting(record, None)
-        engine.accounts.note_cancelled(plain_count)
+            parts.pending.cancel(record, None)
+        parts.accounts.note_cancelled(plain_count)
         yield plain_count + len(records)
 
 
-def _is_stuck(engine: Engine) -> bool:
+def _is_stuck(parts: Closable) -> bool:
     """Whether nothing runs, and nothing will ever start as things are."""
-    if engine.accounts.running_count():
+    if parts.accounts.running_count():
         return False
-    queue = engine.queue
-    is_forgetting = queue.is_forgetting and engine.armed >= queue.interval_end
-    is_asleep = (engine.armed == math.inf or is_forgetting) and engine.member is None and not engine.accounts.feeders
-    return engine.is_stopped or is_asleep
+    queue = parts.queue
+    is_forgetting = queue.is_forgetting and parts.engine.armed >= queue.interval_end
+    is_asleep = (
+        (parts.engine.armed == math.inf or is_forgetting)
+        and parts.controls.member is None
+        and not parts.accounts.feeders
+    )
+    return parts.controls.is_stopped or is_asleep
 
 
-def _is_idle(engine: Engine) -> bool:
-    return not engine.accounts.feeders and engine.accounts.waiting_count() == 0 and engine.accounts.running_count() == 0
+def _is_idle(parts: Closable) -> bool:
+    return not parts.accounts.feeders and parts.accounts.waiting_count() == 0 and parts.accounts.running_count() == 0

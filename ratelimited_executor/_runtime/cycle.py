@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor.spread.keys import key_bytes, key_hash
@@ -24,8 +24,9 @@ from ratelimited_executor.spread.keys import key_bytes, key_hash
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.batches import BatchHandle
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.runner import Runner
     from ratelimited_executor.abc import Progress
     from ratelimited_executor.spread.keys import Key
     from ratelimited_executor.spread.slots import CycleSlots
@@ -80,6 +81,20 @@ class CycleStatistics:
         return self
 
 
+class CycleParts(Protocol):
+    """What a cycle asks of an executor that has started; its keys come in by ``CyclePlan.place``."""
+
+    @property
+    def accounts(self) -> Accounts:
+        """Closing waits for what is among its feeders."""
+        ...
+
+    @property
+    def runner(self) -> Runner:
+        """The loop, the clock, and a log."""
+        ...
+
+
 class CycleHandle:
     """A population that is worked through in each cycle: look at it, cancel it.
 
@@ -87,8 +102,9 @@ class CycleHandle:
     store that has failed, and ``CancelledError`` when it was cancelled or its executor closed.
     """
 
-    def __init__(self, engine: Engine, plan: CyclePlan, on_end: Callable[[CycleHandle], None]) -> None:
-        self._engine = engine
+    def __init__(self, parts: CycleParts, plan: CyclePlan, on_end: Callable[[CycleHandle], None]) -> None:
+        self._runner = parts.runner
+        self._accounts = parts.accounts
         self._plan = plan
         self._on_end = on_end
         self._owner = f"{socket.gethostname()}/{os.getpid()}/{id(self):x}"
@@ -100,12 +116,12 @@ class CycleHandle:
         self._is_stopping = False
         self._error: Exception | None = None
         self._counts = dict.fromkeys(_COUNTS, 0)
-        self._end: asyncio.Future[None] = engine.loop.create_future()
+        self._end: asyncio.Future[None] = self._runner.loop.create_future()
         self._end.add_done_callback(
             lambda end: end.cancelled() or end.exception()
         )  # who does not await it need not know
-        task = engine.loop.create_task(self._run(), name=f"cycle {self.name}")
-        engine.accounts.feeders.add(task)  # closing waits until what has run is noted
+        task = self._runner.loop.create_task(self._run(), name=f"cycle {self.name}")
+        self._accounts.feeders.add(task)  # closing waits until what has run is noted
         task.add_done_callback(self._ended)
 
     # Looking.
@@ -302,8 +318,8 @@ class CycleHandle:
             else:
                 self._end.set_exception(error)
                 message = f"the cycle {self.name} cannot go on"
-                self._engine.loop.call_exception_handler({"message": message, "exception": error})
-        self._engine.accounts.feeder_done(task)
+                self._runner.loop.call_exception_handler({"message": message, "exception": error})
+        self._accounts.feeder_done(task)
         self._on_end(self)
 
     # For its turns.
@@ -321,11 +337,11 @@ class CycleHandle:
 
     def _wall(self) -> float:
         """Return epoch seconds."""
-        return self._engine.runner.clock.wall()
+        return self._runner.clock.wall()
 
     def _warn(self, message: str, *values: object) -> None:
         """Log a warning, unless one of the kind was logged a moment ago."""
-        self._engine.runner.warnings.warn(f"cycle {message}", f"cycle %s: {message}", self.name, *values)
+        self._runner.warnings.warn(f"cycle {message}", f"cycle %s: {message}", self.name, *values)
 
 
 _COUNTS: Final = ("loaded", "skipped", "done", "failed", "completed", "loader_errors", "lost", "skipped_turns")

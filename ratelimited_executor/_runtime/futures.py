@@ -24,7 +24,6 @@ from ratelimited_executor.exceptions import ExecutorStoppedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ratelimited_executor._runtime.engine import Engine
 
 __all__ = ["FuturesFace", "call_on_loop"]
 
@@ -96,18 +95,21 @@ class FuturesFace(concurrent.futures.Executor):
 
     Args:
         executor: schedules the calls.
-        engine: of that executor, which is open.
+        loop: of that executor, which is open.
+        threads: of that executor.
         max_workers: how many threads at most; those of the executor if None.
     """
 
-    def __init__(self, executor: Submitter, engine: Engine, *, max_workers: int | None) -> None:
+    def __init__(
+        self, executor: Submitter, loop: asyncio.AbstractEventLoop, threads: Threads, *, max_workers: int | None
+    ) -> None:
         self._executor = executor
-        self._loop = engine.loop
+        self._loop = loop
         self._loop_thread = threading.get_ident()
         self._threads = (
-            engine.threads
+            threads
             if max_workers is None
-            else Threads(count_of("max_workers", max_workers, least=1), are_there=engine.threads.are_there)
+            else Threads(count_of("max_workers", max_workers, least=1), are_there=threads.are_there)
         )
         self._lock = threading.Lock()
         self._open: set[_Future[Any]] = set()

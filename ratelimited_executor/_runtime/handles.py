@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._core.records import Charge, Options
+    from ratelimited_executor._core.records import Options
     from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._kernel.records import TaskClass
-    from ratelimited_executor._kernel.timeline import Timeline
+    from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.limits import Limits
+    from ratelimited_executor._runtime.pending import Pending
 
 __all__ = ["CallHandle", "TaskHandle"]
 
@@ -43,19 +45,29 @@ _DONE: Final = TaskState.DONE
 class TaskHost(Protocol):
     """What a task asks of its executor."""
 
-    loop: asyncio.AbstractEventLoop
-    timeline: Timeline
-
-    def holder_of(self, record: TaskHandle[Any]) -> asyncio.Task[Any] | None:
-        """Return the asyncio task that holds a permit; None if none does."""
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
         ...
 
-    def cancel_waiting(self, record: TaskHandle[Any], message: object) -> None:
-        """End a record that waits as cancelled."""
+    @property
+    def queue(self) -> TaskQueue:
+        """Where it waits; by its timeline loop times are told as times of day."""
         ...
 
-    def settle_cost(self, record: TaskHandle[Any], charge: Charge, actual: Mapping[str, int]) -> None:
-        """Correct what the start of a record has cost, or will."""
+    @property
+    def accounts(self) -> Accounts:
+        """Who holds a permit."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What its start takes, which may turn out otherwise."""
+        ...
+
+    @property
+    def pending(self) -> Pending:
+        """What takes it out before its start."""
         ...
 
 
@@ -112,12 +124,12 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         """Epoch seconds before which the task does not start."""
         if self._options is not None and self._options.wall is not None:
             return self._options.wall
-        return self._engine.timeline.to_epoch(self._due)
+        return self._engine.queue.timeline.to_epoch(self._due)
 
     @property
     def started_at(self) -> float | None:
         """Epoch seconds at which the task started, on the manager's timeline; None if it has not."""
-        return None if self._started is None else self._engine.timeline.to_epoch(self._started)
+        return None if self._started is None else self._engine.queue.timeline.to_epoch(self._started)
 
     @property
     def lateness(self) -> float | None:
@@ -255,7 +267,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
     def _is_own_task(self) -> bool:
         """True in the asyncio task that runs the call, or that holds the permit."""
         task = asyncio.current_task(self._engine.loop)
-        return task is not None and (task is self._place or task is self._engine.holder_of(self))
+        return task is not None and (task is self._place or task is self._engine.accounts.holding.get(self))
 
     # Cancelling.
 
@@ -266,7 +278,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             False if it has ended, is a plain function that runs at this moment, or a permit that is held.
         """
         if self._state is TaskState.WAITING:
-            self._engine.cancel_waiting(self, msg)
+            self._engine.pending.cancel(self, msg)
             return True
         if self._state is TaskState.RUNNING and self._place is not None:
             cancelled: bool = self._place.cancel(msg)
@@ -305,7 +317,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
                 )
         assert charge is not None or not amounts
         if charge is not None:
-            self._engine.settle_cost(self, charge, {**charge.needs, **amounts})
+            self._engine.limits.settle(self, charge, {**charge.needs, **amounts})
 
     # For the engine.
 
@@ -451,12 +463,30 @@ class _Unseen:
 class CallHost(Protocol):
     """What a callback asks of its executor."""
 
-    name: str
-    loop: asyncio.AbstractEventLoop
-    timeline: Timeline
-    armed: float  # loop time at which it is run next
-    monotonic: Callable[[], float]
-    queue: TaskQueue
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+        ...
+
+    @property
+    def accounts(self) -> Accounts:
+        """They bear the executor's name."""
+        ...
+
+    @property
+    def queue(self) -> TaskQueue:
+        """Where it waits."""
+        ...
+
+    @property
+    def armed(self) -> float:
+        """Loop time at which the executor is run next."""
+        ...
+
+    @property
+    def monotonic(self) -> Callable[[], float]:
+        """What returns the loop time."""
+        ...
 
     def wake_for(self, due: float) -> None:
         """Let it be run no later than something that is due at a loop time demands."""
@@ -503,12 +533,13 @@ class CallHandle:
         engine: CallHost = calendar.owner
         if asyncio._get_running_loop() is not engine.loop:
             if not engine.loop.is_closed():
-                raise WrongLoopError(engine.name)
+                raise WrongLoopError(engine.accounts.name)
             return False
-        if engine.queue.is_halted:
+        queue = engine.queue
+        if queue.is_halted:
             return False
         when = engine.monotonic() + delay
-        if engine.timeline.loop_time is not None:
+        if queue.timeline.loop_time is not None:
             when = next_tick(when)
         place = calendar.move_call(bucket, self._place, when)
         if place is None:

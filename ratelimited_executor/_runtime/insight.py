@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.looking import is_spread, ready_tasks
 from ratelimited_executor._core.records import PERMITS
@@ -21,11 +21,27 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.insight import FleetStatistics
     from ratelimited_executor._core.limits.combined import CombinedPermits
+    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import Rate
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.backlog import Backlog
+    from ratelimited_executor._runtime.clock import Moments
+    from ratelimited_executor._runtime.controls import Controls
     from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.limits import Limits
+    from ratelimited_executor._runtime.retrying import Retries
 
-__all__ = ["Explanation", "Hold", "LimitStatistics", "Statistics", "backlog_seconds", "explain", "statistics"]
+__all__ = [
+    "Explanation",
+    "Hold",
+    "Insights",
+    "LimitStatistics",
+    "Statistics",
+    "backlog_seconds",
+    "explain",
+    "statistics",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,32 +185,76 @@ class Explanation:
         return f"{self.state.value}: held by {self.hold.value}{ahead}{when}"
 
 
-def statistics(engine: Engine) -> Statistics:
+class Insights(Protocol):
+    """What insight asks of an executor that has started."""
+
+    @property
+    def engine(self) -> Intake:
+        """Which tells the time, and begins the interval that it lies in."""
+        ...
+
+    @property
+    def controls(self) -> Controls:
+        """Its settings in force."""
+        ...
+
+    @property
+    def queue(self) -> TaskQueue:
+        """Where its tasks wait."""
+        ...
+
+    @property
+    def accounts(self) -> Accounts:
+        """What was accepted, runs and has ended."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What starts take."""
+        ...
+
+    @property
+    def backlog(self) -> Backlog:
+        """Who waits for room."""
+        ...
+
+    @property
+    def retries(self) -> Retries:
+        """Further attempts of tasks that have failed."""
+        ...
+
+    @property
+    def moments(self) -> Moments:
+        """The time."""
+        ...
+
+
+def statistics(parts: Insights) -> Statistics:
     """Count the tasks of an executor."""
-    engine.settle()
-    now_ns = engine.moments.ns()
-    combined = engine.limits.combined
+    parts.accounts.settle()
+    now_ns = parts.moments.ns()
+    combined = parts.limits.combined
     return Statistics(
-        name=engine.name,
-        rate=engine.rate,
-        is_paused=engine.is_paused,
-        accepted=engine.accounts.accepted_count,
-        waiting=engine.accounts.waiting_count(),
-        overdue=engine.queue.ready_count(),
-        running=engine.accounts.running_count(),
-        started=engine.accounts.started_count,
-        done=engine.accounts.count(TaskState.DONE),
-        failed=engine.accounts.count(TaskState.FAILED),
-        cancelled=engine.accounts.count(TaskState.CANCELLED),
-        expired=engine.accounts.count(TaskState.EXPIRED),
-        dropped=engine.accounts.count(TaskState.DROPPED),
-        retried=engine.retries.count,
-        waiters=0 if engine.backlog.room is None else engine.backlog.room.waiter_count,
+        name=parts.controls.name,
+        rate=parts.controls.rate,
+        is_paused=parts.controls.is_paused,
+        accepted=parts.accounts.accepted_count,
+        waiting=parts.accounts.waiting_count(),
+        overdue=parts.queue.ready_count(),
+        running=parts.accounts.running_count(),
+        started=parts.accounts.started_count,
+        done=parts.accounts.count(TaskState.DONE),
+        failed=parts.accounts.count(TaskState.FAILED),
+        cancelled=parts.accounts.count(TaskState.CANCELLED),
+        expired=parts.accounts.count(TaskState.EXPIRED),
+        dropped=parts.accounts.count(TaskState.DROPPED),
+        retried=parts.retries.count,
+        waiters=0 if parts.backlog.room is None else parts.backlog.room.waiter_count,
         penalty=0.0 if combined is None else max(0, combined.penalty_ns - now_ns) / NS,
-        keys=0 if engine.queue.gate is None else engine.queue.gate.key_count,
+        keys=0 if parts.queue.gate is None else parts.queue.gate.key_count,
         limits=() if combined is None else tuple(_limit_statistics(combined, now_ns)),
-        peers=engine.queue.permits.peers,
-        fleet=None if engine.member is None else engine.member.statistics(engine.monotonic()),
+        peers=parts.queue.permits.peers,
+        fleet=None if parts.controls.member is None else parts.controls.member.statistics(parts.moments.monotonic()),
     )
 
 
@@ -205,43 +265,43 @@ def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitS
             yield LimitStatistics(resource=bound.resource, limit=bound.text, kind=bound.kind, left=left)
 
 
-def backlog_seconds(engine: Engine, key: Hashable = None) -> float:
+def backlog_seconds(parts: Insights, key: Hashable = None) -> float:
     """Return the seconds of work in tasks that are due or will be within the running interval.
 
     0 while they fit the permits as they come; infinity if there are some and the rate is 0. O(1), but O(tasks that are due)
     for one key, or where keys have limits or starts have costs.
     """
-    engine.detach()
-    now = engine.now()
+    parts.accounts.detach()
+    now = parts.engine.now()
     if key is not None:
-        return _backlog(engine, key, now)
-    count = engine.queue.ready_count()
-    if count == 0 or (engine.queue.permits.is_unlimited and engine.queue.gate is None):
+        return _backlog(parts, key, now)
+    count = parts.queue.ready_count()
+    if count == 0 or (parts.queue.permits.is_unlimited and parts.queue.gate is None):
         return 0.0
-    if engine.queue.costs is not None or engine.queue.gate is not None:
-        return _backlog(engine, None, now)
-    when = engine.queue.permits.time_after(engine.timeline.to_ns(now), count)
-    return math.inf if when is None else max(0.0, engine.timeline.to_loop(when) - now)
+    if parts.queue.costs is not None or parts.queue.gate is not None:
+        return _backlog(parts, None, now)
+    when = parts.queue.permits.time_after(parts.queue.timeline.to_ns(now), count)
+    return math.inf if when is None else max(0.0, parts.queue.timeline.to_loop(when) - now)
 
 
-def _backlog(engine: Engine, key: Hashable, now: float) -> float:
+def _backlog(parts: Insights, key: Hashable, now: float) -> float:
     """Return the seconds until the last task that is due, of one key or of all, is expected to start."""
-    queue = engine.queue
+    queue = parts.queue
     while not queue.pull(now):
         pass
     tasks = ready_tasks(queue)
     mine = tasks if key is None else [task for task in tasks if task[1] == key]
     if not mine:
         return 0.0
-    if queue.permits.is_stopped or not engine.has_place():
+    if queue.permits.is_stopped or not parts.accounts.has_place():
         return math.inf
     last = max(mine, key=itemgetter(0))
-    ahead = [task for task in tasks if task is not last] if key is None else _ahead_of(engine, last, tasks, now)
-    expected = _when_permitted(engine, last[2], now, ahead)
+    ahead = [task for task in tasks if task is not last] if key is None else _ahead_of(parts, last, tasks, now)
+    expected = _when_permitted(parts, last[2], now, ahead)
     if expected is None:
         return math.inf
     if queue.gate is not None:
-        now_ns = engine.timeline.to_ns(now)
+        now_ns = parts.queue.timeline.to_ns(now)
         costs: Counter[Hashable] = Counter()
         for _, each, needs, _ in mine:
             costs[each] += _cost(needs)
@@ -251,13 +311,13 @@ def _backlog(engine: Engine, key: Hashable, now: float) -> float:
                 when_ns = queue.gate.when_count(each, cost, now_ns)
                 if when_ns is None or (key is not None and queue.gate.hold(each, 1, now_ns) == "concurrency"):
                     return math.inf
-                expected = max(expected, engine.timeline.to_loop(when_ns))
+                expected = max(expected, parts.queue.timeline.to_loop(when_ns))
     return max(0.0, expected - now)
 
 
-def _ahead_of(engine: Engine, task: Any, tasks: list[Any], now: float) -> list[Any]:
+def _ahead_of(parts: Insights, task: Any, tasks: list[Any], now: float) -> list[Any]:
     """Return the tasks that start before one, the first one first; those left out whose own keys have to wait."""
-    gate, now_ns = engine.queue.gate, engine.timeline.to_ns(now)
+    gate, now_ns = parts.queue.gate, parts.queue.timeline.to_ns(now)
     return sorted(
         (
             other
@@ -278,85 +338,85 @@ def _cost(needs: Mapping[str, int] | None) -> int:
     return 1 if needs is None else needs.get(PERMITS, 1)
 
 
-def explain(engine: Engine, handle: TaskHandle[Any]) -> Explanation:
+def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     """Tell what holds a task, how many go before it, and when it is expected to start: O(waiting tasks that are due)."""
     state = handle.state
     if state is not TaskState.WAITING:
         return Explanation(state=state, hold=Hold.NOTHING, position=None, expected_start=handle.started_at)
-    engine.detach()  # it goes by permits that were counted before, which pull() counts anew
-    now = engine.now()
-    queue = engine.queue
+    parts.accounts.detach()  # it goes by permits that were counted before, which pull() counts anew
+    now = parts.engine.now()
+    queue = parts.queue
     while not queue.pull(now):
         pass
     if handle.state is not TaskState.WAITING:  # the order has ended it, which it was asked for just now
-        return explain(engine, handle)
-    is_halted = queue.permits.is_stopped or engine.max_concurrency == 0
-    due = _due(engine, handle, now)
+        return explain(parts, handle)
+    is_halted = queue.permits.is_stopped or parts.accounts.max_concurrency == 0
+    due = _due(parts, handle, now)
     if due > now:
-        expected = None if is_halted else engine.timeline.to_epoch(due)
+        expected = None if is_halted else parts.queue.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
     tasks = ready_tasks(queue)
     task = next((each for each in tasks if each[3] is handle), None)
-    ahead = [] if task is None else _ahead_of(engine, task, tasks, now)
-    hold, detail, expected = _hold(engine, handle, now, ahead)
+    ahead = [] if task is None else _ahead_of(parts, task, tasks, now)
+    hold, detail, expected = _hold(parts, handle, now, ahead)
     position = len(ahead)
     if hold in _KEY_HOLDS.values() and expected is not None:  # those behind it start as well, while it has to wait
         others = [task for task in tasks if task[1] != handle._key]
-        passing = queue.permits.count_until(engine.timeline.to_ns(now), engine.timeline.to_ns(expected))
+        passing = queue.permits.count_until(parts.queue.timeline.to_ns(now), parts.queue.timeline.to_ns(expected))
         own_count = sum(task[1] == handle._key for task in ahead)
         position = max(position, min(passing - own_count, len(others)) + own_count)
     return Explanation(
         state=state,
         hold=hold,
         position=position,
-        expected_start=None if expected is None else engine.timeline.to_epoch(expected),
+        expected_start=None if expected is None else parts.queue.timeline.to_epoch(expected),
         detail=detail,
     )
 
 
 def _hold(
-    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any]
+    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any]
 ) -> tuple[Hold, str | None, float | None]:
     """Tell what holds a task that is due, which one of its kind, and the loop time at which it will start."""
-    if engine.queue.permits.is_stopped:
-        return Hold.PAUSE, _rate_of_others(engine), None
-    expected = _when_permitted(engine, handle.needs, now, ahead)
-    fleet = None if engine.member is None else engine.member.hold(now)
+    if parts.queue.permits.is_stopped:
+        return Hold.PAUSE, _rate_of_others(parts), None
+    expected = _when_permitted(parts, handle.needs, now, ahead)
+    fleet = None if parts.controls.member is None else parts.controls.member.hold(now)
     if fleet is not None:
         kind, detail, end = fleet
         return Hold(kind), detail, None if end is None or expected is None else end + expected - now
-    if not engine.has_place():
+    if not parts.accounts.has_place():
         return Hold.CONCURRENCY, None, None
-    by_key = _hold_by_key(engine, handle, now, ahead, expected)
+    by_key = _hold_by_key(parts, handle, now, ahead, expected)
     if by_key is not None:
         return by_key
-    planned = _planned(engine, handle, now, len(ahead))
+    planned = _planned(parts, handle, now, len(ahead))
     if expected is not None and planned > expected:
         return Hold.SPREAD, None, planned
-    hold, detail = _hold_by_limit(engine, handle, now, ahead, expected)
+    hold, detail = _hold_by_limit(parts, handle, now, ahead, expected)
     if detail is None and hold in (Hold.RATE, Hold.ORDER):
-        detail = _rate_of_others(engine)
+        detail = _rate_of_others(parts)
     return hold, detail, expected
 
 
-def _rate_of_others(engine: Engine) -> str | None:
+def _rate_of_others(parts: Insights) -> str | None:
     """Name the rate in force if another process of the group has set it."""
-    rate = None if engine.member is None or engine.is_paused else engine.member.rate_of_others()
+    rate = None if parts.controls.member is None or parts.controls.is_paused else parts.controls.member.rate_of_others()
     return None if rate is None else f"the group goes by {float(rate):.6g}/s, set by another process"
 
 
 def _hold_by_key(
-    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
+    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str, float | None] | None:
     """Tell the same of a task whose key has to wait; None if it has not."""
-    gate = engine.queue.gate
+    gate = parts.queue.gate
     if handle._key is None or gate is None:
         return None
-    now_ns = engine.timeline.to_ns(now)
+    now_ns = parts.queue.timeline.to_ns(now)
     held = gate.hold(handle._key, handle.cost, now_ns)
     before = sum(_cost(needs) for _, key, needs, _ in ahead if key == handle._key)
     when_ns = None if held == "concurrency" else gate.when_count(handle._key, before + 1, now_ns)
-    when = None if when_ns is None else engine.timeline.to_loop(when_ns)
+    when = None if when_ns is None else parts.queue.timeline.to_loop(when_ns)
     if held is None and when is not None and (expected is None or when <= expected):
         return None
     latest = None if when is None or expected is None else max(expected, when)
@@ -364,11 +424,11 @@ def _hold_by_key(
 
 
 def _hold_by_limit(
-    engine: Engine, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
+    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str | None]:
     """Tell which limit of the executor holds a task, and its name if there may be several."""
-    combined = engine.limits.combined
-    now_ns = engine.timeline.to_ns(now)
+    combined = parts.limits.combined
+    now_ns = parts.queue.timeline.to_ns(now)
     if combined is not None and now_ns < combined.penalty_ns:
         return Hold.PENALTY, None
     if expected is not None and expected <= now:
@@ -383,14 +443,14 @@ def _hold_by_limit(
     return Hold.RESOURCE, f"{bound.resource} {bound.text}"
 
 
-def _when_permitted(engine: Engine, needs: Mapping[str, int] | None, now: float, ahead: list[Any]) -> float | None:
+def _when_permitted(parts: Insights, needs: Mapping[str, int] | None, now: float, ahead: list[Any]) -> float | None:
     """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never."""
-    combined, now_ns = engine.limits.combined, engine.timeline.to_ns(now)
-    if combined is not None and engine.queue.costs is not None:
+    combined, now_ns = parts.limits.combined, parts.queue.timeline.to_ns(now)
+    if combined is not None and parts.queue.costs is not None:
         when = combined.when_in_turn([other or _ONE_PERMIT for _, _, other, _ in ahead], needs or _ONE_PERMIT, now_ns)
     else:
-        when = engine.queue.permits.time_after(now_ns, len(ahead) + 1)
-    return None if when is None else max(now, engine.timeline.to_loop(when))
+        when = parts.queue.permits.time_after(now_ns, len(ahead) + 1)
+    return None if when is None else max(now, parts.queue.timeline.to_loop(when))
 
 
 _ONE_PERMIT: Final = {PERMITS: 1}
@@ -405,17 +465,17 @@ _BOUND_HOLDS: Final = {  # of any other kind: the next permit has not come up
 }
 
 
-def _due(engine: Engine, handle: TaskHandle[Any], now: float) -> float:
+def _due(parts: Insights, handle: TaskHandle[Any], now: float) -> float:
     """Return the loop time at which a task is due; for one that follows the wall clock, if that does not step again."""
-    queue = engine.queue
+    queue = parts.queue
     if handle._place.calendar is not queue.wall:
         return handle._due
-    return max(queue.interval_end, now + handle._due - engine.runner.clock.wall())
+    return max(queue.interval_end, now + handle._due - parts.moments.wall())
 
 
-def _planned(engine: Engine, handle: TaskHandle[Any], now: float, position: int) -> float:
+def _planned(parts: Insights, handle: TaskHandle[Any], now: float, position: int) -> float:
     """Return the loop time of a task's planned instant; now if it is not spread."""
-    queue = engine.queue
+    queue = parts.queue
     if not is_spread(queue, handle) or queue.pacing is not Pacing.SPREAD:
         return now
     gap = max(0.0, queue.plan.end - queue.plan.next_at) / (queue.spread.opened_count or 1)

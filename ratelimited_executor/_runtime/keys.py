@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import RateLike
+    from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.clock import Moments
-    from ratelimited_executor._runtime.plan import PolicyPlan
+    from ratelimited_executor._runtime.limits import Limits
 
 __all__ = ["KeyLimits", "Keys"]
 
@@ -77,13 +78,13 @@ class Keys:
         limits: as the user has given them.
         queue: which asks the gate.
         moments: the time.
-        plan: tells the policy and rate in force.
+        limits_of_all: tell the policy and rate in force.
+        accounts: tell :meth:`ended` of the ends of tasks, once there is a gate.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
-        on_open: called when the gate opens: the ends of tasks are to be told to :meth:`ended` from then on.
         wake: has the executor look for something to start.
     """
 
-    __slots__ = ("_moments", "_on_open", "_plan", "_queue", "_shared", "_wake", "_warn", "limits")
+    __slots__ = ("_accounts", "_limits_of_all", "_moments", "_queue", "_shared", "_wake", "_warn", "limits")
 
     def __init__(
         self,
@@ -91,17 +92,17 @@ class Keys:
         *,
         queue: TaskQueue,
         moments: Moments,
-        plan: Callable[[], PolicyPlan],
+        limits_of_all: Limits,
+        accounts: Accounts,
         warn: Callable[..., None],
-        on_open: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
         self.limits = limits
         self._queue = queue
         self._moments = moments
-        self._plan = plan
+        self._limits_of_all = limits_of_all
+        self._accounts = accounts
         self._warn = warn
-        self._on_open = on_open
         self._wake = wake
         self._shared: dict[Hashable, KeyOptions] = {}
 
@@ -119,7 +120,8 @@ class Keys:
         gate = self._queue.gate
         if gate is None:
             gate = KeyGate(limit_of=self._limit_of, concurrency_of=self._concurrency_of)
-            self._on_open()
+            self._accounts.detach()
+            self._accounts.on_key_end = self.ended
             self._queue.set_gate(gate)
         return gate
 
@@ -150,7 +152,7 @@ class Keys:
             self._wake()
 
     def _limit_of(self, key: Hashable) -> Limit | None:
-        plan = self._plan()
+        plan = self._limits_of_all.plan
         try:
             rate = contextvars.Context().run(self.limits.rate_of, given_key(key))
             check_key_rate(plan.rule, rate)

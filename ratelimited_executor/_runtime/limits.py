@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.limit import Ticket
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.records import Charge, TaskRecord
+    from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.plan import PolicyPlan
 
@@ -31,14 +32,15 @@ class Limits:
         combined: what the queue asks, if the plan is more than one grid of permits.
         queue: which asks what admits starts.
         moments: the time.
-        detach: ends a stretch that is being started, as what was decided no longer holds.
+        accounts: let go of a stretch that is being started, as what was decided no longer holds.
+        wake: has the executor look for something to start, as it may cost less now.
 
     Attributes:
         plan: the one in force.
         combined: the combination that the queue asks; None while a grid of permits is all there is.
     """
 
-    __slots__ = ("_detach", "_moments", "_queue", "combined", "plan")
+    __slots__ = ("_accounts", "_moments", "_queue", "_wake", "combined", "plan")
 
     def __init__(
         self,
@@ -47,20 +49,22 @@ class Limits:
         *,
         queue: TaskQueue,
         moments: Moments,
-        detach: Callable[[], None],
+        accounts: Accounts,
+        wake: Callable[[], None],
     ) -> None:
         self.plan = plan
         self.combined = combined
         self._queue = queue
         self._moments = moments
-        self._detach = detach
+        self._accounts = accounts
+        self._wake = wake
 
     def put(self, plan: PolicyPlan, now: float) -> None:
         """Put other rates in force at loop time ``now``; what was started still counts."""
         self.plan = plan
         if plan.is_plain and self.combined is None:
             return
-        self._detach()
+        self._accounts.detach()
         old = self._combination()
         self.combined = plan.permits(
             old.grid,
@@ -75,7 +79,7 @@ class Limits:
     def meter(self) -> None:
         """Ask what each start costs, from now on."""
         if self._queue.costs is None:
-            self._detach()
+            self._accounts.detach()
             self._queue.set_costs(self._combine())
 
     def penalize(self, until_ns: int) -> None:
@@ -87,7 +91,7 @@ class Limits:
     def settle(self, record: TaskRecord, charge: Charge, actual: Mapping[str, int]) -> None:
         """Correct what a task has taken; before its start, what it will take."""
         queue = self._queue
-        self._detach()
+        self._accounts.detach()
         is_less = charge.tickets is None
         if charge.tickets is None:
             charge.needs = charge.reserved = actual if actual[PERMITS] else {**actual, PERMITS: 1}
@@ -101,6 +105,7 @@ class Limits:
         if is_less and record._key is not None:
             queue.look_again(record._key)
         queue.admission.forget()
+        self._wake()
 
     def take_effect(self, tickets: list[Ticket]) -> None:
         """Note that a start takes effect only now, which matters to limits that count what the other side sees."""

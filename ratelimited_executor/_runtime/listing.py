@@ -15,18 +15,19 @@ from ratelimited_executor._kernel.records import TaskClass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.batches import BatchHandle
-    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
 
 __all__ = ["Unstarted", "waiting_tasks"]
 
 
-def waiting_tasks(engine: Engine, limit: int | None) -> list[TaskView]:
+def waiting_tasks(queue: TaskQueue, accounts: Accounts, limit: int | None) -> list[TaskView]:
     """Return views of tasks that wait, ``limit`` at most, in no particular order: O(limit)."""
-    engine.settle()
-    return list(islice(_walk(engine), limit))
+    accounts.settle()
+    return list(islice(_walk(queue), limit))
 
 
 class Unstarted(Collection[TaskView]):
@@ -164,8 +165,8 @@ class _KeptItems:
         return (self._items[index],)
 
 
-def _walk(engine: Engine) -> Iterator[TaskView]:
-    queue, to_epoch = engine.queue, engine.timeline.to_epoch
+def _walk(queue: TaskQueue) -> Iterator[TaskView]:
+    to_epoch = queue.timeline.to_epoch
     calendars = (queue.on_time, queue.spread)
     for ready in chain((calendar.ready for calendar in calendars), (old for _, old in queue.rekeying)):
         for source, record in ready.walk():

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.coroutines import Coroutines
 
-__all__ = ["Observable", "Observed", "Observer", "observe"]
+__all__ = ["Observable", "ObservableParts", "Observed", "Observer", "attach", "observe"]
 
 
 class Observer(Protocol):
@@ -38,8 +39,17 @@ class Observer(Protocol):
         ...
 
 
-class HasLoad(Protocol):
-    """What is asked of the engine of an executor."""
+class Stoppable(Protocol):
+    """What is asked of the settings in force."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while nothing starts, whatever falls due."""
+        ...
+
+
+class ObservableParts(Protocol):
+    """What is asked of an executor that has started."""
 
     @property
     def queue(self) -> TaskQueue:
@@ -52,8 +62,13 @@ class HasLoad(Protocol):
         ...
 
     @property
-    def is_stopped(self) -> bool:
-        """True while nothing starts, whatever falls due."""
+    def coroutines(self) -> Coroutines:
+        """What is told when one of them has ended."""
+        ...
+
+    @property
+    def controls(self) -> Stoppable:
+        """Its settings in force."""
         ...
 
 
@@ -61,37 +76,37 @@ class Observed:
     """How one executor stands, beside the counts of ``statistics()``.
 
     Args:
-        engine: of the executor, which has started.
+        parts: of the executor, which has started.
     """
 
-    __slots__ = ("_engine",)
+    __slots__ = ("_parts",)
 
-    def __init__(self, engine: HasLoad) -> None:
-        self._engine = engine
+    def __init__(self, parts: ObservableParts) -> None:
+        self._parts = parts
 
     @property
     def is_stopped(self) -> bool:
         """True while nothing starts, whatever falls due: it is not woken for that."""
-        return self._engine.is_stopped
+        return self._parts.controls.is_stopped
 
     @property
     def is_drawing(self) -> bool:
         """True while items of an iterator, or keys of a cycle, are still to be drawn."""
-        return bool(self._engine.accounts.feeders)
+        return bool(self._parts.accounts.feeders)
 
     @property
     def coroutines(self) -> Sized:
         """The coroutines that run, to be counted: the same object at all times."""
-        return self._engine.accounts.running
+        return self._parts.accounts.running
 
     @property
     def held_count(self) -> int:
         """How many permits are held."""
-        return len(self._engine.accounts.holding)
+        return len(self._parts.accounts.holding)
 
     def due_count(self, now: float) -> int:
         """Count the tasks that are due at a loop time, and have not started."""
-        queue = self._engine.queue
+        queue = self._parts.queue
         count = count_until(queue.on_time, now, is_spread=False)
         if queue.spread.opened_count or queue.spread.numbers:
             count += count_until(queue.spread, now, is_spread=False)
@@ -109,3 +124,16 @@ class Observable(Protocol):
 def observe(executor: Observable, observer: Observer) -> None:
     """Tell an observer of the tasks of an executor, in place of the one before; from its start if that is still to come."""
     executor._observe(observer)
+
+
+def attach(parts: ObservableParts, observer: Observer) -> None:
+    """Tell an observer of all tasks of an executor that has started, from now on."""
+    observer.opened(Observed(parts))
+    free = parts.accounts.on_free
+
+    def ended() -> None:
+        observer.ended()
+        free()
+
+    parts.queue.on_start = observer.started
+    parts.coroutines.on_free = ended

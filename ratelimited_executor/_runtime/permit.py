@@ -6,7 +6,7 @@ A waiter is a task like any other: it waits in the same order, under the same la
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._kernel.records import TaskClass
@@ -20,9 +20,36 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ratelimited_executor._core.records import Options
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.backlog import Backlog
+    from ratelimited_executor._runtime.clock import Moments
+    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.starting import Starter
 
 __all__ = ["Permit", "take_now"]
+
+
+class PermitParts(Protocol):
+    """What a permit asks of an executor that has started."""
+
+    @property
+    def engine(self) -> Intake:
+        """Where its task is added."""
+        ...
+
+    @property
+    def backlog(self) -> Backlog:
+        """Where it waits for room."""
+        ...
+
+    @property
+    def starter(self) -> Starter:
+        """What starts its task at this instant."""
+        ...
+
+    @property
+    def moments(self) -> Moments:
+        """The time."""
+        ...
 
 
 class Permit:
@@ -31,8 +58,8 @@ class Permit:
     Made by ``RateLimitedExecutor.permit``.
     """
 
-    def __init__(self, engine: Engine, options: Options | None, admit: Callable[[], Engine]) -> None:
-        self._engine = engine
+    def __init__(self, parts: PermitParts, options: Options | None, admit: Callable[[], Intake]) -> None:
+        self._parts = parts
         self._options = options
         self._admit = admit  # asked again when it is entered: the executor may have closed or filled up meanwhile
         self._record: TaskHandle[Any] | None = None
@@ -47,10 +74,10 @@ class Permit:
             raise RuntimeError("a permit can be entered once: ask the executor for another")
         options = self._options
         key, expires = (None, None) if options is None else (options.key, options.expires)
-        deadline = None if expires is None else self._engine.now() + expires
+        deadline = None if expires is None else self._parts.engine.now() + expires
         try:
             async with asyncio.timeout_at(deadline):
-                engine = await self._engine.backlog.in_turn(key, self._admit)
+                engine = await self._parts.backlog.in_turn(key, self._admit)
         except TimeoutError:
             assert options is not None
             assert expires is not None
@@ -72,15 +99,15 @@ class Permit:
         record.add_done_callback(lambda handle: _fail(granted, handle))
         engine.add_immediate(record)
         if options is not None and options.entry is not None:
-            engine.backlog.drop_excess(options.key)
+            self._parts.backlog.drop_excess(options.key)
         try:
             try:
                 tickets = await granted
             finally:
-                note_effect(effects, engine.moments.ns())
+                note_effect(effects, self._parts.moments.ns())
         except asyncio.CancelledError:
             if record.state is TaskState.RUNNING:
-                engine.release(record, TaskState.CANCELLED, None)
+                engine.accounts.release(record, TaskState.CANCELLED, None)
             else:
                 record.cancel()
             raise
@@ -95,55 +122,56 @@ class Permit:
         assert record is not None
         if record.state is not TaskState.RUNNING:
             return  # the executor was closed over it
+        accounts = self._parts.engine.accounts
         if error is None:
-            self._engine.release(record, TaskState.DONE, None)
+            accounts.release(record, TaskState.DONE, None)
         elif isinstance(error, asyncio.CancelledError):
-            self._engine.release(record, TaskState.CANCELLED, None)
+            accounts.release(record, TaskState.CANCELLED, None)
         else:
-            self._engine.release(record, TaskState.FAILED, error)
+            accounts.release(record, TaskState.FAILED, error)
             record.exception()  # it is on its way to the caller: nobody else need hear of it
 
 
-def take_now(engine: Engine, options: Options | None) -> bool:
+def take_now(parts: PermitParts, options: Options | None) -> bool:
     """Use up the permit that a waiter would get at this instant; False, and nothing is counted, if he would have to wait.
 
     He joins what is due, and is taken if he is the next to start: so he goes before nobody whom a task would not go before.
 
     Args:
-        engine: of the executor.
+        parts: of the executor.
         options: of the waiter.
     """
-    queue = engine.queue
-    engine.detach()
+    engine = parts.engine
+    queue, accounts = engine.queue, engine.accounts
+    accounts.detach()
     now = engine.now()
-    if queue.is_halted or not engine.has_place():
+    if queue.is_halted or not accounts.has_place():
         return False
     granted: asyncio.Future[Any] = engine.loop.create_future()
     effects: list[list[int]] = []
     record: TaskHandle[Any] = TaskHandle(
         engine, HOLD, (granted, None, effects), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
     )
-    if queue.is_unlimited and engine.max_concurrency is None and queue.gate is None and queue.costs is None:
-        engine.accounts.accepted_count += 1  # there is a permit for everybody, whoever is next
-        engine.accounts.started_count += 1
+    if queue.is_unlimited and accounts.max_concurrency is None and queue.gate is None and queue.costs is None:
+        accounts.accepted_count += 1  # there is a permit for everybody, whoever is next
+        accounts.started_count += 1
         record._start(now)
-        engine.accounts.done(record, None)
+        accounts.done(record, None)
         return True
     queue.pull(now)
     queue.expire(now)
     if not queue.is_unlimited and not queue.admission.find(now, queue.interval_end):
         return False
-    engine.accounts.accepted_count += 1
+    accounts.accepted_count += 1
     queue.add_immediate(record)
     if not queue.take_next(now, record):
-        if queue.cancel(record):
-            engine.wake()
-        engine.accounts.accepted_count -= 1
+        engine.pending.remove(record)
+        accounts.accepted_count -= 1
         return False
-    engine.starter.start(None, record, now)
-    note_effect(effects, engine.moments.ns())
+    parts.starter.start(None, record, now)
+    note_effect(effects, parts.moments.ns())
     engine.limits.take_effect(granted.result())
-    engine.release(record, TaskState.DONE, None)
+    accounts.release(record, TaskState.DONE, None)
     return True
 
 

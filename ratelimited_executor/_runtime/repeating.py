@@ -16,13 +16,15 @@ from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor._runtime.intake import add_wall
 from ratelimited_executor._runtime.launch import ThreadCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from ratelimited_executor._core.records import Options
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.launch import Threads
     from ratelimited_executor._runtime.schedules import NextDue
 
 __all__ = ["RepeatingHandle"]
@@ -37,7 +39,7 @@ class RepeatingHandle:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Intake,
         call: Callable[..., Any],
         args: tuple[Any, ...],
         *,
@@ -48,6 +50,7 @@ class RepeatingHandle:
         on_error: OnError,
         max_runs: int | None,
         may_overlap: bool,
+        threads: Threads,
         on_end: Callable[[RepeatingHandle], None],
     ) -> None:
         self._name = name
@@ -61,6 +64,8 @@ class RepeatingHandle:
         self._on_error = on_error
         self._max_runs = max_runs
         self._may_overlap = may_overlap
+        self._threads = threads
+        self._callbacks_context = contextvars.Context()  # what callbacks of ours run in: nobody's variables
         self._on_end = on_end
         self._run_count = 0  # runs that have started
         self._open: set[TaskHandle[Any]] = set()  # occurrences that wait or run
@@ -140,11 +145,11 @@ class RepeatingHandle:
         if options.expires is not None:
             options.deadline = due + options.expires
         handle: TaskHandle[Any] = TaskHandle(engine, self._run, (), due, TaskClass.REPEATING, self._context, options)
-        handle.add_done_callback(self._ended, context=engine.runner.context)
+        handle.add_done_callback(self._ended, context=self._callbacks_context)
         self._open.add(handle)
         self._waiting = handle
         if wall_due is not None and due >= engine.queue.interval_end:
-            engine.add_wall(handle, wall_due)
+            add_wall(engine, handle, wall_due)
         else:
             engine.add(handle)
 
@@ -156,7 +161,7 @@ class RepeatingHandle:
             now = self._engine.monotonic()
             self._place(LastRun(now, now))
         if self._in_thread:
-            return ThreadCall(self._call, self._args, contextvars.copy_context(), self._engine.threads)
+            return ThreadCall(self._call, self._args, contextvars.copy_context(), self._threads)
         return self._call(*self._args)
 
     def _ended(self, handle: TaskHandle[Any]) -> None:

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     import contextvars
     from collections.abc import Callable
 
-    from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._kernel.batches import BatchSource
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.hooks import RandomNumbers
+    from ratelimited_executor._runtime.intake import Intake
 
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -50,14 +49,12 @@ class Retries:
 
     Args:
         policy: of tasks that bring none of their own; None if they are not tried again.
-        queue: which tells whether anything starts any more.
+        engine: takes back what waits again.
         moments: the time.
         numbers: what jitter is drawn from; those of every run are others if None.
         penalty_max: seconds that the other side may ask for at most.
         overloaded: told that it had too much.
         on_key_end: told of each attempt that has ended and is followed by another, as of the end of a task.
-        add: takes back a record that waits again.
-        add_item: takes back a source of one item of a batch, and its items.
         report: told what a policy raises.
 
     Attributes:
@@ -65,7 +62,7 @@ class Retries:
     """
 
     __slots__ = (
-        "_add", "_add_item", "_moments", "_numbers", "_on_key_end", "_overloaded", "_queue", "_report", "count", "penalty_max",
+        "_engine", "_moments", "_numbers", "_on_key_end", "_overloaded", "_report", "count", "penalty_max",
         "policy",
     )  # fmt: skip
 
@@ -73,26 +70,22 @@ class Retries:
         self,
         policy: Any,
         *,
-        queue: TaskQueue,
+        engine: Intake,
         moments: Moments,
         numbers: RandomNumbers | None,
         penalty_max: float,
         overloaded: Callable[[], None],
         on_key_end: Callable[[Any], None],
-        add: Callable[[Any], None],
-        add_item: Callable[[BatchSource, Any], None],
         report: Callable[[BaseException], None],
     ) -> None:
         self.policy = policy
         self.penalty_max = penalty_max
         self.count = 0
-        self._queue = queue
+        self._engine = engine
         self._moments = moments
         self._numbers = numbers or random.Random()  # noqa: S311  # nobody gains by guessing it
         self._overloaded = overloaded
         self._on_key_end = on_key_end
-        self._add = add
-        self._add_item = add_item
         self._report = report
 
     def again(self, owner: Any, error: BaseException, origin: contextvars.Context | None) -> bool:
@@ -113,7 +106,7 @@ class Retries:
             self._overloaded()
         attempts = None if options is None else options.attempts
         policy = self.policy if attempts is None else attempts.policy
-        if policy is None or self._queue.is_halted:
+        if policy is None or self._engine.queue.is_halted:
             return False
         count = 1 if attempts is None else attempts.count + 1
         first = record._context if attempts is None or attempts.first is None else attempts.first
@@ -137,7 +130,10 @@ class Retries:
             options.charge.needs = options.charge.reserved
         record._wait_again(now + pause, origin)
         self.count += 1
-        self._add(record)
+        engine = self._engine
+        engine.now()  # it may be due in another interval
+        engine.queue.add_record(record)
+        self._added(record._due)
         return True
 
     def _item_again(self, owner: BatchItem, error: BaseException) -> bool:
@@ -145,7 +141,7 @@ class Retries:
         if isinstance(error, RetryLater):
             self._overloaded()
         handle, index = owner.batch, owner.index
-        if handle.retry is None or self._queue.is_halted:
+        if handle.retry is None or self._engine.queue.is_halted:
             return False
         attempts = handle.attempts.pop(index, None) or Attempts(handle.retry)
         now = self._moments.monotonic()
@@ -158,8 +154,20 @@ class Retries:
         self._on_key_end(owner)
         handle.attempts[index] = attempts
         self.count += 1
-        self._add_item(owner.source.again(index, now + pause), owner.items)
+        engine = self._engine
+        engine.now()
+        source = owner.source.again(index, now + pause)
+        handle._take_back(source, owner.items)
+        engine.queue.add_batch(source, joined=source.first < engine.queue.interval_end)
+        self._added(source.first)
         return True
+
+    def _added(self, due: float) -> None:
+        """Note that a task waits again, which had been accepted before."""
+        engine = self._engine
+        engine.accounts.is_changed = True
+        engine.wake_for(due)
+        engine.accounts.progress()
 
     def _pause(self, policy: Any, count: int, error: BaseException, first: float | None) -> float | None:
         """Return the seconds to wait before the next attempt; None if there is none.

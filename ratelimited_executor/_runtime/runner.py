@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.wakers import Waker
     from ratelimited_executor.abc import Clock
 
-__all__ = ["Runner"]
+__all__ = ["Runnable", "Runner"]
 
 _SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
 _BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning

@@ -63,14 +63,11 @@ class Starter:
         moments: the time.
         threads: where calls in threads run.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
-
-    Attributes:
-        is_changed: whether something has changed since the last decision, which no longer holds then.
     """
 
     __slots__ = (
         "_accounts", "_batch", "_contexts", "_coroutine_count", "_coroutines", "_is_ahead", "_kinds", "_moments", "_monotonic",
-        "_queue", "_stretch", "_threads", "_warn", "is_changed",
+        "_queue", "_stretch", "_threads", "_warn",
     )  # fmt: skip
 
     def __init__(
@@ -97,8 +94,7 @@ class Starter:
         self._batch: BatchHandle[Any] | None = None  # whose items these are
         self._is_ahead = False  # whether the call that runs was counted as started when the stretch was last settled
         self._coroutine_count = 0  # calls since then that returned a coroutine, whose end is noted elsewhere
-        self.is_changed = False
-        accounts.settle = self.settle
+        accounts.settle, accounts.detach = self.settle, self.detach
 
     # One task.
 
@@ -238,7 +234,7 @@ class Starter:
     def start_many(self, stretch: Stretch, now: float, stop: float) -> float:
         """Start a stretch, until loop time ``stop`` at most, and return the time afterwards."""
         stop = min(stop, self._queue.admission.usable_until)
-        self.is_changed = False
+        self._accounts.is_changed = False
         if stretch.source is None:
             now = self._start_records(stretch, now, stop)
         else:
@@ -267,7 +263,7 @@ class Starter:
                 self._note_hold(call, after - now)
             now = after
             call = args = origin = None  # as in _start_plain
-            if now >= stop or self.is_changed:
+            if now >= stop or accounts.is_changed:
                 break
         return now
 
@@ -335,7 +331,7 @@ class Starter:
                 now = after
                 if not is_batch:  # what dies with them may change anything: not while the next is being taken
                     call = arguments = None
-                if now >= stop or self.is_changed:
+                if now >= stop or accounts.is_changed:
                     break
         finally:
             self._end(stretch, index, result)
@@ -379,7 +375,7 @@ class Starter:
 
     def detach(self) -> None:
         """End the stretch after the call that runs: others may take its tasks from now on."""
-        self.is_changed = True
+        self._accounts.is_changed = True
         if self._stretch is not None:
             self.settle()
             self._stretch.detach()

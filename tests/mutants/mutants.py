@@ -43,15 +43,15 @@ MUTANTS = (
     Mutant(
         "F1: closing one executor disarms all",
         "_runtime/closing.py",
-        "self.engine.runner.disarm(self.engine)",
-        "[self.engine.runner.disarm(entry[2]) for entry in list(self.engine.runner._heap)]",
+        "self.parts.runner.disarm(self.parts.engine)",
+        "[self.parts.runner.disarm(entry[2]) for entry in list(self.parts.runner._heap)]",
         (_flaw("stopping", "closing_one_executor_does_not_stop_the_others"),),
     ),
     Mutant(
         "F8: what is cut short is forgotten, and not ended",
         "_runtime/closing.py",
-        "engine.cancel_waiting(record, None)",
-        "engine.queue.cancel(record)",
+        "parts.pending.cancel(record, None)",
+        "parts.queue.cancel(record)",
         (_flaw("stopping", "cutting_short_does_not_leave_a_future_pending"),),
     ),
     Mutant(
@@ -67,8 +67,8 @@ MUTANTS = (
     Mutant(
         "F18: terminated while tasks run",
         "_runtime/closing.py",
-        "engine.accounts.waiting_count() == 0 and engine.accounts.running_count() == 0",
-        "engine.accounts.waiting_count() == 0",
+        "parts.accounts.waiting_count() == 0 and parts.accounts.running_count() == 0",
+        "parts.accounts.waiting_count() == 0",
         (_flaw("stopping", "termination_is_not_reported_while_a_task_waits_or_runs"),),
     ),
     Mutant(
@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "a drain that cannot progress waits",
         "_runtime/closing.py",
-        "return engine.is_stopped or is_asleep",
+        "return parts.controls.is_stopped or is_asleep",
         "return False",
         (_law("drain_that_cannot_progress_ends"),),
     ),
@@ -193,7 +193,7 @@ MUTANTS = (
         "F21: delays follow the wall clock",
         "_runtime/faces/tasks.py",
         "        if at is not None:\n            if delay is not None:",
-        "        if at is None and delay:\n            at, delay = engine.runner.clock.wall() + delay, None\n        if at is not None:\n            if delay is not None:",
+        "        if at is None and delay:\n            at, delay = self._started().moments.wall() + delay, None\n        if at is not None:\n            if delay is not None:",
         (_flaw("wall_clock", "clock_step_does_not_delay_or_hasten_a_delay"),),
     ),
     Mutant(
@@ -344,7 +344,7 @@ MUTANTS = (
     ),
     Mutant(
         "F34: max_concurrency counts held permits only",
-        "_runtime/engine.py",
+        "_runtime/accounts.py",
         "len(self.running) + len(self.holding) < self.max_concurrency",
         "len(self.holding) < self.max_concurrency",
         (_flaw("load", "running_tasks_are_not_unbounded"),),
@@ -367,8 +367,8 @@ MUTANTS = (
     Mutant(
         "F17: the backlog counts one too many",
         "_runtime/insight.py",
-        "    count = engine.queue.ready_count()\n",
-        "    count = engine.queue.ready_count() + 1\n",
+        "    count = parts.queue.ready_count()\n",
+        "    count = parts.queue.ready_count() + 1\n",
         (_flaw("contract", "backlog_is_not_reckoned_in_whole_intervals"),),
     ),
     Mutant(

@@ -148,7 +148,7 @@ async def test_accounting_closes_at_every_step(virtual_clock) -> None:
     def check() -> None:
         counts = executor.statistics()
         ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
-        walked = sum(1 for _ in executor._engine.walk())
+        walked = sum(1 for _ in executor._engine.queue.walk())
         assert walked == counts.waiting
         assert counts.accepted == walked + counts.running + ended
 

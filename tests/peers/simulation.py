@@ -156,7 +156,7 @@ class Node:
 
     async def start(self) -> Node:
         await self.manager.start()
-        runner: Any = self.executor._engine.runner
+        runner: Any = self.executor._parts.runner
         on_timer = runner._on_timer
 
         def on_timer_late() -> None:

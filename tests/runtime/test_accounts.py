@@ -330,8 +330,8 @@ class Accounting(RuleBasedStateMachine):
         if self.executor is None:
             return
         engine, counts = self.executor._engine, self.executor.statistics()
-        waiting = sum(1 for _ in engine.walk())
-        running = len(engine.running) + len(engine.holding)
+        waiting = sum(1 for _ in engine.queue.walk())
+        running = len(engine.accounts.running) + len(engine.accounts.holding)
         ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
         assert counts.accepted == waiting + running + ended, (waiting, running, counts)
         assert (waiting, running) == (counts.waiting, counts.running)
@@ -357,7 +357,7 @@ class Accounting(RuleBasedStateMachine):
                 self.run(leave())
                 counts = self.executor.statistics()
                 assert (0, 0) == (counts.waiting, counts.running)
-                assert [] == list(self.executor._engine.walk())
+                assert [] == list(self.executor._engine.queue.walk())
                 assert all(handle.done() for handle in self.handles)
                 assert all(batch.done() for batch in self.batches)
                 for handle in self.handles:
@@ -444,10 +444,10 @@ def test_hundreds_of_thousands_of_tasks_over_a_hundred_executors_are_all_account
         accepted = 0
         for executor in executors:
             engine, counts = executor._engine, executor.statistics()
-            waiting = sum(1 for _ in engine.walk())
+            waiting = sum(1 for _ in engine.queue.walk())
             ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
             assert waiting == counts.waiting == engine.queue.live_count()
-            assert counts.accepted == waiting + len(engine.running) + len(engine.holding) + ended
+            assert counts.accepted == waiting + len(engine.accounts.running) + len(engine.accounts.holding) + ended
             accepted += counts.accepted
         return accepted
 

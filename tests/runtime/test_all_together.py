@@ -41,7 +41,7 @@ def check(executor):
     """Walk what waits: every task is somewhere, once."""
     counts = executor.statistics()
     engine = executor._engine
-    assert counts.waiting == sum(1 for _ in engine.walk()) == engine.queue.live_count()
+    assert counts.waiting == sum(1 for _ in engine.queue.walk()) == engine.queue.live_count()
     ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
     assert counts.accepted == counts.waiting + counts.running + ended
 
@@ -103,7 +103,7 @@ def terms_of(chosen, *, has_tokens):
 
 def schedule(executor, chosen, handles, terms):
     """Schedule something, one way or another."""
-    wall = executor._engine.runner.clock.wall()
+    wall = executor._parts.runner.clock.wall()
     which = chosen.randrange(6)
     if which == 0:
         executor.schedule_many(

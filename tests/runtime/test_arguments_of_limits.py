@@ -311,7 +311,7 @@ async def test_bad_value_of_what_is_awaited_is_refused(virtual_clock, way):
                 else:
                     await asyncio.wrap_future(executor.schedule_threadsafe(int, **options))
             assert (0, 0) == (executor.statistics().accepted, executor.statistics().waiters)
-        assert executor._engine.backlog.room._promised_count == 0
+        assert executor._parts.backlog.room._promised_count == 0
 
 
 async def test_item_of_a_lazy_batch_with_a_bad_key_or_cost_fails_the_batch(virtual_clock):

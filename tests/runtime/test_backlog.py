@@ -376,7 +376,7 @@ async def test_accounting_closes_and_memory_is_bounded_whatever_is_dropped(virtu
             account(executor)
             assert executor.statistics().waiting <= 50
             for key in "abcd":
-                assert executor._engine.backlog.key_count(key) <= 20
+                assert executor._parts.backlog.key_count(key) <= 20
             await asyncio.sleep(rng.choice([0, 0.01, 0.1]))
         drops = executor._engine.queue.drops
         assert len(drops._all) <= 2 * 50 + 70

@@ -1294,7 +1294,7 @@ def _handles(executor, count):
 
 
 def _wall_handles(executor, count):
-    now = executor._engine.runner.clock.wall()
+    now = executor._parts.runner.clock.wall()
     return [executor.schedule(int, at=now + 5 + number / 1000) for number in range(count)]
 
 
@@ -1376,6 +1376,6 @@ async def test_task_that_cannot_be_cancelled_does_not_break_the_end(virtual_cloc
     assert "went on after their cancellation" in caplog.text
     account(executor)
     assert 1 + (way == "aclose") + GRACE_SECONDS == virtual_clock.monotonic()
-    (task,) = executor._engine.running.values()
+    (task,) = executor._engine.accounts.running.values()
     task._fut_waiter.set_result(None)  # let it go
     await asyncio.wait([task])

@@ -134,7 +134,7 @@ async def test_decision_keeps_its_time_over_a_look_of_the_order(virtual_clock):
             seen.append(executor._engine.queue.deciding_at)
             asyncio.get_running_loop().block_for(0.01)
             executor.explain(handles[0])
-            seen.append(executor._engine.decided_at())
+            seen.append(executor._parts.controls.decided_at())
         return task.due
 
     async with RateLimitedExecutor("x", rate=100, order=order) as executor:

@@ -105,8 +105,8 @@ def test_a_loop_is_asked_once_for_each_manager():
 async def test_jitter_is_drawn_from_the_loop(virtual_loop):
     """So that a run with retries can be repeated; else from numbers that differ in each run."""
     async with RateLimitedExecutor("x") as executor:
-        assert executor._engine.retries._numbers is virtual_loop.random
-    parts = dict.fromkeys(("queue", "moments", "overloaded", "on_key_end", "add", "add_item", "report"))
+        assert executor._parts.retries._numbers is virtual_loop.random
+    parts = dict.fromkeys(("engine", "moments", "overloaded", "on_key_end", "report"))
     assert isinstance(Retries(None, numbers=None, penalty_max=0, **parts)._numbers, random.Random)
 
 

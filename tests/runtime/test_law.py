@@ -325,7 +325,7 @@ async def test_calls_in_threads_count_from_when_a_thread_begins_with_them():
         time.sleep(length)
 
     async with RateLimitedExecutor("x", rate=Rate(3, per=0.3)) as executor:
-        executor._engine.threads.limiter.total_tokens = 1
+        executor._parts.threads.limiter.total_tokens = 1
         handles = [executor.submit(call, 0.25 if index == 2 else 0.001, in_thread=True) for index in range(12)]
         await asyncio.gather(*handles)
     assert audit(starts, Rate(3, per=0.3)).ok

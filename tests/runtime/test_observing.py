@@ -159,4 +159,4 @@ async def test_nobody_stands_in_the_way_of_a_task_that_is_not_observed():
     """Neither at its start nor at its end."""
     async with RateLimitedExecutor("x") as executor:
         assert executor._engine.queue.on_start is None
-        assert executor._engine.coroutines.on_free == executor._engine._freed
+        assert executor._parts.coroutines.on_free == executor._engine._freed

@@ -111,7 +111,7 @@ async def test_item_sees_itself_as_running(virtual_clock, results):
 
         def look():
             counts = executor.statistics()
-            seen.append((counts.waiting, sum(1 for _ in executor._engine.walk()), counts.running, counts.done))
+            seen.append((counts.waiting, sum(1 for _ in executor._engine.queue.walk()), counts.running, counts.done))
 
         await executor.schedule_many(abs, Items(3, look), results=results)
     assert [(2, 2, 1, 0), (1, 1, 1, 1), (0, 0, 1, 2)] == seen
@@ -125,7 +125,7 @@ async def test_first_step_of_a_coroutine_is_counted_as_running(virtual_clock):
         async def work(item):
             counts = executor.statistics()
             seen.append((counts.waiting + counts.running + counts.done, counts.running > 0))
-            assert counts.waiting == sum(1 for _ in executor._engine.walk())
+            assert counts.waiting == sum(1 for _ in executor._engine.queue.walk())
 
         batch = executor.schedule_many(work, range(3))
         await batch

@@ -221,7 +221,7 @@ async def test_policy_that_raises_ends_the_task(virtual_clock, caplog):
 async def test_what_is_no_failure_is_not_tried_again(virtual_clock, error):
     """A task that was cancelled stays so, and what ends the program goes on its way."""
     async with RateLimitedExecutor("x", retry=Retry(3, on=BaseException)) as executor:
-        retries = executor._engine.retries
+        retries = executor._parts.retries
         assert retries._pause(retries.policy, 1, error(), None) is None
         if error is asyncio.CancelledError:
             flaky = Flaky(9, error)

@@ -253,7 +253,7 @@ async def test_nothing_is_lost_by_waiting(virtual_clock, account):
             assert executor.statistics().waiting <= 10
         await asyncio.gather(*tasks, return_exceptions=True)
         assert 0 == executor.statistics().waiters
-        assert 0 == executor._engine.backlog.room._promised_count
+        assert 0 == executor._parts.backlog.room._promised_count
     assert sorted(scheduled) == sorted(done)
     assert len(done) == len(set(done))
     assert given_up

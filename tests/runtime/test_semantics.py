@@ -71,7 +71,7 @@ async def test_timer_that_fires_early_starts_nothing_early(virtual_clock):
     starts = []
     async with RateLimitedExecutor("x") as executor:
         executor.call_later(0.5, lambda: starts.append(now()))
-        loop.call_at(0.4995, executor._engine.runner._on_timer)
+        loop.call_at(0.4995, executor._parts.runner._on_timer)
         await asyncio.sleep(1)
     assert [0.5] == starts
 

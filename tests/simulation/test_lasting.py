@@ -450,7 +450,11 @@ def test_nothing_is_left_of_many_jobs(run):
     async def main():
         async with RateLimitedExecutor("x", max_concurrency=50) as executor:
             await executor.schedule_many(lambda number: Lasting(number % 7), range(2000))
-            return executor.statistics().done, executor._engine.accounts.running_count(), len(executor._engine.running)
+            return (
+                executor.statistics().done,
+                executor._engine.accounts.running_count(),
+                len(executor._engine.accounts.running),
+            )
 
     assert (2000, 0, 0) == run(main())
 

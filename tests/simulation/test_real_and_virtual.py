@@ -37,7 +37,7 @@ async def run(load: list[tuple[float, float, float]], pacing: Pacing) -> tuple[f
     starts: list[tuple[float, int]] = []
     async with RateLimitedExecutor("trace", rate=25, max_concurrency=12, pacing=pacing) as executor:
         begin = loop.time()
-        epoch = executor._engine.timeline.to_epoch(begin)
+        epoch = executor._engine.queue.timeline.to_epoch(begin)
 
         def job(number: int) -> Lasting:
             starts.append((loop.time() - begin, number))

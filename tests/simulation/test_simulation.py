@@ -235,7 +235,7 @@ def test_a_fleet_deals_single_calls_out_in_turn():
         fleet = sim.fleet("node", 3)
         handles = [fleet.schedule(Starts(sim), key) for key in range(7)]
         assert 3 == len(fleet.executors)
-        assert {3, 2} == set(Counter(handle._engine.name for handle in handles).values())
+        assert {3, 2} == set(Counter(handle._engine.accounts.name for handle in handles).values())
         assert fleet.next() is not fleet.next()
 
     live(setup)

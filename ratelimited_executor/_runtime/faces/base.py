@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from ratelimited_executor._core.keys import KeyTable
 from ratelimited_executor._core.ordering import default_order
@@ -20,9 +20,10 @@ from ratelimited_executor._runtime.arguments import (
     member_of,
     seconds_of,
 )
+from ratelimited_executor._runtime.assembly import assemble
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
-from ratelimited_executor._runtime.engine import Engine
+from ratelimited_executor._runtime.cycle import CycleParts
 from ratelimited_executor._runtime.faces.checks import (
     check_adaptive,
     check_name,
@@ -31,9 +32,12 @@ from ratelimited_executor._runtime.faces.checks import (
     rate_or_function,
     threads_of,
 )
+from ratelimited_executor._runtime.insight import Insights
 from ratelimited_executor._runtime.keys import KeyLimits
 from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ManagerBase
+from ratelimited_executor._runtime.observing import ObservableParts, attach
+from ratelimited_executor._runtime.permit import PermitParts
 from ratelimited_executor._runtime.plan import PolicyPlan, read_rates, read_resources
 from ratelimited_executor._runtime.policy import Paced, Policy, WhenFull, check_key_rate, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
@@ -59,15 +63,31 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.cycle import CycleHandle
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
+    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.keys import Keys
     from ratelimited_executor._runtime.observing import Observer
     from ratelimited_executor._runtime.quota import Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle
     from ratelimited_executor._runtime.runner import Runner
     from ratelimited_executor.typing import RatesLike
 
-__all__ = ["ExecutorBase"]
+__all__ = ["ExecutorBase", "FaceParts"]
 
 _PENALTY_SECONDS_MAX: Final = 3600.0
+
+
+class FaceParts(Insights, ObservableParts, PermitParts, CycleParts, Protocol):
+    """What the faces of an executor that has started ask of it; most of them its engine alone, an :class:`Intake`."""
+
+    @property
+    def keys(self) -> Keys:
+        """The limits of keys."""
+        ...
+
+    @property
+    def threads(self) -> Threads:
+        """Where calls in threads run."""
+        ...
 
 
 class ExecutorBase:
@@ -95,6 +115,7 @@ class ExecutorBase:
         "_order",
         "_owns_manager",
         "_pacing",
+        "_parts",
         "_peers",
         "_penalty_max",
         "_plan",
@@ -161,7 +182,8 @@ class ExecutorBase:
         self._threads = threads_of(max_threads, thread_pool)
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
-        self._engine: Engine | None = None
+        self._engine: Intake | None = None
+        self._parts: FaceParts | None = None
         self._observer: Observer | None = None
         self._home: Any = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
         self._repeating: set[RepeatingHandle | CycleHandle] = set()
@@ -268,19 +290,19 @@ class ExecutorBase:
 
         May be set at any time to what ``rate=`` takes, in place of all of them; 0 pauses, infinity lifts the limit.
         """
-        return self._plan.rate if self._engine is None else self._engine.rate
+        return self._plan.rate if self._parts is None else self._parts.controls.rate
 
     @rate.setter
     def rate(self, rate: RatesLike) -> None:
         self._check_place()
         self._plan = self._make_plan(read_rates("rate", rate))
-        if self._engine is not None:
-            self._engine.set_plan(self._plan)
+        if self._parts is not None:
+            self._parts.controls.set_plan(self._plan)
 
     @property
     def rates(self) -> tuple[Rate | Quota, ...]:
         """All rates and quotas, in the order in which they were given."""
-        return self._plan.rates if self._engine is None else self._engine.limits.plan.rates
+        return self._plan.rates if self._parts is None else self._parts.limits.plan.rates
 
     @property
     def resources(self) -> dict[str, tuple[Rate | Quota, ...]]:
@@ -297,8 +319,8 @@ class ExecutorBase:
         except ValueError:
             self._resources = before
             raise
-        if self._engine is not None:
-            self._engine.set_plan(self._plan)
+        if self._parts is not None:
+            self._parts.controls.set_plan(self._plan)
 
     @property
     def pacing(self) -> Pacing:
@@ -309,8 +331,8 @@ class ExecutorBase:
     def pacing(self, pacing: Pacing) -> None:
         self._check_place()
         self._pacing = member_of("pacing", pacing, Pacing)
-        if self._engine is not None:
-            self._engine.set_pacing(self._pacing)
+        if self._parts is not None:
+            self._parts.controls.set_pacing(self._pacing)
 
     @property
     def early(self) -> bool:
@@ -324,9 +346,8 @@ class ExecutorBase:
     def early(self, early: bool) -> None:
         self._check_place()
         self._is_early = bool(early)
-        if self._engine is not None:
-            self._engine.queue.early = self._is_early
-            self._engine.wake()
+        if self._parts is not None:
+            self._parts.controls.set_early(is_early=self._is_early)
 
     @property
     def order(self) -> Order | Fair:
@@ -337,8 +358,8 @@ class ExecutorBase:
     def order(self, order: Order | Fair) -> None:
         self._check_place()
         self._order = order_of(order)
-        if self._engine is not None:
-            self._engine.set_order(self._order)
+        if self._parts is not None:
+            self._parts.controls.set_order(self._order)
 
     @property
     def max_concurrency(self) -> int | None:
@@ -349,8 +370,8 @@ class ExecutorBase:
     def max_concurrency(self, count: int | None) -> None:
         self._check_place()
         self._max_concurrency = None if count is None else count_of("max_concurrency", count)
-        if self._engine is not None:
-            self._engine.set_max_concurrency(self._max_concurrency)
+        if self._parts is not None:
+            self._parts.controls.max_concurrency = self._max_concurrency
 
     @property
     def key_rate(self) -> RateLike | Callable[[Any], RateLike | None] | None:
@@ -378,8 +399,8 @@ class ExecutorBase:
         self._set_key_limits()
 
     def _set_key_limits(self) -> None:
-        if self._engine is not None:
-            self._engine.set_key_limits(self._key_limits)
+        if self._parts is not None:
+            self._parts.controls.set_key_limits(self._key_limits)
 
     @property
     def expires(self) -> float | None:
@@ -421,15 +442,15 @@ class ExecutorBase:
         """
         seconds = 0.0 if retry_after is None else delay_of("retry_after", retry_after)
         held = key_of("key", key, self._keys)
-        engine = self._started()
+        parts = self._started()
         self._check_place()
-        engine.penalize(seconds, held)
+        parts.controls.penalize(seconds, held)
 
     def _set_paused(self, *, is_paused: bool) -> None:
         self._check_place()
         self._is_paused = is_paused
-        if self._engine is not None:
-            self._engine.set_paused(is_paused=is_paused)
+        if self._parts is not None:
+            self._parts.controls.set_paused(is_paused=is_paused)
 
     # Insight.
 
@@ -451,11 +472,11 @@ class ExecutorBase:
         Raises:
             ValueError: if the task is not of this executor.
         """
-        engine = self._started()
+        parts = self._started()
         self._check_place()
-        if getattr(handle, "_engine", None) is not engine:
+        if getattr(handle, "_engine", None) is not parts.engine:
             raise ValueError(f"handle must be a task of {self._name}, got {handle!r}")
-        return insight.explain(engine, handle)
+        return insight.explain(parts, handle)
 
     def waiting_tasks(self, limit: int | None = 1000) -> list[TaskView]:
         """Return tasks that wait, those for another attempt included, in no particular order: O(limit).
@@ -463,24 +484,24 @@ class ExecutorBase:
         Args:
             limit: how many at most, >= 0; None for all.
         """
-        engine = self._started()
+        parts = self._started()
         self._check_place()
-        return listing.waiting_tasks(engine, None if limit is None else count_of("limit", limit))
+        return listing.waiting_tasks(parts.queue, parts.accounts, None if limit is None else count_of("limit", limit))
 
     def __repr__(self) -> str:
         kind = type(self).__name__
-        if self._engine is None:
+        if self._parts is None:
             return f"<{kind} {self._name!r} {'closed' if self._closing.is_begun else 'new'} rate={self._plan}>"
         state = "closed" if self.is_terminated else "closing" if self.is_shutdown else "open"
-        engine = self._engine
+        accounts, plan = self._parts.accounts, self._parts.limits.plan
         return (
-            f"<{kind} {self._name!r} {state} rate={engine.limits.plan} "
-            f"waiting={engine.accounts.waiting_count()} running={engine.accounts.running_count()}>"
+            f"<{kind} {self._name!r} {state} rate={plan} "
+            f"waiting={accounts.waiting_count()} running={accounts.running_count()}>"
         )
 
     # For the faces.
 
-    def _admit(self, count: int = 1, *, key: Hashable = None, priority: float = 0) -> Engine:
+    def _admit(self, count: int = 1, *, key: Hashable = None, priority: float = 0) -> Intake:
         """Return the engine if it may take in ``count`` tasks from here; drop others for them if need be.
 
         Args:
@@ -494,13 +515,14 @@ class ExecutorBase:
             WrongLoopError: from another thread or event loop.
             BacklogFullError: if so many would not fit.
         """
-        engine = self._started()
+        parts = self._started()
+        engine: Intake = parts.engine
         if self._closing.is_begun:
             raise ExecutorStoppedError(repr(self))
         if asyncio._get_running_loop() is not engine.loop:
             raise WrongLoopError(self._name)
         if count and (self._max_pending is not None or self._key_limits.pending is not None):
-            engine.backlog.admit(count, key, priority)
+            parts.backlog.admit(count, key, priority)
         return engine
 
     def _check_place(self) -> None:
@@ -508,10 +530,10 @@ class ExecutorBase:
         if self._engine is not None and not self._closing.is_closed:
             check_loop(self._name, self._engine.loop)
 
-    def _started(self) -> Engine:
-        if self._engine is None:
+    def _started(self) -> FaceParts:
+        if self._parts is None:
             raise (ExecutorStoppedError if self._closing.is_begun else ExecutorNotStartedError)(repr(self))
-        return self._engine
+        return self._parts
 
     def _open(self, runner: Runner) -> None:
         """Begin to work; called once, on the loop."""
@@ -529,20 +551,22 @@ class ExecutorBase:
             penalty_max=self._penalty_max,
             adaptive=self._adaptive,
         )
-        self._engine = Engine(self._name, settings, runner=runner, peers=self._manager.peers)
+        parts = assemble(self._name, settings, runner=runner, peers=self._manager.peers)
+        self._engine = parts.engine
+        self._parts = parts
         if self._is_paused:
-            self._engine.set_paused(is_paused=True)
+            parts.controls.set_paused(is_paused=True)
         if self._observer is not None:
-            self._engine.observe(self._observer)
-        self._closing.engine = self._engine
+            attach(parts, self._observer)
+        self._closing.parts = parts
         if self._max_pending is None and self._key_limits.pending is None:
             self._home = runner.loop if isinstance(runner.loop, asyncio.BaseEventLoop) else _Home(runner.loop)
 
     def _observe(self, observer: Observer) -> None:
         """Tell an observer of all tasks from now on: see ``observing.py``."""
         self._observer = observer
-        if self._engine is not None:
-            self._engine.observe(observer)
+        if self._parts is not None:
+            attach(self._parts, observer)
 
     def _make_plan(self, rates: Sequence[Rate | Quota]) -> PolicyPlan:
         """Put policy, rates and resources together.
@@ -567,17 +591,17 @@ class ExecutorBase:
 
     def _begin_closing(self) -> None:
         self._home = _NOWHERE
-        if self._engine is None:
+        if self._parts is None:
             return
-        if self._engine.backlog.room is not None:
-            self._engine.backlog.room.close(ExecutorStoppedError(repr(self)))
+        if self._parts.backlog.room is not None:
+            self._parts.backlog.room.close(ExecutorStoppedError(repr(self)))
         for repeating in list(self._repeating):
-            cancel_guarded(self._engine.loop, repeating)
+            cancel_guarded(self._parts.engine.loop, repeating)
 
     def _closed(self) -> None:
         self._home = _NOWHERE
-        if self._engine is not None and self._engine.member is not None:
-            self._engine.member.close()
+        if self._parts is not None and self._parts.controls.member is not None:
+            self._parts.controls.member.close()
         self._manager._forget(self)
         if self._owns_manager:
             self._manager._close_alone()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.retries import Retry
     from ratelimited_executor._runtime.batches import Items
-    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.intake import Intake
     from ratelimited_executor.typing import BatchOptions, CostLike
 
 __all__ = ["BulkFace"]
@@ -137,7 +137,7 @@ class BulkFace(TaskFace):
             groups = terms.groups(sized)
             engine = self._admit_groups(groups, len(sized), priority)
             batch: BatchHandle[Any] = self._batch(engine, fn, name, results=results, context=context, retry=policy)
-            plan.anchor(engine)
+            plan.anchor(engine, wall=None if at is None else self._started().moments.wall())
             plan.accept_all(engine, batch, sized, groups, offsets)
             batch._complete()
             return batch
@@ -151,7 +151,7 @@ class BulkFace(TaskFace):
             0 if self._when_full is WhenFull.WAIT else 1
         )  # there the first item waits, like the others
         batch = self._batch(engine, fn, name, results=results, context=context, retry=policy)
-        plan.anchor(engine)
+        plan.anchor(engine, wall=None if at is None else self._started().moments.wall())
         self._feed(engine, batch, _async(items), plan, count)
         return batch
 
@@ -364,7 +364,7 @@ class BulkFace(TaskFace):
         self._admit(len(functions))
         return [self.submit(function) for function in functions]
 
-    def _admit_groups(self, groups: list[_Group], count: int, priority: float) -> Engine:
+    def _admit_groups(self, groups: list[_Group], count: int, priority: float) -> Intake:
         """Return the engine if it may take in the items of a batch, ``count`` in all, from here."""
         if self._key_limits.pending is not None:
             counts: Counter[Any] = Counter()
@@ -376,7 +376,7 @@ class BulkFace(TaskFace):
 
     def _batch(
         self,
-        engine: Engine,
+        engine: Intake,
         fn: Any,
         name: str | None,
         *,
@@ -395,14 +395,14 @@ class BulkFace(TaskFace):
         )
 
     def _feed(
-        self, engine: Engine, batch: BatchHandle[Any], items: AsyncGenerator[Any, None], plan: _Plan, count: int | None
+        self, engine: Intake, batch: BatchHandle[Any], items: AsyncGenerator[Any, None], plan: _Plan, count: int | None
     ) -> None:
         """Draw the items of an iterator in a task of their own."""
 
         async def wait_for_turn(index: int, item: Any) -> None:
             if count is not None and index >= count:
                 raise ValueError(f"count was {count}, and there are more items")
-            ahead = plan.due_of(index, count) - engine.monotonic() - engine.runner.timeline.interval_seconds
+            ahead = plan.due_of(index, count) - engine.monotonic() - engine.queue.timeline.interval_seconds
             if ahead > 0:
                 await asyncio.sleep(ahead)
             while not self._has_room_for(plan, item):
@@ -422,12 +422,12 @@ class BulkFace(TaskFace):
         """Return how many more tasks may wait, those left out that somebody else waits for."""
         if self._max_pending is None:
             return sys.maxsize
-        engine = self._started()
+        parts = self._started()
         promised = 0
-        if engine.backlog.room is not None:
-            engine.backlog.room.wake()  # who waits goes first
-            promised = engine.backlog.room.waiter_count
-        return self._max_pending - engine.accounts.waiting_count() - promised
+        if parts.backlog.room is not None:
+            parts.backlog.room.wake()  # who waits goes first
+            promised = parts.backlog.room.waiter_count
+        return self._max_pending - parts.accounts.waiting_count() - promised
 
     def _has_room_for(self, plan: _Plan, item: Any) -> bool:
         """Whether an item of an iterator may wait."""
@@ -511,11 +511,11 @@ class _Plan:
         self._over = over
         self._first = 0.0
 
-    def anchor(self, engine: Engine) -> None:
-        """Count delays from now."""
+    def anchor(self, engine: Intake, *, wall: float | None) -> None:
+        """Count delays from now, which is ``wall`` by the wall clock; None where nothing follows that."""
         self._first = engine.now() + self._delay
-        if self._wall_due is not None:
-            self._first += max(0.0, self._wall_due - engine.runner.clock.wall())
+        if self._wall_due is not None and wall is not None:
+            self._first += max(0.0, self._wall_due - wall)
 
     def key_of(self, item: Any) -> Any:
         """Return whose task an item is."""
@@ -525,7 +525,7 @@ class _Plan:
         """Return the loop time at which the item of an index is due."""
         return self._first if self._over is None or not count else self._first + self._over * index / count
 
-    def accept_one(self, engine: Engine, batch: BatchHandle[Any], item: Any, index: int, count: int | None) -> None:
+    def accept_one(self, engine: Intake, batch: BatchHandle[Any], item: Any, index: int, count: int | None) -> None:
         """Accept one item of an iterator."""
         due = max(self.due_of(index, count), engine.now()) if self._wall_due is None else self._first
         key, needs = self._terms.of(item)
@@ -534,7 +534,7 @@ class _Plan:
 
     def accept_all(
         self,
-        engine: Engine,
+        engine: Intake,
         batch: BatchHandle[Any],
         items: Sequence[Any],
         groups: list[_Group],
@@ -548,7 +548,7 @@ class _Plan:
         else:
             self.accept_delays(engine, batch, items, offsets)
 
-    def accept(self, engine: Engine, batch: BatchHandle[Any], items: Sequence[Any], start: int, stop: int) -> None:
+    def accept(self, engine: Intake, batch: BatchHandle[Any], items: Sequence[Any], start: int, stop: int) -> None:
         """Accept the items of a sequence; those due in the running interval apart from the others."""
         count = stop - start
         if not count:
@@ -566,7 +566,7 @@ class _Plan:
         self._place(engine, batch, rest, items)
 
     def accept_delays(
-        self, engine: Engine, batch: BatchHandle[Any], items: Sequence[Any], offsets: array[float]
+        self, engine: Intake, batch: BatchHandle[Any], items: Sequence[Any], offsets: array[float]
     ) -> None:
         """Accept the items of a sequence with a delay for each.
 
@@ -584,7 +584,7 @@ class _Plan:
 
     def accept_groups(
         self,
-        engine: Engine,
+        engine: Intake,
         batch: BatchHandle[Any],
         items: Sequence[Any],
         groups: list[_Group],
@@ -608,17 +608,19 @@ class _Plan:
                     )
                     self._place(engine, batch, part, items)
 
-    def _place(self, engine: Engine, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
-        engine.accounts.accepted_count += source.count
+    def _place(self, engine: Intake, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
+        queue, accounts = engine.queue, engine.accounts
+        accounts.accepted_count += source.count
         batch._add_part(source, items)
-        is_joined = source.first < engine.queue.interval_end
+        first = source.first
+        is_joined = first < queue.interval_end
         if self._wall_due is not None and not is_joined:
-            engine.queue.wall.add_batch(source, self._wall_due)
-            engine.wake_for(engine.queue.interval_end)
+            queue.wall.add_batch(source, self._wall_due)
+            engine.wake_for(queue.interval_end)
         else:
-            engine.queue.add_batch(source, joined=is_joined)
-            engine.starter.is_changed = True
-            engine.wake_for(source.first)
+            queue.add_batch(source, joined=is_joined)
+            accounts.is_changed = True
+            engine.wake_for(first)
 
     def _source(self, batch: BatchHandle[Any], count: int, **details: Any) -> BatchSource:
         if not self._terms.is_varied:

@@ -54,13 +54,14 @@ class LimiterFace(TaskFace):
                 correct it.
         """
         key = key_of("key", key, self._keys)
-        engine = self._admit(0)
-        room = engine.backlog.room
-        if room is None:
-            self._admit(0 if engine.backlog.is_dropping else 1, key=key)
+        self._admit(0)
+        parts = self._started()
+        count = 0 if parts.backlog.is_dropping else 1
+        if parts.backlog.room is None:
+            self._admit(count, key=key)
         rare = self._rare_of_waiter(key, cost)
         options = make_options(priority=priority, expires=self._expires_of(expires), name=name or "permit", rare=rare)
-        return Permit(engine, options, partial(self._admit, 0 if engine.backlog.is_dropping else 1, key=key))
+        return Permit(parts, options, partial(self._admit, count, key=key))
 
     async def acquire(
         self,
@@ -87,12 +88,13 @@ class LimiterFace(TaskFace):
             BacklogFullError: if it would be refused.
         """
         key = key_of("key", key, self._keys)
-        engine = self._admit(0)
-        if engine.backlog.room is not None and not engine.backlog.room.is_free(key):
+        self._admit(0)
+        parts = self._started()
+        if parts.backlog.room is not None and not parts.backlog.room.is_free(key):
             raise anyio.WouldBlock
-        self._admit(0 if engine.backlog.is_dropping else 1, key=key)
+        self._admit(0 if parts.backlog.is_dropping else 1, key=key)
         options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of_waiter(key, cost))
-        if not take_now(engine, options):
+        if not take_now(parts, options):
             raise anyio.WouldBlock
 
     def _rare_of_waiter(self, key: Any, cost: Any) -> Rare | None:

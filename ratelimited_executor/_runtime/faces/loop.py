@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import contextvars
     from collections.abc import Callable
 
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.intake import Intake
 
 __all__ = ["LoopFace"]
 
@@ -46,13 +46,14 @@ class LoopFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine: Any = self._engine
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
-        calendar = engine.queue.on_time
+        queue = engine.queue
+        calendar = queue.on_time
         try:
             when = engine.monotonic() + delay
-            if engine.timeline.loop_time is not None:
+            if queue.timeline.loop_time is not None:
                 when = next_tick(when)
             is_future = calendar.end <= when < FAR_SECONDS
         except (TypeError, OverflowError):  # number_of says which
@@ -63,7 +64,7 @@ class LoopFace(ExecutorBase):
             bucket = calendar.future.get(int((when + calendar.epoch_offset) * calendar.per_second))
             if bucket is not None and (bucket.contexts is not None if kept else bucket.contexts is None):
                 if kept:
-                    bucket.contexts.append(engine.contexts.share(kept))
+                    bucket.contexts.append(engine.contexts.share(kept))  # type: ignore[union-attr]  # there are some
                 calls = bucket.calls
                 bucket.dues.append(when)
                 bucket.args.append(args)
@@ -87,7 +88,7 @@ class LoopFace(ExecutorBase):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
         """Call ``callback(*args)`` as soon as a permit is there, in the order of the calls, as ``loop.call_soon`` does."""
-        engine: Any = self._engine
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
         if not callable(callback):
@@ -106,7 +107,7 @@ class LoopFace(ExecutorBase):
             ExecutorNotStartedError: before the start.
             RuntimeError: if the event loop is closed.
         """
-        engine = self._started()
+        engine = self._started().engine
         callable_of("callback", callback)
 
         def place() -> None:
@@ -116,12 +117,12 @@ class LoopFace(ExecutorBase):
 
 
 def _place(
-    engine: Engine, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Any
+    engine: Intake, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Any
 ) -> CallHandle:
     if not callable(callback):
         callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
     kept: Any = engine.contexts.capture() if context is None else (check_context(context),)
-    due = when if engine.timeline.loop_time is None else next_tick(when)
+    due = when if engine.queue.timeline.loop_time is None else next_tick(when)
     bucket, place = engine.queue.on_time.add_call(due, callback, args, kept)
     engine.accounts.accepted_count += 1
     if due < engine.armed:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._runtime.engine import Engine
     from ratelimited_executor._runtime.faces.tasks import Rare
+    from ratelimited_executor._runtime.intake import Intake
     from ratelimited_executor.typing import CostLike
 
 __all__ = ["RepeatingFace"]
@@ -175,7 +175,7 @@ class RepeatingFace(TaskFace):
             engine,
             fn,
             args,
-            schedules.cron(expression, zone, member_of("missed", missed, MissedTick), engine.runner.clock.wall),
+            schedules.cron(expression, zone, member_of("missed", missed, MissedTick), self._started().moments.wall),
             rare=rare,
             gap=60.0,
             on_error=on_error,
@@ -190,7 +190,7 @@ class RepeatingFace(TaskFace):
             },
         )
 
-    def _admit_runs(self, key: Any, cost: Any) -> tuple[Engine, Rare | None]:
+    def _admit_runs(self, key: Any, cost: Any) -> tuple[Intake, Rare | None]:
         """Return the engine if it may take in one more task from here, and what few repeating tasks are given."""
         engine = self._admit(key=key_of("key", key, self._keys))
         is_plain = key is None and type(cost) is int and cost == 1
@@ -198,7 +198,7 @@ class RepeatingFace(TaskFace):
 
     def _repeat(
         self,
-        engine: Engine,
+        engine: Intake,
         fn: Any,
         args: tuple[Any, ...],
         next_due: schedules.NextDue,
@@ -237,6 +237,7 @@ class RepeatingFace(TaskFace):
             on_error=on_error,
             max_runs=max_runs,
             may_overlap=bool(may_overlap),
+            threads=self._started().threads,
             on_end=self._repeating.discard,
         )
         if not handle.done():

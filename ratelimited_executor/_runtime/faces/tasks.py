@@ -28,6 +28,7 @@ from ratelimited_executor._runtime.arguments import (
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.futures import FuturesFace, call_on_loop
 from ratelimited_executor._runtime.handles import TaskHandle
+from ratelimited_executor._runtime.intake import add_wall
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._runtime.engine import Engine
+    from ratelimited_executor._runtime.intake import Intake
     from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
 __all__ = ["INHERITED", "TaskFace", "check_context", "make_options"]
@@ -99,7 +100,7 @@ class TaskFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait, and none is dropped.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine: Any = self._engine
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         options = None
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
@@ -150,12 +151,12 @@ class TaskFace(ExecutorBase):
         else:
             engine.add_immediate(handle)
         if options is not None and options.entry is not None:
-            engine.backlog.drop_excess(options.key)
+            self._started().backlog.drop_excess(options.key)
         return handle
 
     def _schedule_at(
         self,
-        engine: Engine,
+        engine: Intake,
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         wall_due: float,
@@ -163,7 +164,7 @@ class TaskFace(ExecutorBase):
         options: Options,
     ) -> TaskHandle[Any]:
         """Schedule a task that is due by the wall clock."""
-        due = engine.now() + max(0.0, wall_due - engine.runner.clock.wall())
+        due = engine.now() + max(0.0, wall_due - self._started().moments.wall())
         options.wall = wall_due
         if options.expires is not None:
             options.deadline = due + options.expires
@@ -171,11 +172,11 @@ class TaskFace(ExecutorBase):
             engine, fn, args, due, TaskClass.OTHER, engine.contexts.capture() if context is None else context, options
         )
         if due >= engine.queue.interval_end:
-            engine.add_wall(handle, wall_due)
+            add_wall(engine, handle, wall_due)
         else:
             engine.add(handle)
         if options.entry is not None:
-            engine.backlog.drop_excess(options.key)
+            self._started().backlog.drop_excess(options.key)
         return handle
 
     @overload
@@ -197,7 +198,7 @@ class TaskFace(ExecutorBase):
         **rare: Any,
     ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
-        engine: Any = self._engine
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         options = None
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
@@ -227,7 +228,7 @@ class TaskFace(ExecutorBase):
         )
         engine.add_immediate(handle)
         if options is not None and options.entry is not None:
-            engine.backlog.drop_excess(options.key)
+            self._started().backlog.drop_excess(options.key)
         return handle
 
     @overload
@@ -250,14 +251,15 @@ class TaskFace(ExecutorBase):
         """
         callable_of("fn", fn)
         key = key_of("key", options.get("key"), self._keys)
-        return await self._admit(0).backlog.in_turn(key, functools.partial(self.schedule, fn, *args, **options))
+        self._admit(0)
+        return await self._started().backlog.in_turn(key, functools.partial(self.schedule, fn, *args, **options))
 
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
         if self._expires is not None:
             self.submit(fn, *args, retry=None)  # only a record can expire
             return
-        engine: Any = self._engine
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != get_ident():
             engine = self._admit()
         if not callable(fn):
@@ -282,7 +284,7 @@ class TaskFace(ExecutorBase):
             ExecutorNotStartedError: before the start.
             RuntimeError: if the event loop is closed.
         """
-        engine = self._started()
+        engine = self._started().engine
         callable_of("fn", fn)
         return call_on_loop(engine.loop, functools.partial(self.schedule, fn, *args, **options))
 
@@ -314,10 +316,10 @@ class TaskFace(ExecutorBase):
             RuntimeError: if the event loop is closed.
             TypeError: if ``method`` is not callable.
         """
-        engine = self._started()
+        engine = self._started().engine
         return call_on_loop(engine.loop, functools.partial(callable_of("method", method), *args, **kwargs))
 
-    def _admit_one(self, rare: dict[str, Any]) -> tuple[Engine, Options | None]:
+    def _admit_one(self, rare: dict[str, Any]) -> tuple[Intake, Options | None]:
         """Return the engine if it may take in one more task from here, and options if each task needs some."""
         engine = self._admit(
             0 if self._started().backlog.is_dropping else 1, key=key_of("key", rare.get("key"), self._keys)
@@ -396,7 +398,7 @@ class TaskFace(ExecutorBase):
             max_workers: how many threads at most; those of the executor if None.
         """
         engine = self._admit(0)
-        return FuturesFace(self, engine, max_workers=max_workers)
+        return FuturesFace(self, engine.loop, self._started().threads, max_workers=max_workers)
 
 
 class Rare(NamedTuple):

@@ -1,0 +1,226 @@
+"""Puts an executor together: its engine, and the parts that stand beside it, each handed what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._core.queue import TaskQueue
+from ratelimited_executor._kernel.timeline import NS
+from ratelimited_executor._runtime.adapting import Adapting
+from ratelimited_executor._runtime.backlog import Backlog
+from ratelimited_executor._runtime.clock import Moments
+from ratelimited_executor._runtime.controls import Controls
+from ratelimited_executor._runtime.engine import Engine
+from ratelimited_executor._runtime.keys import Keys
+from ratelimited_executor._runtime.orders import isolated, order_reporter
+from ratelimited_executor._runtime.retrying import Retries
+from ratelimited_executor.abc import Fleet
+from ratelimited_executor.peers.static import StaticPeers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.limits.combined import CombinedPermits
+    from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.coroutines import Coroutines
+    from ratelimited_executor._runtime.launch import Threads
+    from ratelimited_executor._runtime.limits import Limits
+    from ratelimited_executor._runtime.pending import Pending
+    from ratelimited_executor._runtime.plan import PolicyPlan
+    from ratelimited_executor._runtime.runner import Runner
+    from ratelimited_executor._runtime.settings import Settings
+    from ratelimited_executor._runtime.starting import Starter
+    from ratelimited_executor.abc import Peers
+
+__all__ = ["Parts", "assemble"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an executor is made of, once it has started.
+
+    Attributes:
+        engine: takes tasks in and runs them.
+        controls: its settings in force.
+        queue: where tasks wait.
+        accounts: what was accepted, runs and has ended.
+        limits: what starts take.
+        pending: takes tasks out before their start.
+        keys: the limits of keys.
+        backlog: how many tasks may wait.
+        retries: further attempts of tasks that fail.
+        starter: calls the functions of tasks.
+        coroutines: run what a call leaves to be awaited.
+        threads: where calls in threads run.
+        moments: the time.
+        runner: of the manager.
+    """
+
+    engine: Engine
+    controls: Controls
+    queue: TaskQueue
+    accounts: Accounts
+    limits: Limits
+    pending: Pending
+    keys: Keys
+    backlog: Backlog
+    retries: Retries
+    starter: Starter
+    coroutines: Coroutines
+    threads: Threads
+    moments: Moments
+    runner: Runner
+
+
+def assemble(name: str, settings: Settings, *, runner: Runner, peers: Peers | Fleet) -> Parts:
+    """Put an executor together.
+
+    Args:
+        name: of the executor, for logs and errors.
+        settings: how it begins.
+        runner: the manager's interval runner, which owns loop, clock and timeline.
+        peers: with whom the rate is shared.
+    """
+
+    def warn(kind: str, message: str, *args: Any) -> None:
+        runner.warnings.warn(kind, f"%s: {message}", name, *args)
+
+    moments = Moments(runner.clock, runner.timeline)
+    controls = Controls(name, settings, timeline=runner.timeline, peers=peers)
+    fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
+    combined = _combined(settings.plan, moments)
+    granted = None if controls.member is None else controls.member.permits
+    report = order_reporter(lambda: queue.order, runner.loop, warn)
+    queue = _queue(settings, fixed, combined or granted, report, runner=runner, moments=moments)
+    engine = Engine(
+        name,
+        queue,
+        settings=settings,
+        combined=combined,
+        member=controls.member,
+        runner=runner,
+        moments=moments,
+        warn=warn,
+    )
+    return _with_the_rest(
+        engine, settings, controls, peers=fixed, runner=runner, moments=moments, warn=warn, report=report
+    )
+
+
+def _with_the_rest(
+    engine: Engine,
+    settings: Settings,
+    controls: Controls,
+    *,
+    peers: Peers,
+    runner: Runner,
+    moments: Moments,
+    warn: Callable[..., None],
+    report: Callable[[BaseException], None],
+) -> Parts:
+    """Put the parts beside an engine that few tasks need."""
+    queue, accounts, limits = engine.queue, engine.accounts, engine.limits
+    keys = Keys(
+        settings.key_limits,
+        queue=queue,
+        moments=moments,
+        limits_of_all=limits,
+        accounts=accounts,
+        warn=warn,
+        wake=engine.wake,
+    )
+    backlog = Backlog(
+        accounts.name,
+        max_pending=settings.max_pending,
+        key_limits=settings.key_limits,
+        when_full=settings.when_full,
+        queue=queue,
+        accounts=accounts,
+        drop=engine.pending.drop,
+    )
+    retries = Retries(
+        settings.retry,
+        engine=engine,
+        moments=moments,
+        numbers=runner.hooks.random,
+        penalty_max=settings.penalty_max,
+        overloaded=controls.overloaded,
+        on_key_end=keys.ended,
+        report=report,
+    )
+    accounts.try_again = retries.again
+    if settings.adaptive is not None:
+        engine.adapting = Adapting(
+            settings.adaptive,
+            moments.monotonic(),
+            accounts=accounts,
+            limits=limits,
+            member=controls.member,
+            peers=peers.count,
+            set_plan=controls.set_plan,
+        )
+    controls.connect(engine, keys=keys, adapting=engine.adapting)
+    if settings.key_limits.is_gated:
+        controls.set_key_limits(settings.key_limits)
+    return Parts(
+        engine=engine,
+        controls=controls,
+        queue=queue,
+        accounts=accounts,
+        limits=limits,
+        pending=engine.pending,
+        keys=keys,
+        backlog=backlog,
+        retries=retries,
+        starter=engine.starter,
+        coroutines=engine.coroutines,
+        threads=settings.threads,
+        moments=moments,
+        runner=runner,
+    )
+
+
+def _combined(plan: PolicyPlan, moments: Moments) -> CombinedPermits | None:
+    """Make what admits starts where that is more than one grid of permits, which a fleet cannot share."""
+    if plan.is_plain:
+        return None
+    return plan.permits(None, (), now_ns=moments.ns(), time_ns=moments.ns, wall_ns=moments.wall_ns)
+
+
+def _queue(
+    settings: Settings,
+    peers: Peers,
+    permits: Any,
+    report: Callable[[BaseException], None],
+    *,
+    runner: Runner,
+    moments: Moments,
+) -> TaskQueue:
+    """Make the queue.
+
+    Args:
+        settings: how it begins.
+        peers: who have fixed parts of the rate.
+        permits: what admits starts; None for the grid of the plan.
+        report: told what an order raises.
+        runner: of the manager.
+        moments: the time.
+    """
+    plan = settings.plan
+    queue = TaskQueue(
+        runner.timeline,
+        now=moments.monotonic(),
+        rate=plan.rate,
+        slack=plan.rule.usable_seconds,
+        pacing=settings.pacing,
+        order=isolated(settings.order),
+        early=settings.early,
+        peers=peers.count,
+        rank=peers.rank,
+        report_order_error=report,
+        permits=permits or plan.grid(moments.ns()),
+        bucket_ns_max=NS if settings.early else runner.hooks.bucket_ns_max,  # early ones: within their bucket
+    )
+    queue.set_crowded(is_crowded=settings.max_concurrency is not None)
+    return queue

@@ -1,0 +1,199 @@
+"""The settings of an executor in force, and what happens when one of them changes.
+
+A change takes effect at once, and never in the middle of a decision: what is being started is let go of
+(``Accounts.detach``), and the queue is looked at anew. A change that comes in the middle of a decision takes effect at the
+time of that.
+
+To a fleet, which shares rates among processes, these are all that it knows of an executor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._kernel.timeline import NS
+from ratelimited_executor._runtime.orders import isolated
+from ratelimited_executor.abc import Fleet
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.fair import Fair
+    from ratelimited_executor._core.fleet.demand import Worker
+    from ratelimited_executor._core.ordering import Order
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._kernel.pacing import Pacing
+    from ratelimited_executor._kernel.timeline import Timeline
+    from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.adapting import Adapting
+    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.keys import KeyLimits, Keys
+    from ratelimited_executor._runtime.limits import Limits
+    from ratelimited_executor._runtime.plan import PolicyPlan
+    from ratelimited_executor._runtime.settings import Settings
+    from ratelimited_executor.abc import Peers
+
+__all__ = ["Controls"]
+
+_PAUSE: Final = Rate(0)
+_SHARED: Final = Rate(1)  # stands for a shared rate of 0, which the authority keeps, until a peer sets another
+
+
+class Controls:
+    """The settings of one executor, from its start on.
+
+    They join the group of a fleet first, which grants the permits that there is a queue for; all else is connected then.
+
+    Args:
+        name: of the executor.
+        settings: how it begins.
+        timeline: of the manager.
+        peers: with whom the rate is shared.
+
+    Attributes:
+        name: of the executor.
+        rate: the rate in force, pauses left out.
+        is_paused: whether nothing is to start.
+        is_adaptive: whether the rate follows what the other side can take.
+        timeline: of the manager.
+        member: its part in a group; None without a fleet.
+        queue: where its tasks wait.
+        accounts: what runs.
+        adapting: steps the rate; None if nothing does.
+    """
+
+    queue: TaskQueue
+    accounts: Accounts
+    adapting: Adapting | None
+    _engine: Intake
+    _keys: Keys
+    _limits: Limits
+
+    def __init__(self, name: str, settings: Settings, *, timeline: Timeline, peers: Peers | Fleet) -> None:
+        self.name = name
+        self.rate = settings.plan.rate
+        self.is_paused = False
+        self.is_adaptive = settings.adaptive is not None
+        self.timeline = timeline
+        self._penalty_max = settings.penalty_max
+        worker: Worker = self  # as the fleet knows it
+        self.member: Any = peers.join(worker) if isinstance(peers, Fleet) else None
+
+    def connect(self, engine: Intake, *, keys: Keys, adapting: Adapting | None) -> None:
+        """Put changes into force on an engine and its parts, from now on."""
+        self._engine = engine
+        self._keys = keys
+        self._limits = engine.limits
+        self.queue = engine.queue
+        self.accounts = engine.accounts
+        self.adapting = adapting
+
+    # For a fleet.
+
+    @property
+    def armed(self) -> float:
+        """Loop time at which the executor is run next."""
+        return self._engine.armed
+
+    def wake(self) -> None:
+        """Look for something to start in this turn of the loop."""
+        self._engine.wake()
+
+    # Settings.
+
+    def set_order(self, order: Order | Fair) -> None:
+        """Put an order in force."""
+        self.accounts.detach()
+        self.queue.set_order(isolated(order))
+        self.wake()
+
+    def set_pacing(self, pacing: Pacing) -> None:
+        """Put a pacing in force."""
+        self.queue.pacing = pacing
+        self.wake()
+
+    def set_early(self, *, is_early: bool) -> None:
+        """Let tasks start anywhere in the interval of their due time, or no longer."""
+        self.queue.early = is_early
+        self.wake()
+
+    def set_plan(self, plan: PolicyPlan, now: float | None = None) -> None:
+        """Put rates in force, at once unless paused or shared; at loop time ``now`` if it is given."""
+        if now is None:
+            now = self.decided_at()
+        self.rate = plan.rate
+        self._limits.put(plan, now)
+        if self.queue.gate is not None:
+            self._keys.refresh(self._keys.limits, now)  # which knows how far apart the permits are
+        if self.member is not None:
+            self.member.set_rate(plan.rate)
+        self._apply_rate(now)
+
+    def set_key_limits(self, limits: KeyLimits) -> None:
+        """Put limits of keys in force, or ask for the same ones anew."""
+        self.accounts.detach()
+        self._keys.refresh(limits, self.decided_at())
+        self.wake()
+
+    @property
+    def max_concurrency(self) -> int | None:
+        """How many tasks may run at once; None for no limit. What is set holds for what starts from then on."""
+        return self.accounts.max_concurrency
+
+    @max_concurrency.setter
+    def max_concurrency(self, count: int | None) -> None:
+        if self.queue.is_halted:
+            return
+        self.accounts.max_concurrency = count
+        self.queue.set_crowded(is_crowded=count is not None)
+        self.wake()
+        self.accounts.progress()
+
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Stop starting, or go on."""
+        self.is_paused = is_paused
+        self._apply_rate(self.decided_at())
+
+    def decided_at(self) -> float:
+        """Return the loop time at which a change takes effect: that of the decision in the middle of which it comes."""
+        deciding_at = self.queue.deciding_at
+        return self._engine.monotonic() if deciding_at is None else deciding_at
+
+    def _apply_rate(self, now: float) -> None:
+        self.accounts.detach()
+        rate = self.rate
+        if self.is_paused:
+            rate = _PAUSE
+        elif self.member is not None and rate.is_zero:
+            rate = _SHARED
+        self.queue.set_rate(rate, now)
+        self.wake()
+        self.accounts.progress()
+
+    # Stopping for a time, or for good.
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while nothing starts, whatever falls due."""
+        return self.is_paused or self.accounts.max_concurrency == 0 or self.queue.permits.is_stopped
+
+    def penalize(self, seconds: float, key: Any) -> None:
+        """Start nothing for so long; nothing of one key, if it is not None."""
+        self.accounts.detach()
+        until_ns = self.timeline.to_ns(self._engine.monotonic()) + round(min(seconds, self._penalty_max) * NS)
+        if key is None:
+            self._limits.penalize(until_ns)
+        else:
+            self._keys.penalize(key, until_ns)
+        self.overloaded()
+        self.wake()
+
+    def overloaded(self) -> None:
+        """Note that the other side has had too much."""
+        if self.adapting is not None:
+            self.adapting.overloaded(self.decided_at())
+
+    def halt(self) -> None:
+        """Start nothing more, for good; also if a task asks for it in the middle of others."""
+        self.accounts.detach()
+        self.accounts.max_concurrency = 0
+        self.queue.is_halted = True

@@ -1,0 +1,81 @@
+"""What an executor offers to whoever brings it tasks: its faces, and the handles of those tasks.
+
+:class:`Intake` is all that these see of the engine (``engine.py``); what else they need is handed to them. Closing and insight
+see less of it still (``closing.Closable``, ``insight.Insights``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._kernel.buckets import Bucket
+    from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.contexts import SharedContexts
+    from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.limits import Limits
+    from ratelimited_executor._runtime.pending import Pending
+
+__all__ = ["Intake", "add_wall"]
+
+
+class Intake(Protocol):
+    """The engine of an executor, as its faces and its handles see it.
+
+    Attributes:
+        loop: the event loop.
+        monotonic: returns the loop time.
+        queue: where tasks wait.
+        accounts: what was accepted, runs and has ended.
+        contexts: captures the caller's variables.
+        limits: what starts take.
+        pending: takes tasks out before their start.
+        armed: loop time at which it is run next.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    monotonic: Callable[[], float]
+    queue: TaskQueue
+    accounts: Accounts
+    contexts: SharedContexts
+    limits: Limits
+    pending: Pending
+    armed: float
+
+    def now(self) -> float:
+        """Return the loop time, and begin the interval that it lies in."""
+        ...
+
+    def wake(self) -> None:
+        """Have the queue looked at in this turn of the loop."""
+        ...
+
+    def wake_for(self, due: float) -> None:
+        """Have the queue looked at no later than the interval of ``due`` demands."""
+        ...
+
+    def add(self, record: TaskHandle[Any]) -> None:
+        """Accept a record due at a time of its own."""
+        ...
+
+    def add_immediate(self, record: TaskHandle[Any]) -> None:
+        """Accept a record due now."""
+        ...
+
+    def add_call_ready(self, now: float, call: Any, args: Any, context: Any) -> tuple[Bucket, int]:
+        """Accept a task without a record that is due now, and return where it lies."""
+        ...
+
+
+def add_wall(engine: Intake, record: TaskHandle[Any], wall_due: float) -> None:
+    """Accept a record due by the wall clock in a later interval."""
+    queue = engine.queue
+    engine.accounts.accepted_count += 1
+    if queue.drops is not None:
+        queue.drops.add(record)
+    queue.wall.add_record(record, wall_due)
+    engine.wake_for(queue.interval_end)
