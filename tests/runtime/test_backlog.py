@@ -444,7 +444,7 @@ class Bounds:
     @property
     def names(self) -> str:
         """The tasks that wait."""
-        return "".join(sorted(repr(record) for _, record in self.world.queue.on_time.walk()))
+        return "".join(sorted(repr(record) for _, record in self.world.queue.walk()))
 
 
 def test_without_bounds_everything_may_wait():
