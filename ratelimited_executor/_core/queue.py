@@ -184,10 +184,15 @@ class TaskQueue(PlainQueue):
     def _next_instant(self, now: float) -> float:
         if self.gate is None:
             return super()._next_instant(now)
-        now_ns = self.timeline.to_ns(now)
+        first, second = self._heads_at(self.timeline.to_ns(now))
+        return self._next_instant_of(first is not None, second is not None, now)
+
+    def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
+        """Return the heads of both calendars, of what the limits of keys let start at a time."""
         ready: Any = self.on_time.ready
-        spread_ready: Any = self.spread.ready
-        return self._next_instant_of(ready.head_at(now_ns) is not None, spread_ready.head_at(now_ns) is not None, now)
+        first = ready.head_at(now_ns)
+        ready = self.spread.ready  # only now: a function of the user may have set another order meanwhile
+        return first, ready.head_at(now_ns)
 
     def _begin_interval(self, now: float, late_count: int) -> None:
         super()._begin_interval(now, late_count)
@@ -272,12 +277,10 @@ class TaskQueue(PlainQueue):
             if self._is_sorting or (not self.admission.count and now < self.admission.next_at):
                 return None
             now_ns, met_count = self.timeline.to_ns(now), -1
-            ready: Any = self.on_time.ready
-            spread_ready: Any = self.spread.ready
+            first = second = None
             while met_count != gate.met_count:  # limits are told by functions of the user, which may change anything
                 met_count = gate.met_count
-                ready, spread_ready = self.on_time.ready, self.spread.ready
-                first, second = ready.head_at(now_ns), spread_ready.head_at(now_ns)
+                first, second = self._heads_at(now_ns)
             calendar = self._choose_of(first, second, now)
         return calendar if self.costs is None or calendar is None else self._choose_metered(calendar, now)
 
