@@ -10,20 +10,25 @@ stale ones at the head: a heap of a million is swept in steps, one with each not
 from the old heap to a new one, the last first, which leaves the others a heap; the first of all is the lesser of the
 first of both. A sweep begins at two fifths, and moves eight entries a step, so that it ends before one half is stale.
 
-Rejected: to filter and heapify at once, however many there are (a third of a second for a million entries, in which
-nothing starts); an index of positions (it is to be kept up with each exchange, in Python).
+Three forms: :class:`LazyHeap`; :class:`WholeHeap`, swept at once; :class:`GuardedHeap`, where comparing runs user code.
+
+Rejected: to filter and heapify a large heap at once (0.2 s for a hundred thousand entries, in which nothing starts); an
+index of positions (each exchange would have to keep it up to date, in Python).
+Not used by ``fair.py`` and ``ready_fair.py``: what another calendar has served is put back there with a later tag, not
+dropped.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["GuardedHeap", "LazyHeap"]
+__all__ = ["GuardedHeap", "LazyHeap", "WholeHeap"]
 
 _SPARE_COUNT: Final = 32  # stale entries that never matter
 _STEP_COUNT: Final = 8  # entries moved with each note or pop while a sweep lasts
@@ -40,24 +45,25 @@ class LazyHeap(Generic[Entry]):
 
     Attributes:
         stretch: how many entries are swept at once at most.
+        entries: all of them, as ``heapq`` has them, but for those of a sweep that lasts.
         stale_count: entries that are stale, as far as noted.
     """
 
-    stretch: ClassVar[int] = 4096  # about a millisecond
-    __slots__ = ("_entries", "_found", "_is_stale", "_old", "_walker_count", "stale_count")
+    stretch: ClassVar[float] = 4096  # about a millisecond
+    __slots__ = ("_found", "_is_stale", "_old", "_walker_count", "entries", "stale_count")
 
     def __init__(self, is_stale: Callable[[Entry], bool], entries: Iterable[Entry] = ()) -> None:
         self._is_stale = is_stale
-        self._entries: list[Any] = list(entries)
-        heapq.heapify(self._entries)
+        self.entries: list[Any] = list(entries)
+        heapq.heapify(self.entries)
         self._old: list[Any] | None = None  # what is being swept; new entries go to the other
-        self._found = self._entries  # the one of them whose first entry was returned last
+        self._found = self.entries  # the one of them whose first entry was returned last
         self._walker_count = 0
         self.stale_count = 0
 
     def __len__(self) -> int:
         """How many entries there are, stale ones included."""
-        return len(self._entries) if self._old is None else len(self._entries) + len(self._old)
+        return len(self.entries) if self._old is None else len(self.entries) + len(self._old)
 
     @property
     def live_count(self) -> int:
@@ -66,11 +72,11 @@ class LazyHeap(Generic[Entry]):
 
     def push(self, entry: Entry) -> None:
         """Add an entry: O(log n)."""
-        heapq.heappush(self._entries, entry)
+        heapq.heappush(self.entries, entry)
 
     def first(self) -> Entry | None:
         """Return the least entry, after dropping stale ones before it; None if there is none."""
-        while heap := self._entries if self._old is None else self._lesser(self._old):
+        while heap := self.entries if self._old is None else self._lesser(self._old):
             first: Entry = heap[0]
             if not self._is_stale(first):
                 self._found = heap
@@ -80,33 +86,36 @@ class LazyHeap(Generic[Entry]):
         self.stale_count = 0
         return None
 
-    def peek(self) -> Entry | None:
-        """Return the least entry, stale or not: for an owner that looks at :attr:`stale_count` itself."""
-        heap = self._found = self._entries if self._old is None else self._lesser(self._old)
-        return heap[0] if heap else None
-
     def pop(self) -> Entry:
-        """Remove and return the entry that :meth:`first` or :meth:`peek` found; only right after that."""
+        """Remove and return the entry that :meth:`first` found; only right after that."""
         entry: Entry = heapq.heappop(self._found)
-        if self.stale_count or self._old is not None:
+        if self.stale_count and self._is_to_sweep():
             self._sweep()
         return entry
+
+    def remove(self, entry: Entry) -> None:
+        """Remove an entry that is stale now: at once if it is what :meth:`first` found, else by a note."""
+        if self._found and self._found[0] is entry:
+            self.pop()
+        else:
+            self.note_stale()
 
     def note_stale(self) -> None:
         """Note that an entry has become stale, or is about to: once for each."""
         self.stale_count += 1
-        self._sweep()
+        if self._is_to_sweep():
+            self._sweep()
 
     def compact(self) -> None:
         """Drop every stale entry now, noted or not: O(n)."""
         entries = list(LazyHeap.walk(self))
         self.stale_count = max(0, self.stale_count - (len(self) - len(entries)))
-        self._entries[:], self._old = entries, None
-        heapq.heapify(self._entries)
+        self.entries[:], self._old = entries, None
+        heapq.heapify(self.entries)
 
     def clear(self) -> None:
         """Drop every entry."""
-        self._entries.clear()
+        self.entries.clear()
         self._old = None
         self.stale_count = 0
 
@@ -116,7 +125,7 @@ class LazyHeap(Generic[Entry]):
 
     def below(self, bound: Any) -> Iterator[Entry]:
         """Walk the entries that are less than a bound, in no order: of the heap only as much as that."""
-        for heap in (self._entries, self._old or ()):
+        for heap in (self.entries, self._old or ()):
             pending = [0]
             while pending:
                 index = pending.pop()
@@ -129,7 +138,7 @@ class LazyHeap(Generic[Entry]):
         """Walk the entries, in no order; meanwhile nothing is swept."""
         self._walker_count += 1
         try:
-            for heap in (self._entries, self._old or ()):
+            for heap in (self.entries, self._old or ()):
                 for entry in heap:
                     if not self._is_stale(entry):
                         yield entry
@@ -137,10 +146,10 @@ class LazyHeap(Generic[Entry]):
             self._walker_count -= 1
 
     def drain(self) -> Iterator[Entry]:
-        """Walk the entries, in no order, and drop them on the way, as to free a million at once takes too long."""
+        """Walk the entries, in no order, and drop them on the way: to free a million at once holds the loop."""
         self._walker_count += 1
         try:
-            while heap := self._old or self._entries:
+            while heap := self._old or self.entries:
                 entry: Entry = heap.pop()
                 if not self._is_stale(entry):
                     yield entry
@@ -151,22 +160,22 @@ class LazyHeap(Generic[Entry]):
         """Return the heap whose first entry is the lesser while one is being swept."""
         if not old:
             self._old = None
-            return self._entries
-        return old if not self._entries or old[0] < self._entries[0] else self._entries
+            return self.entries
+        return old if not self.entries or old[0] < self.entries[0] else self.entries
+
+    def _is_to_sweep(self) -> bool:
+        is_due = self._old is not None or 5 * (self.stale_count - _SPARE_COUNT) > 2 * len(self.entries)
+        return is_due and not self._walker_count
 
     def _sweep(self) -> None:
-        """Go on with a sweep, or begin one if too many entries are stale."""
-        if self._walker_count:
-            return
+        """Begin a sweep, or go on with it."""
         old = self._old
         if old is None:
-            old = self._entries
-            if 5 * (self.stale_count - _SPARE_COUNT) <= 2 * len(old):
-                return
+            old = self.entries
             if len(old) <= self.stretch:
                 self.compact()
                 return
-            self._old, self._entries = old, []
+            self._old, self.entries = old, []
         for _ in range(_STEP_COUNT):
             if not old:
                 self._old = None
@@ -175,7 +184,14 @@ class LazyHeap(Generic[Entry]):
             if self._is_stale(entry):
                 self.stale_count -= self.stale_count > 0
             else:
-                heapq.heappush(self._entries, entry)
+                heapq.heappush(self.entries, entry)
+
+
+class WholeHeap(LazyHeap[Entry]):
+    """The same for few entries, or where a long sweep does no harm: the least of all is always ``entries[0]``."""
+
+    stretch: ClassVar[float] = math.inf
+    __slots__ = ()
 
 
 class GuardedHeap(LazyHeap[Entry]):
@@ -185,7 +201,7 @@ class GuardedHeap(LazyHeap[Entry]):
     for the first entry, it is given any.
     """
 
-    stretch: ClassVar[int] = 64
+    stretch: ClassVar[float] = 64
     __slots__ = ("_added_count", "_held", "_is_busy")
 
     def __init__(self, is_stale: Callable[[Entry], bool], entries: Iterable[Entry] = ()) -> None:
@@ -199,29 +215,34 @@ class GuardedHeap(LazyHeap[Entry]):
         if self._is_busy:
             self._held.append(entry)
         else:
-            self._change(super().push, entry)
+            self._change(heapq.heappush, self.entries, entry)
 
     def first(self) -> Entry | None:
         """Return the least entry, after dropping stale ones before it; None if there is none."""
         if self._is_busy:
             return next(self.walk(), None)
+        first: Entry | None
         while True:
+            if self._old is None and (not self.entries or not self._is_stale(self.entries[0])):  # nearly always
+                self._found = self.entries
+                return self.entries[0] if self.entries else None
             added_count = self._added_count
-            first: Entry | None = self._change(super().first)
+            first = self._change(super().first)
             if added_count == self._added_count:  # else what has been added may be less
                 return first
 
     def pop(self) -> Entry:
         """Remove and return the entry that :meth:`first` found; only right after that."""
-        entry: Entry = self._change(super().pop)
+        entry: Entry = self._change(heapq.heappop, self._found)
+        if self.stale_count and self._is_to_sweep():
+            self._change(self._sweep)
         return entry
 
     def note_stale(self) -> None:
         """Note that an entry has become stale, or is about to: once for each."""
-        if self._is_busy:
-            self.stale_count += 1
-        else:
-            self._change(super().note_stale)
+        self.stale_count += 1
+        if not self._is_busy and self._is_to_sweep():
+            self._change(self._sweep)
 
     def clear(self) -> None:
         """Drop every entry."""

@@ -6,7 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.keys import given_key
-from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap
+from ratelimited_executor._core.lazy_heap import GuardedHeap, WholeHeap
 from ratelimited_executor._core.ordering import TaskView
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.runs import RecordRun, Run
@@ -86,7 +86,7 @@ class ReadyHeap:
         self._to_epoch = to_epoch
         self._report = report
         self._heap: GuardedHeap[_Entry] = GuardedHeap(self._is_gone)
-        self._by_due: LazyHeap[tuple[float, int, _Entry]] | None = None  # of all that waits, if anybody has asked
+        self._by_due: WholeHeap[tuple[float, int, _Entry]] | None = None  # of all that waits, if anybody has asked
         self._first: Any = None  # the entry that head() found
         self._unkeyed: dict[TaskRecord, None] = {}  # records that wait here, and whose keys are being asked for
         self._arrivals = count(1) if arrivals is None else arrivals
@@ -153,15 +153,15 @@ class ReadyHeap:
         """Return the due time of the task that is due first, of equal ones the first to come: O(log n)."""
         if self._by_due is None:
             entries = ((_due_of(entry), entry.arrival, entry) for entry in self._heap.walk())
-            self._by_due = LazyHeap(lambda each: self._is_gone(each[2]), entries)
+            self._by_due = WholeHeap(lambda each: self._is_gone(each[2]), entries)
         first = self._by_due.first()
         return None if first is None else first[0]
 
     def peek_earliest(self) -> tuple[Source | None, Any]:
         """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
         assert self._by_due is not None
-        first: Any = self._by_due.peek()
-        return first[2].source, first[2].position
+        entry = self._by_due.entries[0][2]
+        return entry.source, entry.position
 
     def pop_earliest(self) -> Run | RecordRun:
         """Return a run from which to take that task; only right after :meth:`earliest` found one."""

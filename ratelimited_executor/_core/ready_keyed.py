@@ -62,7 +62,7 @@ class ReadyKeyed:
         self._lanes: dict[Hashable, _Lane] = {}
         self._heap: GuardedHeap[tuple[Any, int, _Lane]] = GuardedHeap(_is_stale)  # (head of the lane, number, lane)
         self._numbers = count()
-        self._first: Any = None  # the lane that head() found
+        self._first: Any = None  # the entry of the heap that head() found
         self._successor: Ready | None = None  # what another order has put in its place
         self._taken: _Lane | None = None  # of which a task was taken, and whose head is to be looked at anew
 
@@ -103,7 +103,7 @@ class ReadyKeyed:
             elif now != head:  # the first one was cancelled
                 self._enter(lane)
             else:
-                self._first = lane
+                self._first = first
                 return head
         return None
 
@@ -126,20 +126,21 @@ class ReadyKeyed:
 
     def head_rank(self) -> Rank:
         """Return the rank of the first task; only right after :meth:`head` found one."""
-        rank: Rank = self._first.ready.head_rank()
+        rank: Rank = self._first[2].ready.head_rank()
         return rank
 
     def peek(self) -> tuple[Source | None, Any]:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
-        first: tuple[Source | None, Any] = self._first.ready.peek()
+        first: tuple[Source | None, Any] = self._first[2].ready.peek()
         return first
 
     def pop(self) -> DueRun:
         """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
-        lane: _Lane = self._first
-        self._leave(lane)
-        self._taken = lane
-        return lane.ready.pop()
+        self._taken = lane = self._first[2]
+        lane.number = _NOWHERE
+        self._heap.remove(self._first)
+        run: Run | RecordRun = lane.ready.pop()
+        return run
 
     def served(self) -> None:
         """Do nothing: the order does not depend on what has started."""

@@ -24,7 +24,7 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from ratelimited_executor._core.lazy_heap import LazyHeap
+from ratelimited_executor._core.lazy_heap import WholeHeap
 from ratelimited_executor.simulation.lasting import Lasting, LastingCoroutines
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
 
@@ -71,7 +71,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.last_time = 0.0
         self._ready: deque[asyncio.Handle] = deque()
-        self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
+        self._timers: WholeHeap[_Timer] = WholeHeap(_is_stale)
         self._numbers = count()
         self._wakers: list[_Waker] = []  # of executor managers
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
@@ -119,6 +119,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     def _run(self, when: float, future: asyncio.Future[Any] | None) -> None:
         clock, ready, timers, wakers = self.clock, self._ready, self._timers, self._wakers
+        entries = timers.entries
         last = min(when, sys.float_info.max)  # nothing ever happens at infinity
         still_count = 0  # what has happened since time moved
         while still_count <= _STILL_COUNT_MAX:
@@ -127,9 +128,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if future is not None and future.done():
                 return
             waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)
-            # A stale timer is dropped, so that time does not move for it; most often there is none.
-            timer = timers.first() if timers.stale_count else timers.peek()
-            at = math.inf if timer is None else timer[0]
+            if timers.stale_count:  # time does not move for those that come next
+                timers.first()
+            at = entries[0][0] if entries else math.inf
             is_waker = waker.at < at
             if is_waker:
                 at = waker.at
@@ -179,8 +180,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 timers.stale_count -= 1
             else:
                 self._ready.append(handle)
-            timer = timers.peek()
-            if timer is None or timer[0] > self.clock._monotonic or timer[2] is not None:
+            entries = timers.entries
+            if not entries or entries[0][0] > self.clock._monotonic or entries[0][2] is not None:
                 return
             handle = timers.pop()[3]
 
