@@ -110,7 +110,7 @@ class ReadyKeyed:
     def head_at(self, now_ns: int) -> Any:
         """Return the same of the first task that may start at a time; None if none may."""
         while (head := self.head()) is not None:
-            gate, lane = self._gate, self._first
+            gate, lane = self._gate, self._first[2]
             if gate is None or lane.key is None:
                 return head
             if not gate.knows(lane.key):
@@ -139,7 +139,7 @@ class ReadyKeyed:
         self._taken = lane = self._first[2]
         lane.number = _NOWHERE
         self._heap.remove(self._first)
-        run: Run | RecordRun = lane.ready.pop()
+        run: DueRun = lane.ready.pop()
         return run
 
     def served(self) -> None:
