@@ -92,7 +92,7 @@ class ExactGrid(PermitGrid):
         if not count or not self._pieces:
             return count
         log = self._log
-        if log._permits - log._sum < count:  # else nobody cares what has left the window by now
+        if log.permits - log.used < count:  # else nobody cares what has left the window by now
             room = log.count(now_ns)
             if room < count:
                 count = max(room, 0)
@@ -175,7 +175,7 @@ class ExactGrid(PermitGrid):
     def trial(self) -> Self:
         """Return a copy, to be tried at times to come."""
         other = super().trial()
-        other._log = self._log.trial()
+        other._log = self._log.trial()  # noqa: SLF001  # a copy of itself
         other.open_ticket = None  # what it would tell is the original's
         return other
 

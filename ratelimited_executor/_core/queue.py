@@ -194,8 +194,9 @@ class TaskQueue(PlainQueue):
         ready = self.spread.ready  # only now: a function of the user may have set another order meanwhile
         return first, ready.head_at(now_ns)
 
-    def _begin_interval(self, now: float, late_count: int) -> None:
-        super()._begin_interval(now, late_count)
+    def begin_interval(self, now: float, late_count: int) -> None:
+        """Enter the interval of a time, of whose tasks so many are late: look at what few tasks have, too."""
+        super().begin_interval(now, late_count)
         is_passing = self.expiry.is_used and self.spread.opened_count
         number = self.timeline.number_at(now)
         self.passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []

@@ -138,7 +138,7 @@ class Intervals:
         self.spread.open_until(number, self.end)
         is_begin = now >= self.interval_end
         if is_begin:
-            self._begin_interval(now, late_count)
+            self.begin_interval(now, late_count)
         self.later_count = self._later_on_time_count = 0
         if self.last_tick > number:
             self.later_count = self.spread.waiting_until(self.last_tick) - self.spread.opened_count
@@ -172,7 +172,8 @@ class Intervals:
             self._opening_at = min(self._opening_at, self.spread.opening_time())
         return self._opening_at
 
-    def _begin_interval(self, now: float, late_count: int) -> None:
+    def begin_interval(self, now: float, late_count: int) -> None:
+        """Enter the interval of a time, of whose tasks so many are late."""
         if self.ticks is self.timeline:
             number, start, self.interval_end = self.on_time.number, self.ticks.start_of(self.on_time.number), self.end
         else:

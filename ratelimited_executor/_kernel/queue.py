@@ -112,7 +112,7 @@ class PlainQueue(Intervals):
         # Loop time up to which planned instants count: one that comes meanwhile waits for the next look.
         self._pulled_at = now
         PlainQueue.set_permits(self, permits)
-        Intervals._begin_interval(self, now, late_count=0)
+        Intervals.begin_interval(self, now, late_count=0)
 
     def cancel(self, record: Record) -> bool:
         """Remove a waiting record from wherever it waits; return whether that may let another start."""

@@ -120,7 +120,7 @@ class Closing:
         self._unstarted: Unstarted | None = None  # what is cut, if somebody wants to know
         self._limits: list[asyncio.TimerHandle] = []  # of those who asked for the end again
         self._progress = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -151,7 +151,7 @@ class Closing:
         self._on_begin()
         parts.accounts.on_end = self._progress.set
         parts.queue.on_time.on_cancelled = parts.queue.spread.on_cancelled = self._progress.set
-        self._task = parts.runner.loop.create_task(self._run(parts, timeout), name=f"close {self.name}")
+        self.task = parts.runner.loop.create_task(self._run(parts, timeout), name=f"close {self.name}")
 
     def unstarted(self) -> Unstarted:
         """Return what takes in the tasks that are cut from now on; they are kept for who has asked, and for nobody else."""
@@ -180,7 +180,7 @@ class Closing:
         Raises:
             RuntimeError: in a task of the executor itself, which would wait for its own end.
         """
-        if self._task is None or self.is_closed:
+        if self.task is None or self.is_closed:
             return
         await self.refuse_own_task()
         await _wait_for([self])
@@ -282,7 +282,7 @@ async def close_all(closings: Sequence[Closing]) -> None:
 
 async def _wait_for(closings: Sequence[Closing]) -> None:
     """Wait until all are closed; when cancelled, cut all short, and raise once they are closed."""
-    tasks = [closing._task for closing in closings if closing._task is not None]
+    tasks = [closing.task for closing in closings if closing.task is not None]
     if not tasks:
         return
     try:

@@ -48,7 +48,15 @@ class Coroutines:
     kinds: frozenset[type] = frozenset({CoroutineType})
 
     __slots__ = (
-        "_accounts", "_contexts", "_loop", "_moments", "_number", "_queue", "is_starting", "on_free", "running",
+        "_contexts",
+        "_moments",
+        "_number",
+        "_queue",
+        "accounts",
+        "is_starting",
+        "loop",
+        "on_free",
+        "running",
     )  # fmt: skip
 
     def __init__(
@@ -61,8 +69,8 @@ class Coroutines:
         moments: Moments,
         on_free: Callable[[], None],
     ) -> None:
-        self._loop = loop
-        self._accounts = accounts
+        self.loop = loop
+        self.accounts = accounts
         self._queue = queue
         self._contexts = contexts
         self._moments = moments
@@ -91,7 +99,7 @@ class Coroutines:
         watch: Any = self._watch(number, owner, coroutine, origin, effects)
         watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
-        loop = self._loop
+        loop = self.loop
         factory = loop.get_task_factory()
         if not _IS_EAGER and factory is None:
             task = asyncio.Task(watch, loop=loop, context=context, name=name)
@@ -111,7 +119,7 @@ class Coroutines:
                 watch.close()  # a task factory refuses
                 coroutine.close()
                 del self.running[number]
-                self._accounts.raised(owner, error, origin)
+                self.accounts.raised(owner, error, origin)
                 return
             finally:
                 self.is_starting = False
@@ -146,22 +154,22 @@ class Coroutines:
                     owner._place = starting
             result = await coroutine
         except BaseException as error:
-            if isinstance(error, GeneratorExit) and (self._loop.is_closed() or not is_begun):
+            if isinstance(error, GeneratorExit) and (self.loop.is_closed() or not is_begun):
                 raise  # nobody is left to tell, or start() does
             del self.running[number]
             self.is_starting = False
             if not is_begun:
                 coroutine.close()  # else Python warns that nobody awaited it
-            self._accounts.raised(owner, error, origin)
+            self.accounts.raised(owner, error, origin)
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
             task = self.running.pop(number)
             self.is_starting = False
             if getattr(task, "_must_cancel", False):  # asked for in its last step: asyncio ends it as cancelled
-                self._accounts.raised(owner, task._make_cancelled_error(), origin)  # type: ignore[attr-defined]  # asyncio's own
+                self.accounts.raised(owner, task._make_cancelled_error(), origin)  # type: ignore[attr-defined]  # asyncio's own
             else:
-                self._accounts.done(owner, result)
+                self.accounts.done(owner, result)
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
             self.on_free()

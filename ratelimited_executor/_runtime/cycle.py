@@ -245,7 +245,9 @@ class CycleHandle:
                 if self._is_stopping:
                     await self._give_up(turn)
                     break
-                begun = self._running[turn] = _Turn(self, self._plan, turn)
+                begun = self._running[turn] = _Turn(
+                    self._plan, turn, counts=self._counts, claim=self._claim, wall=self._wall, warn=self._warn
+                )
                 task = asyncio.create_task(self._finish(begun), name=f"cycle {self.name}, turn {turn}")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -377,13 +379,34 @@ class CyclePlan:
 
 
 class _Turn:
-    """One turn of a slot, while it is under way."""
+    """One turn of a slot, while it is under way.
 
-    def __init__(self, cycle: CycleHandle, plan: CyclePlan, number: int) -> None:
+    Args:
+        plan: of the cycle.
+        number: of the turn.
+        counts: of the cycle.
+        claim: makes a turn one's own, or prolongs that.
+        wall: returns epoch seconds.
+        warn: logs what has gone wrong in the cycle.
+    """
+
+    def __init__(
+        self,
+        plan: CyclePlan,
+        number: int,
+        *,
+        counts: dict[str, int],
+        claim: Callable[[int], Awaitable[bool]],
+        wall: Callable[[], float],
+        warn: Callable[..., None],
+    ) -> None:
         self.number = number
         self.slot = number % plan.slots.count
-        self._cycle = cycle
         self._plan = plan
+        self._counts = counts
+        self._claim = claim
+        self._wall = wall
+        self._warn = warn
         self.open_count = 0  # keys that are placed and not through
         self._batches: list[BatchHandle[Any]] = []
         self._note_now = getattr(plan.progress, "note_now", None)  # of a store that need not be waited for
@@ -426,11 +449,9 @@ class _Turn:
                 async with asyncio.timeout(self._plan.lease / 3):
                     await self._is_over.wait()
                 return
-            if not await self._cycle._claim(self.number):
-                self._cycle._counts["lost"] += 1
-                self._cycle._warn(
-                    "the claim to turn %d was lost: its keys are left to the node that has it", self.number
-                )
+            if not await self._claim(self.number):
+                self._counts["lost"] += 1
+                self._warn("the claim to turn %d was lost: its keys are left to the node that has it", self.number)
                 self._is_whole = False
                 self.stop()
                 return
@@ -447,10 +468,10 @@ class _Turn:
                 self._is_through.clear()
 
     async def _load_and_place(self) -> None:
-        plan, cycle = self._plan, self._cycle
+        plan = self._plan
         begin = float(plan.slots.begin_of(self.number))
-        if cycle._wall() > begin + plan.slots.slot_seconds:
-            begin = cycle._wall()  # it was missed: its keys are spread from now on as they would have been then
+        if self._wall() > begin + plan.slots.slot_seconds:
+            begin = self._wall()  # it was missed: its keys are spread from now on as they would have been then
         try:
             seen = await plan.progress.done_keys(plan.name, self.number)
             async for keys in self._load():
@@ -458,7 +479,7 @@ class _Turn:
                 for key, place in keys:
                     written = _written(key)
                     if written in seen:
-                        cycle._counts["skipped"] += 1
+                        self._counts["skipped"] += 1
                     else:
                         seen.add(written)
                         fresh[written] = key, place
@@ -469,8 +490,8 @@ class _Turn:
                     await self._has_changed.wait()
         except Exception as error:  # noqa: BLE001  # the loader is user code: it is asked again later
             self._is_whole = False
-            cycle._counts["loader_errors"] += 1
-            cycle._warn("keys(%d) raised %r; it is tried again", self.slot, error)
+            self._counts["loader_errors"] += 1
+            self._warn("keys(%d) raised %r; it is tried again", self.slot, error)
 
     async def _load(self) -> AsyncIterator[list[tuple[Key, int]]]:
         """Load the keys of the slot and their hashes, in lists of a bounded length."""
@@ -510,13 +531,12 @@ class _Turn:
 
     def _place(self, fresh: dict[bytes, tuple[Key, int]], begin: float) -> None:
         """Place keys at their instants in the slot; what is late is due now."""
-        slots, ahead = self._plan.slots, begin - self._cycle._wall()
+        slots, ahead = self._plan.slots, begin - self._wall()
         width = slots.slot_seconds / 2**64
         keys, written = [key for key, _ in fresh.values()], list(fresh)
         delays = [max(0.0, ahead + place * slots.count % 2**64 * width) for _, place in fresh.values()]
         batch = self._plan.place(keys, delays)
-        cycle = self._cycle
-        cycle._counts["loaded"] += len(keys)
+        self._counts["loaded"] += len(keys)
         self.open_count += len(keys)
 
         def ended(index: int, state: TaskState, outcome: Any) -> None:
@@ -527,9 +547,9 @@ class _Turn:
             if end is None:
                 self._is_whole = False
                 return
-            cycle._counts[end] += 1
+            self._counts[end] += 1
             if state is TaskState.FAILED:
-                cycle._warn("a key failed: %r", outcome)
+                self._warn("a key failed: %r", outcome)
             if self._note_now is not None:
                 self._note_now(self._plan.name, self.number, (written[index],))
             else:

@@ -180,7 +180,7 @@ def _fail(granted: asyncio.Future[Any], handle: TaskHandle[Any]) -> None:
     if granted.done():
         return
     if handle.cancelled():
-        granted.cancel(handle._cancel_message)
+        granted.cancel(handle._cancel_message)  # noqa: SLF001  # a future's own
     else:
         error = handle.exception()
         assert error is not None

@@ -68,15 +68,16 @@ class Decoder(Protocol):
         ...
 
 
+_NO_FACTS: Final = Facts()  # of a line that is its own argument
+
+
 class TextDecoder:
     """Each line as text without its newline; an empty line is the empty text, and counts."""
-
-    _FACTS: Final = Facts()
 
     def facts(self, number: int, raw: bytes) -> Facts | None:
         """Check that the line is UTF-8."""
         _text(number, raw)
-        return self._FACTS
+        return _NO_FACTS
 
     def argument(self, number: int, raw: bytes) -> object:
         """Return the text without its newline, be it LF or CR LF."""
@@ -112,7 +113,7 @@ class JsonDecoder:
             return None
         value = self.argument(number, raw)
         if self._at_field is self._priority_field is self._key_field is self._cost_field is None:
-            return TextDecoder._FACTS
+            return _NO_FACTS
         if not isinstance(value, dict):
             raise BadLineError(number, f"expected a JSON object with fields, got {_kind(value)}")
         return Facts(

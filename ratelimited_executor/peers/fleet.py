@@ -278,7 +278,14 @@ class FleetPeers:
 
     def join(self, owner: Any) -> FleetMember:
         """Take part in the rate of an executor's name."""
-        member = self._members[owner.name] = FleetMember(self, owner)
+        # An id for each life of an executor: one that is made anew must not be given what the one before has used.
+        settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
+        # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
+        phase = crc32(f"{self._group}:{owner.name}".encode()) / 2**32
+        peer = Peer(settings, owner.rate, self._clock, grid_phase=phase, is_clock_whole=self._is_clock_whole)
+        member = self._members[owner.name] = FleetMember(
+            owner, peer, kick=self._kicked.set, leave=self._leave, warn=self._warn_seldom
+        )
         self._kicked.set()
         return member
 
@@ -287,10 +294,6 @@ class FleetPeers:
         if self._members.pop(member.owner.name, None) is member and (member.is_shared or member.peer.era is not None):
             self._leaving.append((member.owner.name, member.peer.leave()))
             self._kicked.set()
-
-    def _kick(self) -> None:
-        """Look at once whether there is something to call for."""
-        self._kicked.set()
 
     def _is_clock_whole(self) -> bool:
         """Whether our clock has run on since the last answer, and the machine was not suspended."""
@@ -455,18 +458,27 @@ class FleetMember:
     """One executor's part in its group.
 
     Args:
-        peers: whose.
         owner: the executor's engine.
+        peer: what it says to the authority, and hears from it.
+        kick: has the group look at once whether there is something to call for.
+        leave: takes it out of the group.
+        warn: logs a warning, the same one seldom.
     """
 
-    def __init__(self, peers: FleetPeers, owner: Owner) -> None:
-        self._peers = peers
+    def __init__(
+        self,
+        owner: Owner,
+        peer: Peer,
+        *,
+        kick: Callable[[], None],
+        leave: Callable[[FleetMember], None],
+        warn: Callable[[str], None],
+    ) -> None:
         self.owner = owner
-        # An id for each life of an executor: one that is made anew must not be given what the one before has used.
-        settings = replace(peers._settings, id=f"{peers.id}:{next(peers._lives)}")
-        # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
-        phase = crc32(f"{peers._group}:{owner.name}".encode()) / 2**32
-        self.peer = Peer(settings, owner.rate, peers._clock, grid_phase=phase, is_clock_whole=peers._is_clock_whole)
+        self.peer = peer
+        self._kick = kick
+        self._leave = leave
+        self._warn = warn
         self.is_shared = not owner.rate.is_unlimited
         self._demand = Demand(owner)
         self._ask_at = math.inf
@@ -489,7 +501,7 @@ class FleetMember:
             self.peer.set_rate(rate)
         if rate.is_zero:
             self.permits.drop()
-        self._peers._kick()
+        self._kick()
 
     @property
     def refused_count(self) -> int:
@@ -501,7 +513,7 @@ class FleetMember:
         grid = self.peer.grid
         if grid is None or not self.is_shared or self.peer.is_own_rate:
             return None
-        return grid.per_second * (1 + self._peers._settings.stretch)
+        return grid.per_second * (1 + self.peer.settings.stretch)
 
     def look(self, now: float) -> None:
         """See after a run whether tasks wait for permits that nobody has asked for yet."""
@@ -513,12 +525,12 @@ class FleetMember:
         now_ns = self.owner.timeline.to_ns(now)
         if self.peer.state is PeerState.IDLE:
             if self.owner.queue.ready_count():
-                self._peers._kick()
+                self._kick()
             return
         when = self.peer.wants_at_once(self._demand_at(now), now_ns)
         self._ask_at = math.inf if when is None else self.owner.timeline.to_loop(when)
         if self._ask_at < math.inf:
-            self._peers._kick()
+            self._kick()
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and whether it is the regular one of its interval."""
@@ -554,14 +566,14 @@ class FleetMember:
         has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
         self.owner.queue.admission.forget()  # some may also be void
         if reply.flaw:
-            self._peers._warn_seldom(f"fleet: {_FLAWS[reply.flaw] % self.owner.name}")
+            self._warn(f"fleet: {_FLAWS[reply.flaw] % self.owner.name}")
         grid = self.peer.grid
         is_expected = self.peer.is_own_rate or self.owner.is_adaptive
         if before is not None and grid is not None and grid != before and not is_expected:
             LOGGER.warning(
                 "fleet: %s goes by %.6g a second, set by another peer; this one has set %s",
                 self.owner.name,
-                grid.per_second * (1 + self._peers._settings.stretch),
+                grid.per_second * (1 + self.peer.settings.stretch),
                 self.owner.rate,
             )
         if has_come:
@@ -574,7 +586,7 @@ class FleetMember:
 
     def tell_of_rank(self) -> None:
         """Say so if the outage policy leaves this peer nothing."""
-        outage, rank = self._peers._settings.outage, self.peer.rank
+        outage, rank = self.peer.settings.outage, self.peer.rank
         if outage.kind == "static" and rank is not None and rank >= outage.peers_max:
             LOGGER.warning(
                 "fleet: %s starts nothing in this outage: its rank %d is not below %s; crashed peers keep theirs for a while",
@@ -593,7 +605,7 @@ class FleetMember:
             return None
         if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
             answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
-            return "outage", f"{answer}; outage policy: {self._peers._settings.outage}", None
+            return "outage", f"{answer}; outage policy: {self.peer.settings.outage}", None
         end_ns = peer.quarantine_end(timeline.to_ns(now))
         if end_ns is None:
             return None
@@ -602,7 +614,7 @@ class FleetMember:
 
     def close(self) -> None:
         """Leave the group: the executor has closed."""
-        self._peers._leave(self)
+        self._leave(self)
 
     def statistics(self, now: float) -> FleetStatistics:
         """Tell how it stands."""

@@ -139,7 +139,7 @@ class Lasting(Coroutine[Any, Any, None]):
             report = {"message": f"on_end of {self!r} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)
         if is_cancelled and self._coroutines is not None:
-            self._coroutines._loop.note_stale()
+            self._coroutines.loop.note_stale()
         return is_cancelled
 
     def _end(self, error: BaseException | None = None) -> bool:
@@ -147,7 +147,7 @@ class Lasting(Coroutine[Any, Any, None]):
         coroutines: Any = self._coroutines
         if coroutines.running.pop(self._number, None) is None:
             return False
-        accounts = coroutines._accounts
+        accounts = coroutines.accounts
         if error is None:
             error = self.error
         if error is None:
@@ -169,7 +169,7 @@ class LastingCoroutines(Coroutines):
 
     __slots__ = ()
 
-    _loop: Any  # a LastingLoop, and an event loop
+    loop: Any  # a LastingLoop, and an event loop
     running: dict[int, Any]
 
     def start(
@@ -180,7 +180,7 @@ class LastingCoroutines(Coroutines):
             super().start(owner, coroutine, context, origin)
             return
         if coroutine._coroutines is not None:  # the same once more: as asyncio says of a coroutine
-            self._accounts.raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
+            self.accounts.raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
             return
         number = self._number = self._number + 1
         self.running[number] = coroutine
@@ -190,7 +190,7 @@ class LastingCoroutines(Coroutines):
         coroutine._origin = origin
         if isinstance(owner, Record):
             owner._place = coroutine
-        loop = self._loop
+        loop = self.loop
         loop.push(loop.clock._monotonic + coroutine.seconds, _END, coroutine)
         if coroutine.on_begin is not None:
             coroutine.on_begin()

@@ -147,7 +147,7 @@ def _name_of(function: object) -> str:
 
 def _running_in(worker: threading.Thread) -> str:
     """Name the function that a worker thread of anyio runs, as far as its frames tell."""
-    frame = sys._current_frames().get(worker.ident or 0)
+    frame = sys._current_frames().get(worker.ident or 0)  # noqa: SLF001  # the standard way
     place = "unknown code"
     if frame is not None:
         place = f"{frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"

@@ -1341,7 +1341,7 @@ async def test_to_be_cancelled_while_many_are_cancelled(virtual_clock, account):
     while not executor.statistics().cancelled:
         await asyncio.sleep(0)
     assert 10_000 < executor.statistics().waiting
-    executor._closing._task.cancel()
+    executor._closing.task.cancel()
     await asyncio.sleep(0)
     assert 0 == executor.statistics().waiting
     assert all(handle.done() for handle in handles)

@@ -40,7 +40,7 @@ class ExactPacedLimit(PacedLimit):
     def unused(self) -> Self:
         """Return another limit of the same rate, of which nothing has been taken."""
         other = super().unused()
-        other._window = None
+        other._window = None  # noqa: SLF001  # a copy of itself
         return other
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
@@ -113,5 +113,5 @@ class ExactPacedLimit(PacedLimit):
     def trial(self, time_ns: Callable[[], int]) -> Self:
         """Return a copy, to be asked about times to come."""
         other = super().trial(time_ns)
-        other._window = None if self._window is None else self._window.trial(time_ns)
+        other._window = None if self._window is None else self._window.trial(time_ns)  # noqa: SLF001  # a copy of itself
         return other

@@ -133,9 +133,9 @@ class QuotaLimit(Limit):
     def trial(self, time_ns: Callable[[], int]) -> Self:
         """Return a copy that goes by another time, to be asked about times to come; the wall clock goes along with that."""
         other = super().trial(time_ns)
-        other._used = dict(self._used)
+        other._used = dict(self._used)  # noqa: SLF001  # a copy of itself
         ahead_ns = self._wall_ns() - time_ns()
-        other._wall_ns = lambda: time_ns() + ahead_ns
+        other._wall_ns = lambda: time_ns() + ahead_ns  # noqa: SLF001  # a copy of itself
         return other
 
     def _left_at(self, begin_ns: int) -> int:

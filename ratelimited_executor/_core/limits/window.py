@@ -50,7 +50,7 @@ class WindowLimit(Limit):
         reading_ns: what is kept beside that for the reading of times.
     """
 
-    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_pending", "_permits", "_reading_ns", "_sum", "_width_ns", "rate")
+    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_pending", "_reading_ns", "_width_ns", "permits", "rate", "used")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate
@@ -58,8 +58,8 @@ class WindowLimit(Limit):
         self._reading_ns = reading_ns
         self._log: deque[list[int]] = deque()  # [time, amount], in the order of the decisions
         self._pending: list[list[int]] = []  # entries that had no time yet when their turn to leave the log came
-        self._sum = 0
-        self._permits = self._width_ns = self._grain_ns = 0
+        self.used = 0
+        self.permits = self._width_ns = self._grain_ns = 0
         self.set_rate(rate, 0)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
@@ -69,11 +69,11 @@ class WindowLimit(Limit):
         """
         self.count(now_ns)
         self.rate = rate
-        self._permits = UNLIMITED if rate.is_unlimited else int(rate.permits)
+        self.permits = UNLIMITED if rate.is_unlimited else int(rate.permits)
         if self._width_ns and (rate.is_zero or rate.is_unlimited):
             return
         self._width_ns = -int(-rate.per * 1_000_000_000 // 1) + self._margin_ns + self._reading_ns
-        is_coarse = _ENTRY_COUNT_MAX < self._permits < UNLIMITED
+        is_coarse = _ENTRY_COUNT_MAX < self.permits < UNLIMITED
         self._grain_ns = self._width_ns // _ENTRY_COUNT_MAX if is_coarse else 0
 
     def change_to(self, other: Self, now_ns: int) -> None:
@@ -88,7 +88,7 @@ class WindowLimit(Limit):
     @property
     def cost_max(self) -> int | None:
         """N."""
-        return None if self._permits == UNLIMITED else self._permits
+        return None if self.permits == UNLIMITED else self.permits
 
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
@@ -99,20 +99,20 @@ class WindowLimit(Limit):
             entry = log[0]
             time = entry[0]
             if time <= edge:
-                self._sum -= entry[1]
+                self.used -= entry[1]
                 entry[0] = -1
             elif time == _PENDING:
                 self._pending.append(entry)
             else:
                 break
             log.popleft()
-        return UNLIMITED if self._permits == UNLIMITED else self._permits - self._sum
+        return UNLIMITED if self.permits == UNLIMITED else self.permits - self.used
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
         """Note a start: O(1)."""
-        if self._permits == UNLIMITED:
+        if self.permits == UNLIMITED:
             return [[-1, 0], cost]
-        self._sum += cost
+        self.used += cost
         last = self._log[-1] if self._log else None
         if last is not None and (
             _PENDING > last[0] >= now_ns or (self._grain_ns and last[0] // self._grain_ns == now_ns // self._grain_ns)
@@ -129,13 +129,13 @@ class WindowLimit(Limit):
         entry, charged = ticket
         if entry[0] >= 0:
             entry[1] += cost - charged
-            self._sum += cost - charged
+            self.used += cost - charged
             ticket[1] = cost
 
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
         """Note that a start has taken effect only now, if that is later than the margin covers: it counts from now on."""
         entry, charged = ticket
-        if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self._permits == UNLIMITED:
+        if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
             entry[0] = now_ns
@@ -146,7 +146,7 @@ class WindowLimit(Limit):
     def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
         """Let a start take effect when :func:`note_effect` is called with ``effects``: until then it counts anyhow."""
         entry, charged = ticket
-        if charged <= 0 or self._permits == UNLIMITED:
+        if charged <= 0 or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
             entry[0] = _PENDING
@@ -154,7 +154,7 @@ class WindowLimit(Limit):
             self.settle(ticket, 0, 0)
             entry = [_PENDING, charged]
             self._log.append(entry)
-            self._sum += charged
+            self.used += charged
             ticket[:] = entry, charged
         effects.append(entry)
 
@@ -190,7 +190,7 @@ class WindowLimit(Limit):
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
         room = self.count(now_ns)
-        if self._permits == UNLIMITED:
+        if self.permits == UNLIMITED:
             return UNLIMITED
         windows = max(0, end_ns - 1 - now_ns) // self._width_ns
         for time, amount in self._log:
@@ -199,7 +199,7 @@ class WindowLimit(Limit):
             if time + self._width_ns * (windows + 1) >= end_ns:
                 break
             room += amount
-        return max(0, room) + self._permits * windows
+        return max(0, room) + self.permits * windows
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether the window is empty."""
@@ -209,8 +209,8 @@ class WindowLimit(Limit):
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
         """Return a copy, to be asked about times to come."""
         other = copy(self)
-        other._log = deque([*entry] for entry in self._log)
-        other._pending = [[*entry] for entry in self._pending]
+        other._log = deque([*entry] for entry in self._log)  # noqa: SLF001  # a copy of itself
+        other._pending = [[*entry] for entry in self._pending]  # noqa: SLF001  # a copy of itself
         return other
 
     def _take_back(self) -> None:

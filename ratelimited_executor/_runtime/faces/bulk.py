@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._core.keys import KeyTable
     from ratelimited_executor._core.retries import Retry
     from ratelimited_executor._runtime.batches import Items
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -116,7 +117,7 @@ class BulkFace(TaskFace):
         if len(given) > 1:
             raise TypeError(f"schedule_many() takes one of delay=, delays=, at= and over=, not {' and '.join(given)}")
         options = make_options(priority=priority, expires=self._expires_of(expires), name=name)
-        terms = _Terms(self, key, cost)
+        terms = _Terms(self._keys, self._needs_of, key=key, cost=cost)
         policy = self._retry if retry is INHERITED else check_retry("retry", retry)
         plan = _Plan(
             terms=terms,
@@ -215,7 +216,7 @@ class BulkFace(TaskFace):
         make_options(priority=priority, expires=self._expires_of(expires))
         if not isinstance(items, (Iterable, AsyncIterable)):
             raise TypeError(f"items must be an iterable or async iterable, got {items!r}")
-        _Terms(self, key, cost)  # bad arguments raise here
+        _Terms(self._keys, self._needs_of, key=key, cost=cost)  # bad arguments raise here
         is_refusing = self._when_full is WhenFull.RAISE
 
         async def submit(item: Any, handles: Collection[TaskHandle[Any]]) -> TaskHandle[Any]:
@@ -453,7 +454,8 @@ class _Terms:
     """Whose the tasks of a batch are, and what they cost.
 
     Args:
-        face: reads costs.
+        keys: the executor's table of keys.
+        needs_of: reads a cost.
         key: of all of them, or a function of the item.
         cost: of all of them, or a function of the item.
 
@@ -462,17 +464,20 @@ class _Terms:
         ValueError: if a cost is out of range.
     """
 
-    def __init__(self, face: BulkFace, key: Any, cost: Any) -> None:
-        self._face = face
-        self._key = key if callable(key) else key_of("key", key, face._keys)
+    def __init__(
+        self, keys: KeyTable, needs_of: Callable[[Any], Mapping[str, int] | None], *, key: Any, cost: Any
+    ) -> None:
+        self._keys = keys
+        self._needs_of = needs_of
+        self._key = key if callable(key) else key_of("key", key, keys)
         self._cost = cost
         self.is_varied = callable(key) or callable(cost)
-        self._needs = None if callable(cost) else face._needs_of(cost)
+        self._needs = None if callable(cost) else needs_of(cost)
 
     def of(self, item: Any) -> tuple[Any, Mapping[str, int] | None]:
         """Return key and needs of an item."""
-        key = key_of("key", self._key(item), self._face._keys) if callable(self._key) else self._key
-        return key, self._face._needs_of(self._cost(item)) if callable(self._cost) else self._needs
+        key = key_of("key", self._key(item), self._keys) if callable(self._key) else self._key
+        return key, self._needs_of(self._cost(item)) if callable(self._cost) else self._needs
 
     def groups(self, items: Sequence[Any]) -> list[_Group]:
         """Return the items by key and cost, in order of arrival."""
