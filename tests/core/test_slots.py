@@ -1,0 +1,329 @@
+"""The rules of a pool of slots, over plain values: each failure of slots as they are often written is a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.slots import FOREVER_US, LOST, WAITING, SlotPool
+
+SECOND = 1_000_000
+
+
+def holders(pool: SlotPool) -> list:
+    return [lease.token for lease in pool.leases]
+
+
+def ask(pool: SlotPool, *tokens, now=0, **options) -> list[int]:
+    return [pool.ask(token, now, **options) for token in tokens]
+
+
+def test_slots_go_to_who_comes_first_and_the_rest_wait():
+    pool = SlotPool(2)
+
+    assert [1, 2, WAITING, WAITING] == ask(pool, "a", "b", "c", "d")
+    assert ["a", "b"] == holders(pool)
+    assert 2 == pool.waiting_count
+    assert [] == pool.handed()  # who asks is answered, and need not be told
+
+
+# What goes wrong where slots are kept as numbers or counts, released by number, or by the clock of the holder.
+
+
+def test_who_finds_no_slot_has_none():
+    """Not as where the array of failed tries was taken for a slot, and the job ran without."""
+    pool = SlotPool(1)
+    ask(pool, "a")
+
+    assert WAITING == pool.ask("b", 0)
+    assert pool.release("b", 0)
+    assert ["a"] == holders(pool)  # and its release frees nobody else's
+
+
+def test_what_is_taken_is_what_is_seen():
+    """Not as where slots were read under one name and written under another."""
+    pool = SlotPool(3)
+    fences = ask(pool, "a", "b")
+
+    assert [(lease.token, lease.fence) for lease in pool.leases] == list(zip("ab", fences, strict=True))
+    assert 2 == pool.held_count
+
+
+def test_thousands_of_slots_are_all_seen():
+    """Not as where a scan read the first hundred of them."""
+    pool = SlotPool(5000)
+    ask(pool, *range(6000))
+
+    assert 5000 == pool.held_count
+    assert 1000 == pool.waiting_count
+
+
+def test_lower_limit_counts_who_holds_and_not_which_slot():
+    """Not as where ten ran under a limit of five, because the slots that were free had low numbers."""
+    pool = SlotPool(10)
+    ask(pool, *range(12))
+    for token in range(5):
+        pool.release(token, 0)
+    assert [10, 11] == [lease.token for lease in pool.handed()]
+
+    pool.set_limit(5, 0)
+    for token in range(5, 7):
+        pool.release(token, 0)
+    assert WAITING == pool.ask("new", 0)
+    assert 5 == pool.held_count
+    pool.release(7, 0)
+    assert ["new"] == [lease.token for lease in pool.handed()]
+
+
+def test_who_has_lost_its_slot_frees_nobody_elses():
+    """Not as where a job past its time freed the slot of its successor, and that one the next."""
+    pool = SlotPool(1)
+    pool.ask("slow", 0, until_us=SECOND)
+    assert 2 == pool.ask("next", SECOND, until_us=2 * SECOND)  # the lease of the first has ended
+
+    assert not pool.release("slow", SECOND)
+    assert LOST == pool.renew("slow", SECOND, until_us=9 * SECOND)
+    assert ["next"] == holders(pool)
+
+
+def test_long_work_keeps_its_slot_by_renewal():
+    """Not as where a fixed time had two jobs in one slot."""
+    pool = SlotPool(1)
+    pool.ask("long", 0, until_us=SECOND)
+    pool.ask("next", 0)
+    for second in range(1, 20):
+        assert 1 == pool.renew("long", second * SECOND - 1, until_us=(second + 1) * SECOND)
+
+    assert ["long"] == holders(pool)
+    pool.look(21 * SECOND)
+    assert ["next"] == holders(pool)
+
+
+def test_wait_and_check_are_one_step():
+    """Not as where a slot came free between the check and the wait, and nobody woke."""
+    pool = SlotPool(1)
+    ask(pool, "a", "b")
+    pool.release("a", 0)
+
+    assert ["b"] == [lease.token for lease in pool.handed()]
+
+
+@pytest.mark.parametrize("change", ["dies", "limit"])
+def test_nobody_who_waits_is_stranded(change):
+    """Not as where only an end woke those who wait: the last holder was killed, or the limit had been 0."""
+    pool = SlotPool(1 if change == "dies" else 0)
+    if change == "dies":
+        pool.ask("killed", 0, until_us=SECOND)
+    ask(pool, "a", "b")
+
+    if change == "dies":
+        assert SECOND == pool.next_end()
+        pool.look(SECOND)
+    else:
+        pool.set_limit(1, SECOND)
+
+    assert ["a"] == holders(pool)
+
+
+def test_newcomer_overtakes_nobody():
+    """Not as where what was woken went to the tail of a queue that newcomers pass."""
+    pool = SlotPool(1)
+    ask(pool, "a", "b", "c")
+    pool.release("a", 0)
+
+    assert WAITING == pool.ask("new", 0)
+    assert ["b"] == holders(pool)
+    order = [pool.release(token, 0) and holders(pool) for token in "bc"]
+    assert [["c"], ["new"]] == order
+
+
+def test_hand_off_that_nobody_heard_of_ends_by_itself():
+    """Not as where a count of woken and not yet running jobs lost one for each crash, until the limit was 0."""
+    pool = SlotPool(1, confirm_us=2 * SECOND)
+    pool.ask("a", 0, until_us=100 * SECOND)
+    ask(pool, "crashed", "alive", until_us=100 * SECOND)
+    pool.release("a", 0)
+
+    assert ["crashed"] == holders(pool)
+    pool.look(2 * SECOND)
+    assert ["alive"] == holders(pool)
+    assert 3 == pool.renew("alive", 3 * SECOND, until_us=50 * SECOND)
+    assert LOST == pool.renew("crashed", 3 * SECOND, until_us=50 * SECOND)
+
+
+# The rest of the rules.
+
+
+def test_larger_priority_goes_first_and_among_equals_who_came_first():
+    pool = SlotPool(0)
+    for token, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1), ("e", -1)):
+        pool.ask(token, 0, priority=priority)
+    pool.set_limit(5, 0)
+
+    assert ["b", "d", "a", "c", "e"] == [lease.token for lease in pool.handed()]
+
+
+def test_asking_again_takes_no_second_slot():
+    pool = SlotPool(1)
+
+    assert [1, 1, WAITING, WAITING] == ask(pool, "a", "a", "b", "b", priority=3)
+    assert (1, 1) == (pool.held_count, pool.waiting_count)
+
+
+def test_waiter_that_is_not_alive_is_passed_over_and_forgotten():
+    pool = SlotPool(1)
+    ask(pool, "a")
+    pool.ask("dead", 0, until_us=SECOND)
+    pool.ask("alive", 0, until_us=SECOND)
+    assert WAITING == pool.renew("alive", 0, until_us=9 * SECOND)
+
+    pool.look(SECOND)
+    assert 1 == pool.waiting_count
+    pool.release("a", SECOND)
+    assert ["alive"] == holders(pool)
+    assert LOST == pool.renew("dead", SECOND, until_us=9 * SECOND)
+
+
+def test_who_asks_with_a_higher_priority_waits_for_who_was_there_when_a_slot_came_free():
+    pool = SlotPool(1, confirm_us=1)
+    pool.ask("x", 0, until_us=SECOND)
+    pool.ask("low", 0)
+
+    assert WAITING == pool.ask("high", SECOND, until_us=5 * SECOND, priority=1)
+    assert ["low"] == [lease.token for lease in pool.handed()]
+    pool.look(2 * SECOND)
+    assert ["high"] == holders(pool)
+    assert 2 * SECOND + 1 == pool.next_end()  # it has not heard of it yet
+
+
+def test_ask_whose_time_has_passed_is_lost():
+    pool = SlotPool(1)
+
+    assert LOST == pool.ask("late", 5 * SECOND, until_us=SECOND)
+    assert (0, 0) == (pool.held_count, pool.waiting_count)
+
+
+def test_clock_that_goes_back_stands_still():
+    pool = SlotPool(1)
+    pool.ask("a", 10 * SECOND, until_us=11 * SECOND)
+    pool.look(5 * SECOND)
+    assert 11 * SECOND == pool.next_end()
+    pool.ask("b", 5 * SECOND)
+
+    assert ["a"] == holders(pool)
+    assert 10 * SECOND == pool.leases[0].since_us
+
+
+def test_nothing_is_kept_of_those_who_have_gone():
+    pool = SlotPool(1)
+    for number in range(5000):
+        pool.ask(number, number, until_us=number + 10)
+        pool.renew(number, number, until_us=number + 5)
+        pool.ask(-1 - number, number)
+        pool.release(-1 - number, number)
+        pool.release(number, number)
+
+    assert (0, 0) == (pool.held_count, pool.waiting_count)
+    assert len(pool._ends) < 200 > len(pool._line)
+
+
+@dataclass
+class Model:
+    """The same rules in the plainest way: lists, looked through from the start."""
+
+    limit: int
+    confirm: int
+    now: int = 0
+    fence: int = 0
+    holding: dict = field(default_factory=dict)  # token -> [fence, until]
+    waiting: list = field(default_factory=list)  # [token, priority, until]
+
+    def look(self, now) -> None:
+        self.now = max(self.now, now)
+        self.holding = {token: lease for token, lease in self.holding.items() if lease[1] > self.now}
+        self.waiting = [each for each in self.waiting if each[2] > self.now]
+        while len(self.holding) < self.limit and self.waiting:
+            first = max(self.waiting, key=lambda each: each[1])
+            self.waiting.remove(first)
+            self.fence += 1
+            self.holding[first[0]] = [self.fence, self.now + self.confirm]
+
+    def answer(self, token) -> int:
+        if token in self.holding:
+            return self.holding[token][0]
+        return WAITING if any(each[0] == token for each in self.waiting) else LOST
+
+    def ask(self, token, now, until, priority) -> int:
+        self.look(now)
+        was_there = self.answer(token) != LOST
+        if not was_there:
+            self.waiting.append([token, priority, until])
+            self.look(now)
+        return self.renew(token, now, until)
+
+    def renew(self, token, now, until) -> int:
+        self.look(now)
+        if token in self.holding:
+            self.holding[token][1] = until
+        for each in self.waiting:
+            if each[0] == token:
+                each[2] = until
+        return self.answer(token)
+
+    def release(self, token, now) -> bool:
+        was_there = self.answer(token) != LOST
+        self.holding.pop(token, None)
+        self.waiting = [each for each in self.waiting if each[0] != token]
+        self.look(now)
+        return was_there
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["ask", "ask", "ask", "renew", "release", "release", "limit", "look"]),
+        st.integers(0, 7),  # whose token
+        st.integers(-2, 6),  # by how much the clock goes on
+        st.integers(1, 12),  # how long it lasts
+        st.integers(0, 2),  # priority, or a limit
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=400)
+@given(steps=steps, limit=st.integers(0, 3), confirm=st.sampled_from([3, FOREVER_US]))
+def test_pool_does_what_its_model_does(steps, limit, confirm):
+    """And whatever is done: a hand-over keeps the limit, nobody who is alive waits beside a free slot, fences rise."""
+    pool, model = SlotPool(limit, confirm_us=confirm), Model(limit, confirm)
+    now, fence = 0, 0
+    for step, token, passed, lasting, number in steps:
+        now += passed
+        told = pool.handed()  # before each step, so that who asks again has been told
+        held_before = pool.held_count
+        until = max(now, model.now) + lasting
+        match step:
+            case "ask":
+                assert model.ask(token, now, until, number) == pool.ask(token, now, until_us=until, priority=number)
+            case "renew":
+                assert model.renew(token, now, until) == pool.renew(token, now, until_us=until)
+            case "release":
+                assert model.release(token, now) == pool.release(token, now)
+            case "limit":
+                model.limit = number
+                model.look(now)
+                pool.set_limit(number, now)
+            case "look":
+                model.look(now)
+                pool.look(now)
+        assert [(token, lease[0], lease[1]) for token, lease in model.holding.items()] == [
+            (lease.token, lease.fence, lease.until_us) for lease in pool.leases
+        ]
+        assert len(model.waiting) == pool.waiting_count
+        assert pool.held_count <= max(pool.limit, held_before)
+        assert not (pool.waiting_count and pool.held_count < pool.limit)
+        assert pool.fence >= fence
+        assert all(lease.fence > 0 for lease in told)
+        fence = pool.fence
