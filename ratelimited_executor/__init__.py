@@ -18,9 +18,10 @@ module            names
 ``exceptions``    all errors
 ``abc``           protocols that a program may implement
 ``typing``        types for annotations
+``slots``         pools of slots: how many at once, whoever they are
 ================  ==========================================================
 
-All their names but those of ``typing`` can be imported from here as well, and are the same objects.
+All their names but those of ``typing`` and ``slots`` can be imported from here as well, and are the same objects.
 """
 
 from __future__ import annotations

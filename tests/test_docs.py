@@ -32,6 +32,7 @@ from ratelimited_executor import (
     policies,
     retries,
     simulation,
+    slots,
     spread,
     testing,
 )
@@ -136,7 +137,7 @@ def reference_text() -> str:
 
 
 TOPICS = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]  # also at the top
-HOMES = [ratelimited_executor, *TOPICS, spread, simulation]  # where public names live
+HOMES = [ratelimited_executor, *TOPICS, slots, spread, simulation]  # where public names live
 NAMES = sorted({name for home in HOMES for name in home.__all__})
 
 

@@ -35,7 +35,10 @@ MAY_IMPORT = {
         "_runtime.quota",
     ],  # a value, which needs a calendar and so cannot lie in the core
     # public names of one topic each
-    **{f"{module}.py": ["_runtime", "_core", "_kernel"] for module in ("handles", "insight", "orders", "policies")},
+    **{
+        f"{module}.py": ["_runtime", "_core", "_kernel"]
+        for module in ("handles", "insight", "orders", "policies", "slots")
+    },
     "cycles.py": ["_runtime", "stores"],
     "retries.py": ["_runtime", "_core", "_kernel", "exceptions"],
     "_redis": ["_redis"],

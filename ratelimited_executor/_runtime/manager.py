@@ -12,6 +12,7 @@ from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
 from ratelimited_executor._runtime.hooks import hooks_of
 from ratelimited_executor._runtime.runner import Runner
+from ratelimited_executor._runtime.slots import Slots
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError
 from ratelimited_executor.peers.static import StaticPeers
@@ -80,6 +81,7 @@ class ManagerBase(Generic[E]):
         self._clock = clock
         self._peers: Peers | Fleet = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, E] = {}
+        self._slots: dict[str, Slots] = {}
         self._runner: Runner | None = None
         self._is_closed = False
         self._closing: asyncio.Future[None] | None = None  # of one that was dropped
@@ -99,6 +101,39 @@ class ManagerBase(Generic[E]):
         """With whom the rates are shared."""
         return self._peers
 
+    def slots(self, name: str, *, limit: int | None = None) -> Slots:
+        """Return the pool of slots of a name, made if it is not there.
+
+        Args:
+            name: of the pool.
+            limit: how many may be held at the same time; sets it where the pool is there already. None leaves it as it is.
+
+        Raises:
+            TypeError: if an argument has a wrong type.
+            ValueError: if the limit is negative, or left out where there is no such pool; or if the manager shares its rates
+                with other processes, since slots count in this process alone.
+            ExecutorStoppedError: if the manager is closed.
+        """
+        if self._is_closed:
+            raise ExecutorStoppedError(repr(self))
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, got {name!r}")
+        if isinstance(self._peers, Fleet) or self._peers.count > 1:
+            raise ValueError(
+                f"slots count in this process alone, and peers={self._peers!r} shares rates with others: make the slots by a "
+                "manager without peers if each process is to have as many"
+            )
+        found = self._slots.get(name)
+        if found is None:
+            if limit is None:
+                raise ValueError(f"limit must be given for a pool that is not there yet: slots({name!r}, limit=8)")
+            found = self._slots[name] = Slots(name, limit)
+            if self._runner is not None:
+                found._open(self._runner.loop)
+        elif limit is not None:
+            found.limit = limit
+        return found
+
     async def start(self) -> None:
         """Start on the running event loop, with every executor made so far; ``async with`` does it.
 
@@ -113,6 +148,8 @@ class ManagerBase(Generic[E]):
         if isinstance(self._peers, Fleet):
             self._peers.start(loop, clock)
         self._runner = Runner(loop, clock, self._interval, self._precision, hooks=hooks)
+        for slots in self._slots.values():
+            slots._open(loop)
         for executor in self._executors.values():
             executor._open(self._runner)
 
@@ -178,6 +215,8 @@ class ManagerBase(Generic[E]):
         try:
             await close_all([executor._closing for executor in self._executors.values()])
         finally:
+            for slots in self._slots.values():
+                slots._close()
             if self._runner is not None and not self._executors:
                 self._runner.close()
                 if isinstance(self._peers, Fleet):

@@ -22,6 +22,7 @@ def ask(pool: SlotPool, *tokens, now=0, **options) -> list[int]:
 
 
 def test_slots_go_to_who_comes_first_and_the_rest_wait():
+    """As many hold as may, and who asks is answered at once, so that nobody need tell them."""
     pool = SlotPool(2)
 
     assert [1, 2, WAITING, WAITING] == ask(pool, "a", "b", "c", "d")
@@ -158,6 +159,7 @@ def test_hand_off_that_nobody_heard_of_ends_by_itself():
 
 
 def test_larger_priority_goes_first_and_among_equals_who_came_first():
+    """Those who wait are ordered by priority, then by arrival."""
     pool = SlotPool(0)
     for token, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1), ("e", -1)):
         pool.ask(token, 0, priority=priority)
@@ -167,6 +169,7 @@ def test_larger_priority_goes_first_and_among_equals_who_came_first():
 
 
 def test_asking_again_takes_no_second_slot():
+    """A call that is repeated, since its answer was lost, does what the first did."""
     pool = SlotPool(1)
 
     assert [1, 1, WAITING, WAITING] == ask(pool, "a", "a", "b", "b", priority=3)
@@ -174,6 +177,7 @@ def test_asking_again_takes_no_second_slot():
 
 
 def test_waiter_that_is_not_alive_is_passed_over_and_forgotten():
+    """Who has not renewed its place in time gets no slot, and is not kept."""
     pool = SlotPool(1)
     ask(pool, "a")
     pool.ask("dead", 0, until_us=SECOND)
@@ -188,6 +192,7 @@ def test_waiter_that_is_not_alive_is_passed_over_and_forgotten():
 
 
 def test_who_asks_with_a_higher_priority_waits_for_who_was_there_when_a_slot_came_free():
+    """A lease that has ended is handed over before a newcomer is looked at."""
     pool = SlotPool(1, confirm_us=1)
     pool.ask("x", 0, until_us=SECOND)
     pool.ask("low", 0)
@@ -200,6 +205,7 @@ def test_who_asks_with_a_higher_priority_waits_for_who_was_there_when_a_slot_cam
 
 
 def test_ask_whose_time_has_passed_is_lost():
+    """A request that comes after its own time holds nothing."""
     pool = SlotPool(1)
 
     assert LOST == pool.ask("late", 5 * SECOND, until_us=SECOND)
@@ -207,6 +213,7 @@ def test_ask_whose_time_has_passed_is_lost():
 
 
 def test_clock_that_goes_back_stands_still():
+    """No lease is longer for a step of the clock."""
     pool = SlotPool(1)
     pool.ask("a", 10 * SECOND, until_us=11 * SECOND)
     pool.look(5 * SECOND)
@@ -218,6 +225,7 @@ def test_clock_that_goes_back_stands_still():
 
 
 def test_nothing_is_kept_of_those_who_have_gone():
+    """Memory goes by who is there, and not by who has been."""
     pool = SlotPool(1)
     for number in range(5000):
         pool.ask(number, number, until_us=number + 10)
