@@ -15,7 +15,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import pytest
@@ -36,6 +36,7 @@ from ratelimited_executor import (
     spread,
     testing,
 )
+from ratelimited_executor._runtime.policy import Policy
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.testing import run_virtual
 
@@ -316,7 +317,7 @@ def outline(annotation: str | None) -> str:
 PRIVATE = {
     "T_co": "T",
     "FleetMember": "Any",
-    "Policy": "Paced | Window | Burst",
+    "Policy": " | ".join(policy.__name__ for policy in get_args(Policy)),
 }  # names of the code that users do not see
 
 

@@ -10,7 +10,7 @@ first, and a heap keeps them at O(log n).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._kernel.records import TaskClass
@@ -37,6 +37,7 @@ class _TaskFields(NamedTuple):
     place: Any = None  # (what has the task, its position there); looked up on demand, for items may be code of the user
 
 
+_PLACE: Final = _TaskFields._fields.index("place")
 delattr(_TaskFields, "place")  # as a statement, it would be unknown to type checkers that it is there
 
 
@@ -59,19 +60,17 @@ class TaskView(_TaskFields):
     @property
     def fn(self) -> Callable[..., Any] | None:
         """The callable; None for who waits for a permit, and once the task has ended."""
-        place = self[8]
+        place: Any = self[_PLACE]
         return None if place is None else place[0]._fn_of(place[1])
 
     @property
     def args(self) -> tuple[Any, ...]:
         """Its positional arguments, the item if it is a task of a batch."""
-        place = self[8]
+        place: Any = self[_PLACE]
         return () if place is None else place[0]._args_of(place[1])
 
     def __repr__(self) -> str:
-        return (
-            f"TaskView({', '.join(f'{name}={value!r}' for name, value in zip(self._fields[:8], self, strict=False))})"
-        )
+        return f"TaskView({', '.join(f'{name}={value!r}' for name, value in zip(self._fields[:_PLACE], self, strict=False))})"
 
 
 Order: TypeAlias = "Callable[[TaskView], Any]"

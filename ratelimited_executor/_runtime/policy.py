@@ -22,6 +22,7 @@ from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, delay_of
 
 if TYPE_CHECKING:
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.rates import Rate
 
@@ -63,7 +64,7 @@ class Part:
         return permits * (self.rank + 1) // self.count - permits * self.rank // self.count
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, init=False)
 class Paced:
     """Start tasks on a grid of permits: one permit every ``1 / rate`` seconds.
 
@@ -76,20 +77,21 @@ class Paced:
         strictness: which of the two holds.
     """
 
-    slack: float = _SLACK_SECONDS
-    strictness: Strictness = Strictness.EXACT
+    slack: float
+    strictness: Strictness
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "slack", delay_of("slack", self.slack))
-        if not isinstance(self.strictness, Strictness):
-            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {self.strictness!r}")
+    def __init__(self, slack: DurationLike = _SLACK_SECONDS, strictness: Strictness = Strictness.EXACT) -> None:
+        if not isinstance(strictness, Strictness):
+            raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {strictness!r}")
+        object.__setattr__(self, "slack", delay_of("slack", slack))
+        object.__setattr__(self, "strictness", strictness)
 
     def __repr__(self) -> str:
         strictness = "" if self.strictness is Strictness.EXACT else f", strictness={self.strictness}"
         return f"Paced(slack={self.slack!r}{strictness})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Window:
     """Start tasks as soon as the rate allows: never more than its ``permits`` in any window of its ``per``, exactly.
 
@@ -101,10 +103,10 @@ class Window:
             is enforced at the other end of a network, add by how much the way there varies.
     """
 
-    margin: float = RESERVE_SECONDS
+    margin: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "margin", delay_of("margin", self.margin))
+    def __init__(self, margin: DurationLike = RESERVE_SECONDS) -> None:
+        object.__setattr__(self, "margin", delay_of("margin", margin))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from ratelimited_executor import (
     FuturesFace,
     Outcome,
     Paced,
+    Window,
     Pacing,
     Peers,
     Permit,
@@ -223,5 +224,7 @@ def modules() -> None:
     assert_type(PacedOfTheModule(), Paced)
     assert_type(PeersOfTheModule(2, 0), StaticPeers)
     RateLimitedExecutor("name", order=latest_due_first, policy=PacedOfTheModule(slack=1))
+    RateLimitedExecutor("name", policy=PacedOfTheModule(slack="20ms"))
+    RateLimitedExecutor("name", policy=Window(margin=timedelta(milliseconds=5)))
     assert_type(RedisPeers, type[TopRedisPeers])
     assert_type(SQLiteProgress, type[TopSQLiteProgress])

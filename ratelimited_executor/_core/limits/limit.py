@@ -87,7 +87,7 @@ class Limit(ABC):
 
     @abstractmethod
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start of a cost is admitted, >= ``now_ns``, if there is none before; None if never."""
+        """Tell when a start of a cost is admitted, >= ``now_ns``, if there is none before; None if never. To the nanosecond."""
 
     @abstractmethod
     def when_count(self, count: int, now_ns: int) -> int | None:
