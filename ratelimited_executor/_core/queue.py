@@ -189,14 +189,10 @@ class TaskQueue(PlainQueue):
 
     def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
         """Return the heads of both calendars, of what the limits of keys let start at a time."""
-        first = second = None
-        if self.on_time.opened_count:
-            ready: Any = self.on_time.ready
-            first = ready.head_at(now_ns)
-        if self.spread.opened_count:
-            ready = self.spread.ready  # only now: a function of the user may have set another order meanwhile
-            second = ready.head_at(now_ns)
-        return first, second
+        ready: Any = self.on_time.ready
+        first = ready.head_at(now_ns)
+        ready = self.spread.ready  # only now: a function of the user may have set another order meanwhile
+        return first, ready.head_at(now_ns)
 
     def begin_interval(self, now: float, late_count: int) -> None:
         """Enter the interval of a time, of whose tasks so many are late: look at what few tasks have, too."""
