@@ -71,7 +71,7 @@ def create_app(*, rate: str = "20/s", drain_timeout: float = 5.0) -> FastAPI:
                 name=f"delivery to {delivery.url}",
             )
         except BacklogFullError as error:
-            retry_after = str(math.ceil(webhooks.backlog_seconds()) or 1)
+            retry_after = str(math.ceil(min(webhooks.backlog_seconds(), 3600)) or 1)
             raise HTTPException(503, str(error), headers={"Retry-After": retry_after}) from error
         return {"due": handle.due}
 

@@ -268,8 +268,8 @@ def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitS
 def backlog_seconds(parts: Insights, key: Hashable = None) -> float:
     """Return the seconds of work in tasks that are due or will be within the running interval.
 
-    0 while they fit the permits as they come; infinity if there are some and the rate is 0. O(1), but O(tasks that are due)
-    for one key, or where keys have limits or starts have costs.
+    0 while they fit the permits as they come; infinity if there are some and the rate is 0, or an outage of the fleet leaves
+    them no permits. O(1), but O(tasks that are due) for one key, or where keys have limits or starts have costs.
     """
     parts.accounts.detach()
     now = parts.engine.now()
@@ -280,8 +280,20 @@ def backlog_seconds(parts: Insights, key: Hashable = None) -> float:
         return 0.0
     if parts.queue.costs is not None or parts.queue.gate is not None:
         return _backlog(parts, None, now)
-    when = parts.queue.permits.time_after(parts.queue.timeline.to_ns(now), count)
+    begin = _begin(parts, now, count)
+    if begin == math.inf:
+        return math.inf
+    when = parts.queue.permits.time_after(parts.queue.timeline.to_ns(begin), count)
     return math.inf if when is None else max(0.0, parts.queue.timeline.to_loop(when) - now)
+
+
+def _begin(parts: Insights, now: float, count: int) -> float:
+    """Return the loop time from which on permits come, so many of them; infinity if a fleet cannot tell."""
+    fleet = None if parts.controls.member is None else parts.controls.member.hold(now, count)
+    if fleet is None:
+        return now
+    end: float | None = fleet[2]
+    return math.inf if end is None else end
 
 
 def _backlog(parts: Insights, key: Hashable, now: float) -> float:
@@ -297,7 +309,8 @@ def _backlog(parts: Insights, key: Hashable, now: float) -> float:
         return math.inf
     last = max(mine, key=itemgetter(0))
     ahead = [task for task in tasks if task is not last] if key is None else _ahead_of(parts, last, tasks, now)
-    expected = _when_permitted(parts, last[2], now, ahead)
+    begin = _begin(parts, now, len(ahead) + 1)
+    expected = None if begin == math.inf else _when_permitted(parts, last[2], begin, ahead)
     if expected is None:
         return math.inf
     if queue.gate is not None:
@@ -353,6 +366,12 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     is_halted = queue.permits.is_stopped or parts.accounts.max_concurrency == 0
     due = _due(parts, handle, now)
     if due > now:
+        ready_count = queue.ready_count()
+        begin = _begin(parts, now, ready_count + 1)
+        if begin < math.inf:
+            due = max(due, begin)
+        elif ready_count:  # else nobody has asked the authority since, and it may be back by then
+            is_halted = True
         expected = None if is_halted else parts.queue.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
     tasks = ready_tasks(queue)
@@ -380,11 +399,11 @@ def _hold(
     """Tell what holds a task that is due, which one of its kind, and the loop time at which it will start."""
     if parts.queue.permits.is_stopped:
         return Hold.PAUSE, _rate_of_others(parts), None
-    expected = _when_permitted(parts, handle.needs, now, ahead)
-    fleet = None if parts.controls.member is None else parts.controls.member.hold(now)
+    fleet = None if parts.controls.member is None else parts.controls.member.hold(now, len(ahead) + 1)
     if fleet is not None:
         kind, detail, end = fleet
-        return Hold(kind), detail, None if end is None or expected is None else end + expected - now
+        return Hold(kind), detail, None if end is None else _when_permitted(parts, handle.needs, end, ahead)
+    expected = _when_permitted(parts, handle.needs, now, ahead)
     if not parts.accounts.has_place():
         return Hold.CONCURRENCY, None, None
     by_key = _hold_by_key(parts, handle, now, ahead, expected)
@@ -396,6 +415,8 @@ def _hold(
     hold, detail = _hold_by_limit(parts, handle, now, ahead, expected)
     if detail is None and hold in (Hold.RATE, Hold.ORDER):
         detail = _rate_of_others(parts)
+        if detail is None and parts.controls.member is not None:
+            detail = parts.controls.member.source()
     return hold, detail, expected
 
 

@@ -595,13 +595,17 @@ class FleetMember:
                 outage,
             )
 
-    def hold(self, now: float) -> tuple[str, str, float | None] | None:
+    def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
         """Tell why no permit comes: ``outage`` or ``quarantine``, in words, and until what loop time if that is known.
 
         None if permits come, as far as is known.
+
+        Args:
+            now: the loop time.
+            count: how many permits are wanted; those that are held come in any case.
         """
         peer, timeline = self.peer, self.owner.timeline
-        if not self.is_shared or peer.permits.held_count():
+        if not self.is_shared or peer.permits.held_count() >= count or peer.goes_on_alone:
             return None
         if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
             answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
@@ -611,6 +615,13 @@ class FleetMember:
             return None
         end = timeline.to_loop(end_ns)
         return "quarantine", f"for {max(0.0, end - now):.3g} s, as permits of before may still be in use", end
+
+    def source(self) -> str | None:
+        """Tell where permits come from, in words; None from the authority, for this peer alone."""
+        if self.peer.goes_on_alone:
+            return f"no answer from the authority; outage policy: {self.peer.settings.outage}"
+        peers = self.permits.peers
+        return f"{peers} processes share the rate" if self.is_shared and peers > 1 else None
 
     def close(self) -> None:
         """Leave the group: the executor has closed."""

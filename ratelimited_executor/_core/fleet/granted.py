@@ -8,6 +8,7 @@ then lapses.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort_right
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._kernel.admission import UNLIMITED
@@ -17,12 +18,34 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.fleet.grid import FleetGrid
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["GrantedPermits"]
+__all__ = ["GrantedPermits", "Outlook"]
 
 _NS: Final = 1_000_000_000
 _NEVER_NS: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Which permits a peer may expect of those that it does not hold yet.
+
+    Attributes:
+        grid: where they lie.
+        owners: one in so many is its own.
+        rank: which one, modulo ``owners``; None if that is not known: then the others get theirs first.
+    """
+
+    grid: FleetGrid
+    owners: int = 1
+    rank: int | None = None
+
+    def time_us(self, after_us: int, count: int) -> int:
+        """Return when the ``count``-th of them comes up, at a time or later, by the authority's clock."""
+        first = self.grid.index_at(after_us)
+        ahead = self.owners - 1 if self.rank is None else (self.rank - first) % self.owners
+        return self.grid.permit_us(first + ahead + (count - 1) * self.owners)
 
 
 class GrantedPermits:
@@ -40,11 +63,12 @@ class GrantedPermits:
         lapsed_count: permits that were not used in time.
         taken_count: permits that were used.
         debt_count: permits that starts have cost and that are still to be granted.
+        outlooks: where permits may be expected beyond those held; of several, the latest counts. Empty before a grid is known.
         usable_until_ns: until when those that :meth:`usable` has counted may be used.
     """
 
     __slots__ = (
-        "_clock", "_debtor", "_is_clock_whole", "_late_ns", "_times", "debt_count", "lapsed_count", "peers", "per_second", "rate", "taken_count",
+        "_clock", "_debtor", "_is_clock_whole", "_late_ns", "_times", "debt_count", "lapsed_count", "outlooks", "peers", "per_second", "rate", "taken_count",
         "usable_until_ns",
     )  # fmt: skip
 
@@ -60,6 +84,7 @@ class GrantedPermits:
         self.rate = rate
         self.per_second: Fraction | None = rate.per_second
         self.peers = 1
+        self.outlooks: tuple[Outlook, ...] = ()
         self.lapsed_count = 0
         self.taken_count = 0
         self.usable_until_ns = 0
@@ -189,11 +214,18 @@ class GrantedPermits:
 
     def time_after(self, now_ns: int, count: int) -> int | None:
         """Tell when the ``count``-th permit from now may be expected; None if never at this rate."""
+        times, clock = self._times, self._clock
         if self.rate.is_unlimited:
             return now_ns
         if self.rate.is_zero or not self.per_second:
             return None
-        if count <= len(self._times) and self._clock.is_known:
-            return max(now_ns, self._clock.surely_after(self._times[count - 1], now_ns))
-        left = count - len(self._times)
+        if count <= len(times) and clock.is_known:
+            return max(now_ns, clock.surely_after(times[count - 1], now_ns))
+        left = count - len(times)
+        if self.outlooks and clock.is_known:
+            after_us = clock.at(now_ns) // 1000
+            if times:
+                after_us = max(after_us, times[-1] // 1000 + 1)
+            time_us = max(outlook.time_us(after_us, left) for outlook in self.outlooks)
+            return max(now_ns, clock.here(time_us * 1000))  # by then the clock will have been read again
         return now_ns + int(left * self.peers * _NS / self.per_second)

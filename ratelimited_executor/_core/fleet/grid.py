@@ -74,8 +74,17 @@ class FleetGrid:
 
     def time_us(self, number: int, place: int) -> int:
         """Return when a permit of an interval comes up, in microseconds of the authority's clock, rounded up."""
-        phase = (self.first(number) + place) * self.unit - self.base
+        return self.permit_us(self.first(number) + place)
+
+    def permit_us(self, index: int) -> int:
+        """Return when the permit comes up that follows ``index`` others of the grid, in the same way."""
+        phase = index * self.unit - self.base
         return self.since * self.interval_us - (-phase * self.interval_us // self.step)
+
+    def index_at(self, time_us: int) -> int:
+        """Return how many permits come up before a time."""
+        passed = self.step * (time_us - self.since * self.interval_us)
+        return -((-self.base * self.interval_us - passed) // (self.unit * self.interval_us))
 
     def with_rate(self, step: int, unit: int, since: int) -> Self:
         """Return the grid of another rate from an interval on, which keeps the phase."""

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ratelimited_executor._core.fleet.granted import GrantedPermits
+from ratelimited_executor._core.fleet.granted import GrantedPermits, Outlook
 from ratelimited_executor._core.fleet.grid import FleetGrid, grid_rate
 from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
 from ratelimited_executor._core.fleet.protocol import Grant, Reply, Request
@@ -163,6 +163,9 @@ class Peer:
         own, grid = self._own_grid(), self.grid
         # A rate of 0 holds the group back until anybody sets another one, which is then this peer's as well.
         self._is_capped = grid is None or 0 < own.step * grid.unit < grid.step * own.unit
+        if grid is not None:
+            shared = Outlook(grid, self.permits.peers)
+            self.permits.outlooks = (shared, Outlook(own)) if self._is_capped else (shared,)
 
     def _limit(self, number: int) -> int:
         """Return how many more permits of an interval to ask for: as many as the lower of both rates has there."""
@@ -394,6 +397,14 @@ class Peer:
             self._move_to(PeerState.OUTAGE)
         self._call_ns = now_ns
 
+    @property
+    def goes_on_alone(self) -> bool:
+        """Whether there are no answers, and the outage policy leaves this peer permits."""
+        policy = self.settings.outage
+        if self._state is not PeerState.OUTAGE or policy.kind == "stop" or self.grid is None or not self.clock.is_known:
+            return False
+        return policy.kind == "local" or (self.rank is not None and self.rank < policy.peers_max)
+
     def go_on_alone(self, now_ns: int) -> bool:
         """Give ourselves the permits of the next intervals by the outage policy; return whether there are any."""
         policy = self.settings.outage
@@ -413,6 +424,7 @@ class Peer:
         self._outage_number = max(self._outage_number, number + _OUTAGE_NS // self.interval_ns())
         modulus = policy.peers_max if policy.kind == "static" else 1
         grid = self._own_grid() if policy.kind == "local" and self._is_capped else self.grid
+        self.permits.outlooks = (Outlook(grid, modulus, self.rank),)
         times = [
             grid.time_us(each, place) * 1000
             for each in range(begin, self._outage_number + 1)

@@ -1,0 +1,192 @@
+"""What ``explain`` and ``backlog_seconds`` say in a fleet is what then happens; where nobody can know, no time is told."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from itertools import pairwise
+
+import pytest
+
+from ratelimited_executor import Hold, Outage
+
+from .simulation import Simulation
+
+pytestmark = [
+    pytest.mark.usefixtures("virtual_clock"),
+    pytest.mark.filterwarnings("error"),
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Outages are announced; here they are meant."""
+    caplog.set_level("CRITICAL", "ratelimited_executor")
+
+
+class Explained:
+    """What is told of tasks of one executor, by the time that passes."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def say(self, handle):
+        """Return what holds a task, and the seconds until it is expected to start; None where there is no such time."""
+        told = self.node.executor.explain(handle)
+        wall = self.node.executor._parts.moments.wall()
+        return told.hold, None if told.expected_start is None else told.expected_start - wall
+
+    def backlog(self):
+        return self.node.executor.backlog_seconds()
+
+
+@pytest.mark.parametrize(
+    ("outage", "each"),
+    [(Outage.STOP, None), (Outage.static(20), 20), (Outage.static(4), 4), (Outage.LOCAL, 1)],
+    ids=str,
+)
+async def test_explain_in_an_outage_goes_by_the_outage_policy(outage, each):
+    """Without permits there is no time, of no task; with the policy's own, what is told is what then happens."""
+    fleet = Simulation(23, rate=10.0, options={"outage": outage})
+    nodes = await fleet.add(4, load=2)
+    await asyncio.sleep(6)
+    node, told = nodes[0], Explained(nodes[0])
+    fleet.server.is_up = False
+    handles = [node.executor.submit(node.work) for _ in range(30)]
+    later = node.executor.schedule(node.work, delay=200)
+    await asyncio.sleep(3)
+    assert "outage" == node.executor.statistics().fleet.state
+    waiting = [handle for handle in handles if not handle.done()]
+    if each is None:
+        assert [(Hold.OUTAGE, None)] * 30 == [told.say(handle) for handle in waiting]
+        assert (Hold.DUE, None) == told.say(later)
+        assert math.inf == told.backlog()
+    else:
+        expected = [told.say(handle)[1] for handle in waiting]
+        now = fleet.loop.time()
+        assert {Hold.RATE, Hold.ORDER} >= {told.say(handle)[0] for handle in waiting}
+        assert f"(no answer from the authority; outage policy: {outage})" in str(node.executor.explain(waiting[0]))
+        assert told.backlog() == pytest.approx(expected[-1], abs=1e-6)
+        gaps = [after - before for before, after in pairwise(expected)]
+        assert gaps == pytest.approx([each / 10 * 1.0195] * len(gaps), rel=0.01)
+        hold, start = told.say(later)
+        assert hold is Hold.DUE
+        assert start == pytest.approx(197)
+        await waiting[-1]
+        assert [handle.started_at for handle in waiting] == pytest.approx(
+            [node.executor._parts.runner.timeline.to_epoch(now + seconds) for seconds in expected], abs=0.02
+        )
+    node.executor.shutdown(cancel_pending=True)
+    await fleet.close()
+
+
+async def test_explain_in_an_outage_beyond_the_rank_that_the_policy_serves():
+    """``static(1)`` leaves the second peer nothing; what was granted before is used, and told."""
+    fleet = Simulation(24, rate=10.0, options={"outage": Outage.static(1)})
+    nodes = await fleet.add(2, load=300)
+    await asyncio.sleep(6)
+    node = next(node for node in nodes if node.executor.statistics().fleet.rank == 1)
+    node.executor.order = lambda view: view.due
+    fleet.server.is_up = False
+    while node.executor.statistics().fleet.state != "outage" or not node.executor.statistics().fleet.held:
+        await asyncio.sleep(0.001)
+    told, held = Explained(node), node.executor.statistics().fleet.held
+    last = node.executor.submit(node.work)
+    first = node.executor.submit(node.work, priority=9)
+    node.executor.order = lambda view: -view.priority
+    assert held
+    hold, seconds = told.say(first)
+    assert hold is Hold.RATE
+    assert 0 <= seconds < 0.5
+    assert (Hold.OUTAGE, None) == told.say(last)
+    assert math.inf == told.backlog()
+    await first
+    await asyncio.sleep(1)
+    assert (Hold.OUTAGE, None) == told.say(last)
+    node.executor.shutdown(cancel_pending=True)
+    await fleet.close()
+
+
+@pytest.mark.parametrize("outage", [Outage.STOP, Outage.static(4), Outage.LOCAL], ids=str)
+async def test_explain_before_the_first_answer(outage):
+    """No time is known before anybody has answered, except to a peer that may go on alone."""
+    fleet = Simulation(25, rate=10.0, options={"outage": outage})
+    fleet.server.is_up = False
+    [node] = await fleet.add(1)
+    told = Explained(node)
+    later = node.executor.schedule(node.work, delay=60)
+    assert told.say(later)[1] == pytest.approx(60), "nothing else waits, and nobody has been asked yet"
+    handle = node.executor.submit(node.work)
+    assert (Hold.OUTAGE, None) == told.say(handle)
+    assert "(no answer yet; outage policy: " in str(node.executor.explain(handle))
+    assert (Hold.DUE, None) == told.say(later)
+    assert math.inf == told.backlog()
+    await asyncio.sleep(1)
+    assert handle.done() is (outage is Outage.LOCAL)
+    assert told.say(later)[1] == (pytest.approx(59) if outage is Outage.LOCAL else None)
+    node.executor.shutdown(cancel_pending=True)
+    await fleet.close()
+
+
+async def test_explain_in_the_quarantine_of_a_new_group():
+    """It has an end, from which on permits come: so it tells when each task starts, and one that is due before the end."""
+    fleet = Simulation(26, rate=10.0)
+    [node] = await fleet.add(1)
+    told = Explained(node)
+    handles = [node.executor.submit(node.work) for _ in range(20)]
+    soon = node.executor.schedule(node.work, delay=0.5)
+    await asyncio.sleep(0.1)
+    now = fleet.loop.time()
+    said = [told.say(handle) for handle in handles]
+    assert [Hold.QUARANTINE] * 20 == [hold for hold, _ in said]
+    assert told.backlog() == pytest.approx(said[-1][1] + 0.10195, abs=1e-3), (
+        "of all that are due in the running interval"
+    )
+    end = node.executor._parts.controls.member.hold(now)[2]
+    hold, seconds = told.say(soon)
+    assert (hold, seconds) == (Hold.DUE, pytest.approx(end - now))
+    await handles[-1]
+    started = [handle.started_at - node.executor._parts.runner.timeline.to_epoch(now) for handle in handles]
+    assert started == pytest.approx([seconds for _, seconds in said], abs=0.02)
+    await fleet.close()
+
+
+@pytest.mark.parametrize(("rate", "peers", "near"), [(10.0, 1, 0.11), (0.2, 1, 0.05), (10.0, 3, 0.5)])
+async def test_explain_tells_the_next_permits_of_the_group(rate, peers, near):
+    """Of one peer the very times, however low the rate, and the same at any moment; of three an even share."""
+    fleet = Simulation(27, rate=rate)
+    nodes = await fleet.add(peers, load=60)
+    await asyncio.sleep(4 + 8 / rate)
+    node, told = nodes[0], Explained(nodes[0])
+    handle = node.executor.schedule(node.work, priority=-1)
+    node.executor.order = lambda view: -view.priority
+    waits = []
+    for _ in range(5):
+        hold, seconds = told.say(handle)
+        waits.append(fleet.loop.time() + seconds)
+        await asyncio.sleep(0.3 / rate)
+    assert hold is Hold.ORDER
+    text = str(node.executor.explain(handle))
+    assert ("(3 processes share the rate)" in text) is (peers == 3)
+    await handle
+    at = handle.started_at - node.executor._parts.runner.timeline.to_epoch(0.0)
+    assert waits == pytest.approx([at] * 5, abs=near)
+    await fleet.close()
+
+
+async def test_explain_goes_by_the_peer_s_own_rate_where_that_is_lower():
+    """The group's permits are for the others, as far as they go beyond it."""
+    fleet = Simulation(28, rate=1.0)
+    [low] = await fleet.add(1, load=10)
+    await asyncio.sleep(3)
+    fleet.rate = 100.0
+    await fleet.add(1)
+    await asyncio.sleep(3)
+    handle = low.executor.submit(low.work)
+    told = Explained(low)
+    now, (_, seconds) = fleet.loop.time(), told.say(handle)
+    assert "set by another process" in str(low.executor.explain(handle))
+    await handle
+    assert fleet.loop.time() - now == pytest.approx(seconds, abs=1.3)
+    assert seconds > 3
+    await fleet.close()
