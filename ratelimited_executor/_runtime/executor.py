@@ -34,6 +34,8 @@ class ExecutorManager(ManagerBase["RateLimitedExecutor"]):
     ...         sms = manager.executor("sms", rate="5/min")
     """
 
+    __slots__ = ()
+
     def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
         """Make an executor of this manager; it starts with the manager, or at once if that has started.
 

@@ -7,6 +7,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 
+from ratelimited_executor._core.fixed import Fixed
 from ratelimited_executor._runtime.arguments import delay_of, seconds_of
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
@@ -50,8 +51,21 @@ class Managed(Protocol):
 E = TypeVar("E", bound=Managed)
 
 
-class ManagerBase(Generic[E]):
+class ManagerBase(Fixed, Generic[E]):
     """All of an :class:`ExecutorManager` but the making of executors, which stand on it."""
+
+    # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_closing",
+        "_executors",
+        "_interval",
+        "_is_closed",
+        "_peers",
+        "_precision",
+        "_runner",
+    )
 
     def __init__(
         self,

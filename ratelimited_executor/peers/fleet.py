@@ -83,6 +83,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from zlib import crc32
 
 from ratelimited_executor._core.durations import duration_of
+from ratelimited_executor._core.fixed import Fixed
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics
@@ -154,7 +155,7 @@ class Owner(Worker, Protocol):
         ...
 
 
-class FleetPeers:
+class FleetPeers(Fixed):
     """Shares the rates of a manager's executors with all peers of a group, by permits that an authority grants.
 
     Args:
@@ -169,6 +170,32 @@ class FleetPeers:
         group: names the group; its rates, and those of other groups, have their permits at different times.
         seed: of the phases and delays; random by default.
     """
+
+    # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_group",
+        "_is_away",
+        "_is_closing",
+        "_is_connected",
+        "_kicked",
+        "_late",
+        "_leaving",
+        "_lives",
+        "_members",
+        "_monotonic",
+        "_random",
+        "_seed",
+        "_settings",
+        "_slow_count",
+        "_suspended",
+        "_suspended_seconds",
+        "_task",
+        "_timeout",
+        "_transport",
+        "_warned",
+    )
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ratelimited_executor._core.fixed import refusal
+
 __all__ = ["StaticPeers"]
 
 
@@ -54,3 +56,11 @@ class StaticPeers:
     def count(self) -> int:
         """Return how many peers share the rate."""
         return self.n
+
+
+def _refuse(self: StaticPeers, name: str, value: object = None) -> None:  # noqa: ARG001  # the shape of __setattr__
+    raise refusal(self, name)
+
+
+# In place of a dataclass's own, which raise TypeError where it has slots and no such field.
+StaticPeers.__setattr__ = StaticPeers.__delattr__ = _refuse  # type: ignore[method-assign, assignment]  # a frozen one has them for its own fields

@@ -70,6 +70,8 @@ class RedisPeers(FleetPeers):
     >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
     """
 
+    __slots__ = ()
+
     def __init__(
         self,
         redis: Any,

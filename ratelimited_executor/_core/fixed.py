@@ -1,0 +1,32 @@
+"""Objects whose settings are fixed once they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Fixed", "refusal"]
+
+
+class Fixed:
+    """Refuses attributes that its slots do not declare, and says where its settings are given."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except AttributeError as error:
+            raise refusal(self, name) from error
+
+
+def refusal(thing: object, name: str) -> AttributeError:
+    """Return the error of who sets an attribute that cannot be set."""
+    kind = type(thing).__name__
+    options = [option for option in type(thing).__init__.__annotations__ if option != "return"]
+    if name in options:
+        text = f"{name} of {kind} is fixed once it is made: give {name}= when you make it"
+    elif hasattr(type(thing), name):
+        text = f"{name} of {kind} cannot be set"
+    else:
+        text = f"{kind} has no attribute {name!r}; when you make it, it takes {', '.join(options)}"
+    return AttributeError(text, name=name, obj=thing)

@@ -1,0 +1,73 @@
+"""What is fixed once it is made says so, and says what it is made with, whoever misspells a setting or comes too late."""
+
+import copy
+import pickle
+import weakref
+
+import pytest
+
+from ratelimited_executor import ExecutorManager
+from ratelimited_executor._core.fixed import Fixed
+from ratelimited_executor.peers import RedisPeers, StaticPeers
+
+MADE = {
+    "StaticPeers": lambda: StaticPeers(2, 1),
+    "RedisPeers": lambda: RedisPeers("redis://localhost:1", "g"),
+    "ExecutorManager": lambda: ExecutorManager(),
+}
+WRONG = [
+    ("StaticPeers", "rank", "rank of StaticPeers is fixed once it is made: give rank= when you make it"),
+    ("StaticPeers", "count", "count of StaticPeers cannot be set"),
+    ("StaticPeers", "rang", "StaticPeers has no attribute 'rang'; when you make it, it takes n, rank"),
+    ("RedisPeers", "late", "late of RedisPeers is fixed once it is made: give late= when you make it"),
+    ("RedisPeers", "weight", "weight of RedisPeers is fixed once it is made: give weight= when you make it"),
+    ("RedisPeers", "id", "id of RedisPeers cannot be set"),
+    ("RedisPeers", "lat", "RedisPeers has no attribute 'lat'; when you make it, it takes redis, group, prefix, weight, "),
+    ("ExecutorManager", "interval", "interval of ExecutorManager is fixed once it is made: give interval= when you make it"),
+    ("ExecutorManager", "peers", "peers of ExecutorManager is fixed once it is made: give peers= when you make it"),
+    ("ExecutorManager", "executors", "executors of ExecutorManager cannot be set"),
+    ("ExecutorManager", "intervall", "ExecutorManager has no attribute 'intervall'; when you make it, it takes interval, clock"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name", "text"), WRONG, ids=lambda value: str(value)[:20])
+def test_attribute_that_cannot_be_set_is_refused(kind, name, text):
+    """Nothing is changed, and the error is one that every reader of AttributeError understands."""
+    thing = MADE[kind]()
+    before = getattr(thing, name, None)
+    with pytest.raises(AttributeError) as caught:
+        setattr(thing, name, 1)
+    assert str(caught.value).startswith(text)
+    assert (name, thing) == (caught.value.name, caught.value.obj)
+    assert before == getattr(thing, name, None)
+    assert type(thing).__name__ == kind
+
+
+def test_fixed_peers_are_values_still():
+    """Equal, hashable, copied and pickled as before."""
+    peers = StaticPeers(3, 2)
+    assert {peers} == {StaticPeers(3, 2), copy.copy(peers), pickle.loads(pickle.dumps(peers))}
+    with pytest.raises(AttributeError, match="rank of StaticPeers is fixed"):
+        del peers.rank
+    assert 2 == peers.rank
+
+
+def test_what_is_fixed_can_be_referred_to_weakly():
+    """As before it had slots."""
+    for kind in ("RedisPeers", "ExecutorManager"):
+        thing = MADE[kind]()
+        assert thing is weakref.ref(thing)()
+
+
+def test_class_of_the_user_s_own_has_attributes_of_its_own():
+    """Only what is made by the library is closed: a subclass without slots takes any attribute."""
+
+    class Named(ExecutorManager):
+        pass
+
+    manager = Named()
+    manager.label = "mail"
+    assert "mail" == manager.label
+    with pytest.raises(AttributeError, match="interval of Named is fixed"):
+        manager.interval = 2
+    assert not hasattr(Fixed(), "__dict__")
