@@ -23,7 +23,7 @@ from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.exceptions import WrongLoopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._runtime.accounts import Accounts
@@ -103,11 +103,18 @@ class Closing:
         name: of the executor.
         drain_timeout: seconds for which accepted tasks may go on; None for as long as they take.
         on_begin: called when closing begins: repeating tasks stop here.
+        on_ended: awaited when nothing runs any more, and before the executor counts as closed; None if there is nothing to do.
         on_closed: called when the executor is closed.
     """
 
     def __init__(
-        self, name: str, *, drain_timeout: float | None, on_begin: Callable[[], None], on_closed: Callable[[], None]
+        self,
+        name: str,
+        *,
+        drain_timeout: float | None,
+        on_begin: Callable[[], None],
+        on_ended: Callable[[], Awaitable[None]] | None = None,
+        on_closed: Callable[[], None],
     ) -> None:
         self.name = name
         self.drain_timeout = drain_timeout
@@ -115,6 +122,7 @@ class Closing:
         self.is_begun = False
         self.closed = asyncio.Event()
         self._on_begin = on_begin
+        self._on_ended = on_ended
         self._on_closed = on_closed
         self._is_cut = False
         self._unstarted: Unstarted | None = None  # what is cut, if somebody wants to know
@@ -204,6 +212,8 @@ class Closing:
             try:
                 await self._cancel(parts)
                 await self._wait_for_running(parts)
+                if self._on_ended is not None:
+                    await self._on_ended()
             finally:
                 self._close()
 

@@ -85,6 +85,7 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
         early: whether a task may start anywhere in the interval of its due time, so up to one interval early.
         max_threads: worker threads at most, for ``in_thread=True``; 40 if None.
         thread_pool: a pool of your own in place of these threads, such as a ``ThreadPoolExecutor``. It is yours to shut down.
+        peers: with whom the rate is shared, as for :class:`ExecutorManager`; not together with ``manager``, which has its own.
         manager: runs it on a timeline shared with others; it makes its own if None.
 
     Use it as an async context manager. Leaving it normally drains it, see :meth:`aclose`; leaving it by an exception

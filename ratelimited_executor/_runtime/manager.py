@@ -60,11 +60,13 @@ class ManagerBase(Fixed, Generic[E]):
         "_clock",
         "_closing",
         "_executors",
+        "_has_left",
         "_interval",
         "_is_closed",
         "_peers",
         "_precision",
         "_runner",
+        "_slots",
     )
 
     def __init__(
@@ -98,6 +100,7 @@ class ManagerBase(Fixed, Generic[E]):
         self._slots: dict[str, Slots] = {}
         self._runner: Runner | None = None
         self._is_closed = False
+        self._has_left = False  # the group of its peers
         self._closing: asyncio.Future[None] | None = None  # of one that was dropped
 
     @property
@@ -233,8 +236,13 @@ class ManagerBase(Fixed, Generic[E]):
                 slots._close()
             if self._runner is not None and not self._executors:
                 self._runner.close()
-                if isinstance(self._peers, Fleet):
-                    await self._peers.aclose()
+                await self._leave_group()
+
+    async def _leave_group(self) -> None:
+        """Leave the group, once."""
+        if isinstance(self._peers, Fleet) and not self._has_left:
+            self._has_left = True
+            await self._peers.aclose()
 
     def _started_runner(self) -> Runner:
         if self._runner is None:

@@ -48,7 +48,6 @@ from ratelimited_executor.exceptions import (
     ExecutorStoppedError,
     WrongLoopError,
 )
-from ratelimited_executor.peers.static import StaticPeers
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.quota import Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle
     from ratelimited_executor._runtime.runner import Runner
+    from ratelimited_executor.abc import Peers
     from ratelimited_executor.typing import RatesLike
 
 __all__ = ["ExecutorBase", "FaceParts"]
@@ -93,7 +93,7 @@ class FaceParts(Insights, ObservableParts, PermitParts, CycleParts, Protocol):
 class ExecutorBase:
     """Life, settings and insight of an executor."""
 
-    _make_manager: Callable[[], ManagerBase[Any]]  # of an executor that is given none
+    _make_manager: Callable[..., ManagerBase[Any]]  # of an executor that is given none
 
     # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
     __slots__ = (
@@ -150,17 +150,17 @@ class ExecutorBase:
         early: bool = False,
         max_threads: int | None = None,
         thread_pool: concurrent.futures.Executor | None = None,
+        peers: Peers | Fleet | None = None,
         manager: ManagerBase[Any] | None = None,
     ) -> None:
         check_name(name)
         rule = rule_of(policy)  # which refuses what is no policy
         self._when_full = member_of("when_full", when_full, WhenFull)
-        if manager is not None and not isinstance(manager, ManagerBase):
-            raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
+        self._owns_manager, self._manager = manager is None, self._manager_with(peers, manager)
         self._name = name
         self._policy = policy
         self._resources = read_resources(resources)
-        self._peers = StaticPeers(1, 0) if manager is None else manager.peers
+        self._peers = self._manager.peers
         self._plan = self._make_plan(read_rates("rate", rate))
         self._pacing = member_of("pacing", pacing, Pacing)
         self._order: Order | Fair = order_of(order)
@@ -187,12 +187,23 @@ class ExecutorBase:
         self._observer: Observer | None = None
         self._home: Any = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
         self._repeating: set[RepeatingHandle | CycleHandle] = set()
-        self._closing = Closing(name, drain_timeout=timeout, on_begin=self._begin_closing, on_closed=self._closed)
-        self._owns_manager = manager is None
-        self._manager = self._make_manager() if manager is None else manager
+        on_ended = self._leave if self._owns_manager and isinstance(self._peers, Fleet) else None
+        self._closing = Closing(
+            name, drain_timeout=timeout, on_begin=self._begin_closing, on_ended=on_ended, on_closed=self._closed
+        )
         runner = self._manager._register(self)
         if runner is not None:
             self._open(runner)
+
+    def _manager_with(self, peers: Peers | Fleet | None, manager: ManagerBase[Any] | None) -> ManagerBase[Any]:
+        """Return the manager that was given; without one, make one that has these peers."""
+        if manager is None:
+            return self._make_manager(peers=peers)
+        if not isinstance(manager, ManagerBase):
+            raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
+        if peers is not None:
+            raise TypeError("peers are the manager's: give them to ExecutorManager(peers=...), or leave manager out")
+        return manager
 
     # Life.
 
@@ -597,6 +608,12 @@ class ExecutorBase:
             self._parts.backlog.room.close(ExecutorStoppedError(repr(self)))
         for repeating in list(self._repeating):
             cancel_guarded(self._parts.engine.loop, repeating)
+
+    async def _leave(self) -> None:
+        """Leave the group whose only executor this is in this process."""
+        if self._parts is not None:
+            self._parts.controls.member.close()
+        await self._manager._leave_group()
 
     def _closed(self) -> None:
         self._home = _NOWHERE
