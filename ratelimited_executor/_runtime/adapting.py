@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ratelimited_executor._core.adaptive import AdaptiveControl
 from ratelimited_executor._kernel.states import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from fractions import Fraction
 
     from ratelimited_executor._core.adaptive import Adaptive
@@ -17,6 +16,14 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.plan import PolicyPlan
 
 __all__ = ["Adapting"]
+
+
+class SetPlan(Protocol):
+    """Puts a plan in force."""
+
+    def __call__(self, plan: PolicyPlan, now: float, *, is_told: bool = False) -> None:
+        """From loop time ``now`` on; in this process alone if the group goes by it already."""
+        ...
 
 
 class Adapting:
@@ -29,10 +36,12 @@ class Adapting:
         limits: tell the plan in force.
         member: its part in a group that shares the rate; None without.
         peers: how many have fixed parts of the rate.
-        set_plan: puts another plan in force at a loop time.
+        set_plan: puts another plan in force at a loop time; in this process alone if the group goes by it already.
     """
 
-    __slots__ = ("_accounts", "_adaptive", "_control", "_limits", "_member", "_peers", "_set_plan")
+    __slots__ = (
+        "_accounts", "_adaptive", "_control", "_has_joined", "_is_overloaded", "_limits", "_member", "_peers", "_set_plan",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,7 +52,7 @@ class Adapting:
         limits: Limits,
         member: Any,
         peers: int,
-        set_plan: Callable[[PolicyPlan, float], None],
+        set_plan: SetPlan,
     ) -> None:
         self._adaptive = adaptive
         self._control = AdaptiveControl(adaptive, now)
@@ -52,28 +61,73 @@ class Adapting:
         self._member = member
         self._peers = peers
         self._set_plan = set_plan
+        self._has_joined = False  # whether it is known by what rate the group went before
+        self._is_overloaded = False  # so that the rate is to fall once it is known which
 
     def overloaded(self, now: float) -> None:
         """Note that the other side has had too much, by loop time ``now``."""
-        ratio = self._ratio()
-        if ratio:
-            self._step(ratio, self._control.overloaded(ratio, now), now)
+        self._is_overloaded = True
+        if self._member is not None:
+            self._member.watch(now)
+        self._look(now)
 
     def rest(self, now: float) -> None:
         """Look at how it goes, whenever all has started that may."""
-        ratio = self._ratio()
-        if ratio:
-            used, done = self._accounts.started_count, self._accounts.counts[TaskState.DONE]
-            if self._member is not None:
-                used += self._member.refused_count  # others of the group have used these
-            after = self._control.step(ratio, now, used_count=used, done_count=done, peers=self._peers)
-            self._step(ratio, after, now)
+        rate = self._look(now)
+        if rate is not None:
+            used, done = self._counts()
+            self._step(rate, self._control.step(rate, now, used_count=used, done_count=done, peers=self._peers), now)
 
-    def _ratio(self) -> Fraction | None:
-        """Return permits a second of the rate to step from: that of the whole group, if another has changed it."""
-        shared: Fraction | None = None if self._member is None else self._member.rate_of_others()
-        return self._limits.plan.rate.per_second if shared is None else shared
+    def _look(self, now: float) -> Fraction | None:
+        """Take in what others have put in force, let the rate fall if it is to, and return it; None if it is not known."""
+        if not self._limits.plan.rate.per_second:  # a pause, or no limit
+            self._is_overloaded = False
+            return None
+        member = self._member
+        if member is not None and not member.is_left_alone:
+            if not member.is_told(now):
+                return None
+            self._control.period_least = member.news_seconds()
+            told = member.rate_of_others()
+            if told is not None:
+                self._follow(told, now)
+            self._has_joined = True
+        rate = self._limits.plan.rate.per_second
+        assert rate is not None
+        if self._is_overloaded:
+            self._is_overloaded = False
+            after = self._control.overloaded(rate, now)
+            self._step(rate, after, now)
+            rate = after
+        return rate
+
+    def _follow(self, told: Fraction, now: float) -> None:
+        """Go by a rate that another process of the group has put in force, or overrule it."""
+        plan, control = self._limits.plan, self._control
+        rate = plan.rate.per_second
+        assert rate is not None
+        if not told:
+            return  # a pause, which is no step
+        is_mine = self._member.is_first and not self._has_joined  # those who have left it behind are gone
+        if is_mine or control.is_overruled(rate, told, now):
+            self._set_plan(plan, now)
+            return
+        used, done = self._counts()
+        bounded = control.bounded(told)
+        control.follow(rate, bounded, now, is_news=self._member.is_news, used_count=used, done_count=done)
+        if bounded < told:
+            self._step(rate, bounded, now)
+        elif bounded != rate:
+            self._set_plan(plan.with_rate(bounded, self._adaptive), now, is_told=True)
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how many permits are known to be used, and how many tasks have returned."""
+        used = self._accounts.started_count
+        if self._member is not None:
+            used += self._member.refused_count  # others of the group have used these
+        return used, self._accounts.counts[TaskState.DONE]
 
     def _step(self, before: Fraction, after: Fraction, now: float) -> None:
         if after != before:
-            self._set_plan(self._limits.plan.with_rate(after, self._adaptive), now)
+            is_local = self._member is not None and self._member.is_left_alone  # it is not for the group
+            self._set_plan(self._limits.plan.with_rate(after, self._adaptive), now, is_told=is_local)

@@ -116,15 +116,20 @@ class Controls:
         self.queue.early = is_early
         self.wake()
 
-    def set_plan(self, plan: PolicyPlan, now: float | None = None) -> None:
-        """Put rates in force, at once unless paused or shared; at loop time ``now`` if it is given."""
+    def set_plan(self, plan: PolicyPlan, now: float | None = None, *, is_told: bool = False) -> None:
+        """Put rates in force, at once unless paused or shared; at loop time ``now`` if it is given.
+
+        Those that the group goes by already (``is_told``) are put in force in this process alone.
+        """
         if now is None:
             now = self.decided_at()
         self.rate = plan.rate
         self._limits.put(plan, now)
         if self.queue.gate is not None:
             self._keys.refresh(self._keys.limits, now)  # which knows how far apart the permits are
-        if self.member is not None:
+        if self.member is not None and is_told:
+            self.member.follow(plan.rate)
+        elif self.member is not None:
             self.member.set_rate(plan.rate)
         self._apply_rate(now)
 

@@ -309,7 +309,14 @@ class FleetPeers(Fixed):
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
         phase = crc32(f"{self._group}:{owner.name}".encode()) / 2**32
-        peer = Peer(settings, owner.rate, self._clock, grid_phase=phase, is_clock_whole=self._is_clock_whole)
+        peer = Peer(
+            settings,
+            owner.rate,
+            self._clock,
+            grid_phase=phase,
+            is_clock_whole=self._is_clock_whole,
+            is_new_rate=not owner.is_adaptive,
+        )
         member = self._members[owner.name] = FleetMember(
             owner, peer, kick=self._kicked.set, leave=self._leave, warn=self._warn_seldom
         )
@@ -530,6 +537,42 @@ class FleetMember:
             self.permits.drop()
         self._kick()
 
+    # For an adaptive rate.
+
+    def follow(self, rate: Rate) -> None:
+        """Go by a rate that another peer has put in force."""
+        self.peer.follow(rate)
+
+    def watch(self, now: float) -> None:
+        """Be told what is in force, for as long as it takes until all know of a rate that is set now."""
+        if self.is_shared:
+            now_ns = self.owner.timeline.to_ns(now)
+            self.peer.watch(now_ns + self.peer.news_ns())
+            self._kick()
+
+    def news_seconds(self) -> float:
+        """Return how long it takes at most until all that call know of a rate that one has set."""
+        return self.peer.news_ns() / _NS
+
+    def is_told(self, now: float) -> bool:
+        """True while it is known what rate is in force."""
+        return self.peer.is_told(self.owner.timeline.to_ns(now))
+
+    @property
+    def is_news(self) -> bool:
+        """Whether a rate that the latest answer tells has been set of late; else this peer had not called for long."""
+        return self.peer.is_news
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether this is an outage in which each process goes by its own rate."""
+        return self.peer.state is PeerState.OUTAGE and self.peer.settings.outage.kind == "local"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no other peer has taken part of late."""
+        return self.peer.permits.peers <= 1
+
     @property
     def refused_count(self) -> int:
         """How many permits were asked for and not granted so far."""
@@ -538,7 +581,7 @@ class FleetMember:
     def rate_of_others(self) -> Fraction | None:
         """Return permits a second that another peer has set for the group; None if none has."""
         grid = self.peer.grid
-        if grid is None or not self.is_shared or self.peer.is_own_rate:
+        if grid is None or not self.is_shared or self.peer.is_own_rate or not self.peer.is_settled:
             return None
         return grid.per_second * (1 + self.peer.settings.stretch)
 
@@ -603,7 +646,7 @@ class FleetMember:
                 grid.per_second * (1 + self.peer.settings.stretch),
                 self.owner.rate,
             )
-        if has_come:
+        if has_come or (self.owner.is_adaptive and (grid != before or self.peer.is_watching)):
             self.owner.wake()
 
     def fail(self, now: float, *, pause: float = 0.0) -> None:

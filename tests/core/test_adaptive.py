@@ -84,6 +84,70 @@ def test_a_rate_is_a_plain_number_however_many_steps_it_has_taken(rules):
         assert str(Rate(rate)) == f"{float(rate)!r}/s".replace(".0/", "/")
 
 
+# A group.
+
+
+@pytest.mark.parametrize(("rate", "period", "peers"), [(10, 1.0, 10), (50, 1.0, 10), (100, 1.0, 4), (2, 5.0, 3)])
+def test_a_small_part_is_looked_at_once_enough_of_it_has_come_up(rate, period, peers):
+    """As many permits as the whole rate has in a period, or four: one start alone is no use of most of the rate."""
+    control = AdaptiveControl(Adaptive(floor=1, ceiling=200, period=period, increase=1), 0.0)
+    count = min(rate * period, 4)
+    part = rate / peers
+    due = max(period, count / part)
+    assert rate == control.step(Fraction(rate), due * 0.99, used_count=1000, done_count=1000, peers=peers)
+    few = max(1, int(0.7 * part * due - 1) - 1)
+    assert rate == control.step(Fraction(rate), due * 1.01, used_count=few, done_count=few, peers=peers) or few == 1
+    most = few + round(part * due)
+    assert rate + 1 == control.step(Fraction(rate), due * 2.03, used_count=most, done_count=most, peers=peers)
+
+
+def test_one_rate_alone_is_looked_at_once_in_a_period_however_low_it_is():
+    """There is no part then."""
+    control = AdaptiveControl(Adaptive(floor=0.1, ceiling=10, increase=0.1), 0.0)
+    assert Fraction("0.2") == control.step(Fraction("0.1"), 10.0, used_count=1, done_count=1)
+
+
+def _follow(control, rate, told, now, *, is_news=True, count=0):
+    control.follow(Fraction(rate), Fraction(told), now, is_news=is_news, used_count=count, done_count=count)
+
+
+def test_a_step_of_another_is_a_step_of_ours():
+    """A period begins: after a fall one that does not rise, and in which no overload counts."""
+    control = AdaptiveControl(RULES, 0.0)
+    _follow(control, 50, 55, 0.9, count=45)
+    assert 55 == control.step(Fraction(55), 1.8, used_count=1000, done_count=1000)
+    assert 60 == control.step(Fraction(55), 1.95, used_count=1000, done_count=1000)
+    _follow(control, 60, 30, 2.5, count=2000)
+    assert control.is_held(3.4)
+    assert 30 == control.overloaded(Fraction(30), 3.4)
+    assert 30 == control.step(Fraction(30), 3.6, used_count=4000, done_count=4000)
+    assert 35 == control.step(Fraction(30), 4.7, used_count=8000, done_count=8000)
+    _follow(control, 35, 10, 5.0, is_news=False)
+    assert not control.is_held(5.1)
+    assert 5 == control.overloaded(Fraction(10), 5.1)
+
+
+def test_what_is_told_but_for_rounding_is_no_step():
+    """What an authority holds is a ratio of small numbers."""
+    control = AdaptiveControl(RULES, 0.0)
+    _follow(control, 50, 50 - Fraction(1, 100_000), 0.9)
+    assert 55 == control.step(Fraction(50), 1.0, used_count=50, done_count=50)
+
+
+def test_a_fall_overrules_the_rises_that_did_not_know_of_it():
+    """For a period; what is higher than such a rise, or lower than the fall, has been set by others for good."""
+    control = AdaptiveControl(RULES, 0.0)
+    assert not control.is_overruled(Fraction(50), Fraction(55), 0.0)
+    assert 25 == control.overloaded(Fraction(50), 10.0)
+    for told, is_overruled in [(20, False), (25, False), (26, True), (50, True), (55, True), (56, False), (90, False)]:
+        assert is_overruled == control.is_overruled(Fraction(25), Fraction(told), 10.9), told
+    assert not control.is_overruled(Fraction(25), Fraction(55), 11.0)
+    control.period_least = 1.5
+    assert control.is_overruled(Fraction(25), Fraction(55), 11.4)
+    _follow(control, 25, 12, 11.4)  # another one has fallen deeper: the rate before both counts
+    assert control.is_overruled(Fraction(12), Fraction(55), 12.8)
+
+
 def test_two_that_share_a_bottleneck_come_to_equal_parts():
     """Of whatever height they begin with: both lose a part of what they have, and gain alike."""
     controls = [AdaptiveControl(RULES, 0.0) for _ in range(2)]

@@ -152,6 +152,115 @@ async def test_rate_that_is_divided_rises_by_the_use_of_the_part(virtual_clock, 
         assert Rate(30) == idle.rate
 
 
+class Parts:
+    """Processes with fixed parts of one rate."""
+
+    def __init__(self, count, rate, rules) -> None:
+        self.managers = [ExecutorManager(peers=StaticPeers(count, rank)) for rank in range(count)]
+        self.executors = [
+            manager.executor("x", rate=rate, adaptive=rules, drain_timeout=0) for manager in self.managers
+        ]
+        self.starts: list[float] = []
+
+    async def __aenter__(self):
+        for manager in self.managers:
+            await manager.start()
+        return self
+
+    async def __aexit__(self, *_):
+        for manager in self.managers:
+            await manager.aclose()
+
+    def load(self, executor, work=None):
+        """Give one of them endless work."""
+
+        def start(_):
+            self.starts.append(now())
+            if work is not None:
+                work()
+
+        executor.schedule_many(start, itertools.repeat(0), results=False)
+
+    @property
+    def rate(self):
+        """The rate of the group: the mean of theirs, as each has its part."""
+        return sum(float(executor.rate) for executor in self.executors) / len(self.executors)
+
+
+@pytest.mark.parametrize("count", [2, 4, 10])
+async def test_rate_of_all_parts_falls_and_rises_as_one(virtual_clock, count):
+    """By ``increase`` a period, and not more; all back at the ceiling, they keep it in every second."""
+    async with Parts(count, 100, Adaptive(floor=20, ceiling=100, increase=10)) as parts:
+        for executor in parts.executors:
+            parts.load(executor)
+        await asyncio.sleep(5)
+        for executor in parts.executors:
+            executor.penalize(None)
+        assert 50 == parts.rate
+        before = parts.rate
+        for _ in range(20):
+            await asyncio.sleep(1)
+            assert before <= parts.rate <= before + 10.01
+            before = parts.rate
+        assert 100 == parts.rate
+        parts.starts.clear()
+        await asyncio.sleep(10)
+        assert len(parts.starts) >= 985  # the exact law leaves a hundredth
+    assert audit(parts.starts, 100, slack=0.005).ok
+
+
+@pytest.mark.parametrize("count", [2, 4, 10])
+async def test_part_of_one_falls_and_recovers_beside_the_others(virtual_clock, count):
+    """A process alone with its overload, or its penalty, or its work, moves its own part."""
+    async with Parts(count, 100, Adaptive(floor=20, ceiling=200, increase=10)) as parts:
+        busy, *others = parts.executors
+        parts.load(busy)
+        await asyncio.sleep(20)
+        assert 200 == float(busy.rate)
+        assert {Rate(100)} == {other.rate for other in others}
+        busy.penalize(10)
+        assert 100 == float(busy.rate)
+        for other in others:
+            parts.load(other)
+        await asyncio.sleep(9.9)
+        assert 100 == float(busy.rate)
+        assert all(float(other.rate) >= 170 for other in others)
+        await asyncio.sleep(20)
+        assert 200 == parts.rate
+        parts.starts.clear()
+        await asyncio.sleep(5)
+        assert 990 <= len(parts.starts) <= 1001
+
+
+@pytest.mark.parametrize("count", [2, 4, 10])
+async def test_parts_that_are_little_used_do_not_rise(virtual_clock, count):
+    """A part of two permits a second is not used by a start every 1.2 s."""
+    async with Parts(count, 2 * count, Adaptive(floor=1, ceiling=200, increase=1)) as parts:
+        for _ in range(50):
+            await asyncio.sleep(1.2)
+            for executor in parts.executors:
+                executor.submit(int)
+        assert 2 * count <= parts.rate <= 2.1 * count  # two starts that happen to be close may look like use
+
+
+@pytest.mark.parametrize("count", [2, 4, 10])
+async def test_parts_find_what_a_server_can_take(virtual_clock, count):
+    """Each by what it sees itself."""
+    server = Server(60)
+    async with Parts(count, 20, Adaptive(floor=10, ceiling=200, increase=2)) as parts:
+        for executor in parts.executors:
+            parts.load(executor, server.ask)
+        await asyncio.sleep(60)
+        done, refused = sum(executor.statistics().done for executor in parts.executors), server.refused
+        await asyncio.sleep(60)
+        done = sum(executor.statistics().done for executor in parts.executors) - done
+        assert done >= 0.6 * 60 * 60
+        assert server.refused - refused <= 0.1 * done
+        server.capacity = 0
+        await asyncio.sleep(60)
+        assert 10 == parts.rate
+
+
 async def test_one_overload_counts_once(virtual_clock):
     """Those that were refused together halve the rate, and do not ruin it; a penalty counts, too."""
     async with RateLimitedExecutor(

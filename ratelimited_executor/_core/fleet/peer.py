@@ -40,6 +40,9 @@ _OUTAGE_NS: Final = (
 )
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
 _DEMAND_MAX: Final = 1 << 40
+_SAME: Final = 1_000_000  # one part in so many makes no other rate
+_NEWS_INTERVALS: Final = 4  # from a call that sets a rate until every peer that calls has been told of it
+_FRESH_INTERVALS: Final = 2  # for which the rate in force is known: one call in each, and what answers take
 
 DemandUntil: TypeAlias = "Callable[[int, int, int, int], int]"
 """Counts the tasks that are due by a time of ours, and could start from a second to a third; as far as a number."""
@@ -79,6 +82,7 @@ class Peer:
         clock: the authority's clock.
         grid_phase: where the first permit of the group's grid comes up, 0 to 1: as a part of the gap between two.
         is_clock_whole: tells whether our own clock has run on without a break.
+        is_new_rate: whether the rate is to be put in force; else only if the group has none.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Peer:
         *,
         grid_phase: float = 0.0,
         is_clock_whole: Callable[[], bool] = lambda: True,
+        is_new_rate: bool = True,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -106,7 +111,14 @@ class Peer:
         self._interval_us = settings.interval_us
         self._rate = rate
         self._grid_phase = grid_phase
-        self._is_new_rate = True
+        self._is_new_rate = is_new_rate
+        self._settled = -1  # number of the interval from which on answers tell of the rate that this peer has set
+        self.is_news = (
+            False  # whether what the latest answer has changed has happened since, or not long before, the one before
+        )
+        self._told_number = -1  # number of the interval of the latest answer, by the authority's clock ...
+        self._told_ns: int | None = None  # ... and our time then
+        self._watched_until_ns: int | None = None  # until then calls are made, whether anything may start or not
         self._has_jumped = False
         self._fetched = -1  # number of the last interval whose permits were fetched
         self._asked = -1  # number of the interval for which permits were asked for at once ...
@@ -146,6 +158,41 @@ class Peer:
         self._is_new_rate = True
         self._call_ns = None
         self._compare_rates()
+
+    def follow(self, rate: Rate) -> None:
+        """Take the rate in force for our own: ``rate``, as exactly as the authority has it."""
+        self._rate = rate
+        self._own = None
+        own, grid = self._own_grid(), self.grid
+        if grid is not None and abs(own.step * grid.unit - grid.step * own.unit) * _SAME <= grid.step * own.unit:
+            self._own = FleetGrid(self._interval_us, grid.step, grid.unit, own.base, own.since)
+        self._compare_rates()
+
+    def watch(self, until_ns: int) -> None:
+        """Call in each interval until a time of ours, to be told of the rate in force."""
+        self._watched_until_ns = max(self._watched_until_ns or 0, until_ns)
+
+    def is_told(self, now_ns: int) -> bool:
+        """True while the latest answer is so recent that the rate in force is known, but for what others set now."""
+        return (
+            self._state is PeerState.ACTIVE
+            and self._told_ns is not None
+            and now_ns - self._told_ns <= _FRESH_INTERVALS * self.interval_ns()
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """True unless a rate that this peer has set is still to come into force."""
+        return not self._is_new_rate and self._told_number >= self._settled
+
+    @property
+    def is_watching(self) -> bool:
+        """True while calls are made to be told of the rate."""
+        return self._watched_until_ns is not None
+
+    def news_ns(self) -> int:
+        """Return how long it takes at most until each peer that calls knows of a rate that one has set."""
+        return _NEWS_INTERVALS * self.interval_ns()
 
     def _own_grid(self) -> FleetGrid:
         if self._own is None or self._own.interval_us != self._interval_us:
@@ -201,8 +248,12 @@ class Peer:
             demand: counts the tasks that want to start, and could.
             now_ns: our time.
         """
-        if self._is_new_rate or self._has_jumped:
+        if self._is_new_rate or self._has_jumped or self.era is None:
             return True
+        if self._watched_until_ns is not None:
+            if now_ns < self._watched_until_ns:
+                return True
+            self._watched_until_ns = None
         until = now_ns + LOOK_AHEAD_INTERVALS * self.interval_ns()
         return demand(until, now_ns, until, 1) > 0
 
@@ -333,10 +384,13 @@ class Peer:
         self._compare_rates()
         if request.is_new_rate and (request.step, request.unit) == (self._own_grid().step, self._own_grid().unit):
             self._is_new_rate = False
+            self._settled = reply.now_us // self._interval_us + 1
         if request.has_jumped:
             self._has_jumped = False
         interval = self._interval_us
         number = reply.now_us // interval
+        self.is_news = self._told_ns is not None and now_ns - self._told_ns <= self.news_ns()
+        self._told_number, self._told_ns = number, now_ns
         self._granted_counts = {
             each: count for each, count in self._granted_counts.items() if number <= each <= number + 2
         }
@@ -350,7 +404,7 @@ class Peer:
             self._has_jumped = True
             self._call_ns = None
             return False
-        if request.is_fetching:
+        if request.is_fetching and not self._is_new_rate:  # else it was set while this answer was under way
             self._call_ns = self.clock.here(round((number + 1 + self.settings.phase) * interval) * 1000)
         count = self._take_upcoming(reply.upcoming) + self._take_running(request, reply.running, number)
         wanted, supply = (request.urgent, reply.upcoming) if request.is_fetching else (request.now, reply.running)

@@ -95,6 +95,56 @@ def test_one_call_without_an_answer_is_no_outage():
     assert life.peer.state is OUTAGE
 
 
+def test_rate_that_is_set_while_an_answer_is_under_way_is_called_for_at_once():
+    """And is not known to be in force before the answers of the next interval."""
+    life = Life()
+    life.answer()
+    peer = life.peer
+    request = peer.request(NOW_NS, lambda *_: 1, is_regular=True)
+    grid = FleetGrid(250_000, 25, 1, 0, NOW_NS // 250_000_000)
+    reply = Reply(now_us=NOW_NS // 1000, era="1", safe=0, rank=0, peers=1, grid=grid)
+    peer.set_rate(Rate(80))
+    peer.receive(request, reply, is_step=False, now_ns=NOW_NS)
+    assert NOW_NS == peer.next_call(NOW_NS)
+    peer.receive(peer.request(NOW_NS, lambda *_: 1, is_regular=True), reply, is_step=False, now_ns=NOW_NS)
+    assert NOW_NS < peer.next_call(NOW_NS)
+    assert not peer.is_settled
+    later_ns = NOW_NS + 250_000_000
+    peer.clock.measure(later_ns, later_ns, later_ns)
+    request = peer.request(later_ns, lambda *_: 1, is_regular=True)
+    reply = Reply(now_us=later_ns // 1000, era="1", safe=0, rank=0, peers=1, grid=grid)
+    peer.receive(request, reply, is_step=False, now_ns=later_ns)
+    assert peer.is_settled
+    assert not peer.is_own_rate  # another peer has set one since
+
+
+def test_rate_that_is_followed_is_the_one_in_force_to_the_last_digit():
+    """However it is rounded; one that differs is not."""
+    life = Life()
+    life.answer()
+    grid = life.peer.grid
+    life.peer.follow(Rate(Fraction(100) - Fraction(1, 100_000)))
+    assert life.peer.is_own_rate
+    life.peer.follow(Rate(101))
+    assert not life.peer.is_own_rate
+    assert grid is life.peer.grid
+
+
+def test_rate_in_force_is_known_for_as_long_as_answers_come():
+    """One in an interval."""
+    life = Life()
+    assert not life.peer.is_told(NOW_NS)
+    life.answer()
+    assert life.peer.is_told(NOW_NS + 500_000_000)
+    assert not life.peer.is_told(NOW_NS + 500_000_001)
+    life.rest()
+    assert not life.peer.is_told(NOW_NS)
+    life.peer.watch(NOW_NS + life.peer.news_ns())
+    assert life.peer.has_demand(lambda *_: 0, NOW_NS + 999_999_999)
+    assert not life.peer.has_demand(lambda *_: 0, NOW_NS + 1_000_000_000)
+    assert not life.peer.is_watching
+
+
 def test_final_state_is_left_by_nothing():
     """To try is a bug, which raises and changes nothing."""
     life = Life()
