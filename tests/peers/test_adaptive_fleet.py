@@ -127,6 +127,43 @@ async def test_a_lasting_overload_lets_a_group_fall_as_fast_as_one(peers):
     await group.close()
 
 
+@pytest.mark.parametrize("seed", range(4))
+async def test_laws_hold_where_messages_are_lost_and_late(seed):
+    """A rate above the ceiling is never in force, rises are a period apart, and falls are no rises."""
+    generator = random.Random(seed)
+    group = Group(seed, rules=Adaptive(floor=5, ceiling=120, increase=5))
+    nodes = await group.add(5)
+    await group.run(SETTLED)
+    group.history.clear()
+    penalties = []
+    for _ in range(60):
+        node = generator.choice(nodes)
+        node.network.loss = generator.choice([0.0, 0.0, 0.1])
+        node.network.late = generator.choice([0.0, 0.0, 0.1])
+        if generator.random() < 0.1:
+            penalties.append(group.fleet.loop.time())
+            node.executor.penalize(None)
+        await group.run(1)
+    for node in nodes:
+        node.network.loss = node.network.late = 0.0
+    await group.run(2)
+    for node in nodes:
+        node.executor.penalize(None)
+    await group.run(20)
+    assert max(rate for _, rate in group.history) <= 120
+    assert group.fleet.worst_window() <= 120
+    since = [time for time, _ in group.history if not any(0 <= time - penalty <= 4 for penalty in penalties)]
+    ups = [
+        (time, after - before)
+        for (_, before), (time, after) in pairwise(group.history)
+        if after > before and time in since
+    ]
+    assert max(up for _, up in ups) <= 10  # two at most, where one was lost on its way
+    assert len(ups) <= 85
+    assert group.rate >= 60
+    await group.close()
+
+
 class Capacity:
     """A server that the whole group asks, and that serves so many requests in any second."""
 
