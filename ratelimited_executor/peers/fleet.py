@@ -55,6 +55,7 @@ When it goes wrong
 no answer                           the call is repeated, twice after some 20 ms and then once in an interval; the members
                                     use up what they hold, and then go by the outage policy
 one rate is refused, others not     an outage of that member alone; it pauses for an interval between its calls
+all calls are refused               an outage; the log says what the authority refuses, and what to do about it
 the answer contradicts the clock    it has stepped: permits of before are void, and the next call reports it
 this machine was suspended          permits of before are void, and the clock is unknown: each member is in SYNC again
 the round trip is nearly ``late``   one warning, as permits come too late to be used
@@ -100,7 +101,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor.abc import Clock
 
-__all__ = ["FleetMember", "FleetPeers", "Transport"]
+__all__ = ["FleetMember", "FleetPeers", "RefusedError", "Transport"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
@@ -122,17 +123,39 @@ _FLAWS: Final = {
 _BREAK_SECONDS: Final = 0.001  # by which two clocks of this machine may differ before one of them has stood still
 
 
+class RefusedError(Exception):
+    """The authority has answered, and refuses the call.
+
+    Args:
+        reason: what it says.
+        remedy: what to do about it; empty if that is not known.
+    """
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+
+
 class Transport(Protocol):
     """Carries calls to the authority."""
 
     async def connect(self) -> None:
-        """Make sure that the next call needs no more than one message."""
+        """Make sure that the next call needs no more than one message.
+
+        Raises:
+            RefusedError: if the authority answers, and lets nobody in as things are.
+        """
         ...
 
     async def call(self, calls: Sequence[tuple[str, Request]]) -> Sequence[Reply | Exception]:
         """Send requests by the names of their rates in one message; return the replies in order.
 
-        Where the authority refuses one, an exception is in its place; it raises if there was no answer at all.
+        Where the authority refuses one, an exception is in its place; it raises if there was no answer at all, or a
+        :class:`RefusedError` for all of them.
         """
         ...
 
@@ -328,6 +351,8 @@ class FleetPeers(Fixed):
         if self._members.pop(member.owner.name, None) is member and (member.is_shared or member.peer.era is not None):
             self._leaving.append((member.owner.name, member.peer.leave()))
             self._kicked.set()
+            if member.peer.era is not None:
+                LOGGER.info("fleet: %s leaves its group", member.owner.name)
 
     def _is_clock_whole(self) -> bool:
         """Whether our clock has run on since the last answer, and the machine was not suspended."""
@@ -426,13 +451,12 @@ class FleetPeers(Fixed):
         """Note calls that the authority refuses, while it answers others: they alone are in an outage."""
         interval = self._settings.interval_us / 1e6
         for member, error in refused.items():
-            member.fail(now, pause=self._random.uniform(0.2, 1.8) * interval)
+            member.fail(now, error, pause=self._random.uniform(0.2, 1.8) * interval)
             if member.peer.failed_count == _RETRY_COUNT + 1:
                 LOGGER.warning(
-                    "fleet: the authority refuses the calls of %r (%s: %s), and answers others; outage policy: %s",
+                    "fleet: the authority refuses the calls of %r (%s), and answers others; outage policy: %s",
                     member.owner.name,
-                    type(error).__name__,
-                    error,
+                    _reason_of(error),
                     self._settings.outage,
                 )
                 member.tell_of_rank()
@@ -462,16 +486,17 @@ class FleetPeers(Fixed):
         self._is_connected = False
         now = self._monotonic()
         for member in members:
-            member.fail(now)
+            member.fail(now, error)
         failed_count = max((member.peer.failed_count for member in members), default=1)
         if failed_count > _RETRY_COUNT and not self._is_away:
             self._is_away = True
-            reason = f"{type(error).__name__}: {error}"
+            reason = _reason_of(error)
             if isinstance(error, TimeoutError):
                 reason = (
                     f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
                 )
-            LOGGER.warning("fleet: no answer from the authority (%s); outage policy: %s", reason, self._settings.outage)
+            what = "the authority refuses all calls" if _is_refusal(error) else "no answer from the authority"
+            LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)
             for member in members:
                 member.tell_of_rank()
         interval = self._settings.interval_us / 1e6
@@ -517,6 +542,8 @@ class FleetMember:
         self._demand = Demand(owner)
         self._ask_at = math.inf
         self._retry_at = -math.inf  # before it no call is made, because the last ones were refused
+        self._failed_at = math.inf  # since when there has been no answer
+        self._refusal: str | None = None  # of the last call
 
     @property
     def is_served(self) -> bool:
@@ -632,9 +659,11 @@ class FleetMember:
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
         """Take in an answer."""
         self._retry_at = -math.inf
-        before = self.peer.grid
+        before, era, state = self.peer.grid, self.peer.era, self.peer.state
         has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
         self.owner.queue.admission.forget()  # some may also be void
+        self._tell_of_life(era, state, now)
+        self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(f"fleet: {_FLAWS[reply.flaw] % self.owner.name}")
         grid = self.peer.grid
@@ -649,10 +678,25 @@ class FleetMember:
         if has_come or (self.owner.is_adaptive and (grid != before or self.peer.is_watching)):
             self.owner.wake()
 
-    def fail(self, now: float, *, pause: float = 0.0) -> None:
-        """Note a call without an answer; the next one comes after a pause."""
+    def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
+        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are those of before."""
+        peer, name = self.peer, self.owner.name
+        if era is None:
+            LOGGER.info("fleet: %s joins its group as %s, rank %s", name, peer.settings.id, peer.rank)
+        elif state is PeerState.OUTAGE:
+            LOGGER.info("fleet: %s is out of its outage, which took %.3g s", name, now - self._failed_at)
+        if peer.era != era:
+            end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
+            if end_ns is not None:
+                seconds = self.owner.timeline.to_loop(end_ns) - now
+                LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
+
+    def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:
+        """Note a call without an answer, or with a refusal; the next one comes after a pause."""
         self.peer.fail(self.owner.timeline.to_ns(now))
         self._retry_at = now + pause
+        self._failed_at = min(self._failed_at, now)
+        self._refusal = _reason_of(error) if _is_refusal(error) else None
 
     def tell_of_rank(self) -> None:
         """Say so if the outage policy leaves this peer nothing."""
@@ -679,6 +723,8 @@ class FleetMember:
             return None
         if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
             answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
+            if self._refusal is not None:
+                answer = f"refused: {self._refusal}"
             return "outage", f"{answer}; outage policy: {self.peer.settings.outage}", None
         end_ns = peer.quarantine_end(timeline.to_ns(now))
         if end_ns is None:
@@ -731,6 +777,14 @@ class FleetMember:
             return self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most) + debt_count
 
         return count
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, RefusedError)
+
+
+def _reason_of(error: Exception) -> str:
+    return str(error) if _is_refusal(error) else f"{type(error).__name__}: {error}"
 
 
 def _no_time() -> float:

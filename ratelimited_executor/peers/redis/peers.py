@@ -9,8 +9,10 @@ refuse EVALSHA. The server may forget the script at any time (a restart, a failo
                    └───── NOSCRIPT: once ─────┘
 
 An error that the server answers to one call, as for a key of another type, takes the place of that reply: the other rates
-go on. Anything else is a connection that was lost, and raised: then nobody knows which calls were made, and that does not
-matter, since a call that is repeated gets the permits that it got before.
+go on. One that it answers to whoever connects, as for a wrong password, is raised: both as a
+:class:`~ratelimited_executor.peers.fleet.RefusedError`, with a remedy. Anything else is a connection that was lost, and raised:
+then nobody knows which calls were made, and that does not matter, since a call that is repeated gets the permits that it got
+before.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._redis.client import client_of
-from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.peers.fleet import FleetPeers, RefusedError
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
 
 if TYPE_CHECKING:
@@ -36,6 +38,21 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _PREFIX: Final = "rle"
 _CHECK_SECONDS: Final = 0.25  # for the look at the server's settings
+_REFUSALS: Final = {"ResponseError", "AuthenticationError", "BusyLoadingError"}  # clients of other makes have their own
+# By words of the error's class and text; the first that occurs.
+_REMEDIES: Final = (
+    (("NoPermissionError", "NOPERM", "ACL failure", "can't run this command", "can't access"),
+     "grant its user the rights that the how-to 'Share a rate between processes' lists: ACL SETUSER"),
+    (("AuthenticationError", "NOAUTH", "WRONGPASS", "AuthenticationWrongNumberOfArgsError"),
+     "set the server's user name and password in the URL: redis://user:password@host:port"),
+    (("ReadOnlyError", "READONLY"), "this server is a replica: connect to its master, as a Sentinel client of redis-py does"),
+    (("BusyLoadingError", "LOADING"), "the server is still reading its data; it answers when that is done"),
+    (("WRONGTYPE",), "a key of this name is of another type: delete it, or choose another group or prefix"),
+    (("DB index", "SELECT is not allowed"), "choose a database that the server has: redis://host:port/0"),
+    (("MovedError", "MOVED"), "this server is part of a cluster: hand in a client of redis.asyncio.RedisCluster"),
+    (("OutOfMemoryError", "OOM"), "the server is full: raise its maxmemory"),
+    (("NOREPLICAS",), "the server has fewer replicas than its min-replicas-to-write"),
+)  # fmt: skip
 
 
 class RedisPeers(FleetPeers):
@@ -127,7 +144,13 @@ class RedisTransport:
 
     async def connect(self) -> None:
         """Open a connection, and see that the server knows the script."""
-        sha = await self._client.script_load(SCRIPT)
+        try:
+            sha = await self._client.script_load(SCRIPT)
+        except Exception as error:
+            refusal = _refusal_of(error)
+            if refusal is None:
+                raise
+            raise refusal from error
         self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
         if not self._is_checked:
             self._is_checked = True
@@ -183,8 +206,24 @@ class RedisTransport:
         pipeline = self._client.pipeline(transaction=False)
         for each in arguments:
             pipeline.evalsha(*each)
-        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        try:
+            answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        except Exception as error:
+            refusal = _refusal_of(error)
+            if refusal is None:
+                raise
+            raise refusal from error
         return answers
+
+
+def _refusal_of(error: BaseException) -> RefusedError | None:
+    """Return the server's error with a remedy; None if it is none of the server's, but a connection that was lost."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if kinds.isdisjoint(_REFUSALS):
+        return None
+    reason = f"{type(error).__name__}: {error}"
+    remedy = next((remedy for words, remedy in _REMEDIES if any(word in reason for word in words)), "")
+    return RefusedError(reason, remedy)
 
 
 def _reply_or_refusal(answer: Any) -> Reply | Exception:
@@ -194,9 +233,10 @@ def _reply_or_refusal(answer: Any) -> Reply | Exception:
         BaseException: if it stands for a connection that was lost.
     """
     if isinstance(answer, BaseException):
-        if isinstance(answer, Exception) and any(kind.__name__ == "ResponseError" for kind in type(answer).__mro__):
-            return answer
-        raise answer
+        refusal = _refusal_of(answer)
+        if refusal is None:
+            raise answer
+        return refusal
     try:
         return reply_of(answer)
     except (AttributeError, LookupError, TypeError, ValueError) as error:

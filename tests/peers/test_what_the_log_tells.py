@@ -1,0 +1,149 @@
+"""What the logger tells of a peer's life, one line each; and what the server refuses, as what it is and with the remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, Hold
+from ratelimited_executor.peers import RedisPeers
+from ratelimited_executor.peers.redis.peers import _refusal_of
+
+from .servers import RedisServer
+from .simulation import Simulation
+
+
+@pytest.fixture
+def told(caplog):
+    """The lines about the fleet from information upwards, as ``LEVEL text``."""
+    caplog.set_level(logging.INFO, "ratelimited_executor")
+    return lambda: [f"{record.levelname} {record.getMessage()}" for record in caplog.records
+                    if record.getMessage().startswith("fleet:")]  # fmt: skip
+
+
+async def test_joining_quarantine_outage_and_leaving_are_told(virtual_clock, told):
+    """At INFO, a line for each member and event; the outage itself is a warning, as before."""
+    fleet = Simulation(41, rate=50.0)
+    (node,) = await fleet.add(1, load=1000)
+    await asyncio.sleep(3)
+    joins, quarantine = told()
+    assert joins == f"INFO fleet: limit joins its group as {node.peers.id}:0, rank 0"
+    assert quarantine.startswith("INFO fleet: limit starts nothing for 1.")
+    assert quarantine.endswith(" s: the quarantine of a new era")
+    fleet.server.is_up = False
+    await asyncio.sleep(10)
+    fleet.server.is_up = True
+    await asyncio.sleep(2)
+    (away, back, over) = told()[2:]
+    assert away.startswith("WARNING fleet: no answer from the authority (ConnectionRefusedError: ")
+    assert back == "WARNING fleet: the authority answers again"
+    assert over.startswith(
+        (
+            "INFO fleet: limit is out of its outage, which took 9.",
+            "INFO fleet: limit is out of its outage, which took 10",
+        )
+    )
+    fleet.server.wipe()
+    await asyncio.sleep(1)
+    (again,) = told()[5:]
+    assert again.startswith("INFO fleet: limit starts nothing for ")
+    await node.close()
+    assert told()[6:] == ["INFO fleet: limit leaves its group"]
+    await fleet.close()
+
+
+async def test_newcomer_of_a_running_group_is_told_no_quarantine(virtual_clock, told):
+    """There is none; and who has never been answered has not joined, and does not leave."""
+    fleet = Simulation(42, rate=50.0)
+    await fleet.add(1, load=1000)
+    await asyncio.sleep(3)
+    (new,) = await fleet.add(1, load=10)
+    await asyncio.sleep(1)
+    assert told()[2:] == [f"INFO fleet: limit joins its group as {new.peers.id}:0, rank 1"]
+    fleet.server.is_up = False
+    (never,) = await fleet.add(1)
+    await never.close()
+    assert not [line for line in told()[3:] if line.startswith("INFO")]
+    await fleet.close()
+
+
+async def _refused(url, told, *, seconds=5.0):
+    """Share a rate until the log tells of a failure; return that line, and what explain says."""
+    async with ExecutorManager(peers=RedisPeers(url, "g", interval=0.1, clock_difference=0)) as manager:
+        executor = manager.executor("limit", rate=50, drain_timeout=0)
+        handle = executor.submit(int)
+        async with asyncio.timeout(seconds):
+            while not [line for line in told() if line.startswith("WARNING")]:
+                await asyncio.sleep(0.02)
+        explanation = executor.explain(handle)
+    (line,) = [line for line in told() if line.startswith("WARNING")]
+    return line, explanation
+
+
+def _replica(server):
+    server.ask("REPLICAOF", "127.0.0.1", "1")
+
+
+def _other_type(server):
+    server.ask("SET", "{rle:g}:limit:state", "x")
+
+
+REFUSED = {
+    "wrong password": (lambda s: s.url_of("app", "none"), None, "AuthenticationError: ", "set the server's user name and password"),
+    "no password": (lambda s: s.url, None, "uthentication", "set the server's user name and password"),
+    "no rights": (lambda s: s.url_of("reader", "secret"), None, "NoPermissionError: ", "grant its user the rights that the how-to"),
+    "no such database": (lambda s: s.url_of("app", "secret")[:-1] + "99", None, "DB index is out of range", "choose a database"),
+    "replica": (lambda s: s.url_of("app", "secret"), _replica, "replica", "connect to its master"),
+    "key of another type": (lambda s: s.url_of("app", "secret"), _other_type, "WRONGTYPE", "delete it, or choose another group"),
+}  # fmt: skip
+
+
+@pytest.mark.real_time("a real server refuses")
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_the_server_refuses_is_told_as_what_it_is(case, told):
+    """Not as an outage without a reason: what the server says, and what to do; ``explain`` says it as well."""
+    url, prepare, reason, remedy = REFUSED[case]
+    users = {"app": "on >secret ~* &* +@all", "reader": "on >secret ~* +get +ping"}
+    with RedisServer(password="owner", users=users) as server:
+        address = f"redis://127.0.0.1:{server.port}/0" if case == "no password" else url(server)
+        if prepare is not None:
+            prepare(server)
+        line, explanation = await _refused(address, told)
+    assert line.startswith("WARNING fleet: the authority refuses all calls (")
+    assert line.endswith("); outage policy: stop")
+    assert reason in line
+    assert remedy in line
+    assert "secret" not in line
+    assert (Hold.OUTAGE, None) == (explanation.hold, explanation.expected_start)
+    assert explanation.detail.startswith("refused: ")
+    assert remedy in explanation.detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "remedy"),
+    [
+        ("BusyLoadingError", "Redis is loading the dataset in memory", "the server is still reading its data"),
+        ("OutOfMemoryError", "command not allowed when used memory > 'maxmemory'.", "raise its maxmemory"),
+        ("ResponseError", "NOREPLICAS Not enough good replicas to write.", "min-replicas-to-write"),
+        ("MovedError", "3999 127.0.0.1:6381", "RedisCluster"),
+        ("ResponseError", "ERR something new", ""),
+    ],
+)
+def test_errors_of_the_server_have_remedies(kind, text, remedy):
+    """Those that take long to bring about; of what nobody knows the server's words alone."""
+    redis = pytest.importorskip("redis.exceptions")
+    error = getattr(redis, kind)(text)
+    refusal = _refusal_of(error)
+    assert refusal is not None
+    assert remedy in refusal.remedy
+    assert bool(remedy) is bool(refusal.remedy)
+    assert str(refusal).startswith(f"{kind}: ")
+
+
+def test_lost_connection_is_no_refusal():
+    """Nobody has answered."""
+    redis = pytest.importorskip("redis.exceptions")
+    for error in (redis.ConnectionError("Connection refused"), redis.TimeoutError(), OSError(111), TimeoutError()):
+        assert _refusal_of(error) is None
