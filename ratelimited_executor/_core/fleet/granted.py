@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort_right
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._kernel.admission import UNLIMITED
@@ -101,6 +102,19 @@ class GrantedPermits:
     def drop(self) -> None:
         """Give up what is held: it is void."""
         self._times.clear()
+
+    def drop_beyond(self, interval_ns: int, most: Callable[[int, int], int]) -> None:
+        """Give up the latest permits of each grant interval.
+
+        Args:
+            interval_ns: its length.
+            most: how many to keep, by the number of an interval and how many of it are held.
+        """
+        kept: list[int] = []
+        for number, times in groupby(self._times, key=lambda time_ns: time_ns // interval_ns):
+            held = list(times)
+            kept += held[: max(0, most(number, len(held)))]
+        self._times = kept
 
     def held_count(self, until_ns: int | None = None) -> int:
         """Count the permits held; those before a time on the authority's clock, if one is given."""

@@ -158,6 +158,13 @@ class Peer:
         self._is_new_rate = True
         self._call_ns = None
         self._compare_rates()
+        if self.grid is not None and self._is_capped:
+            self.permits.drop_beyond(self.interval_ns(), self._own_count)
+
+    def _own_count(self, number: int, held: int) -> int:
+        """Return how many of the permits held of an interval the own rate leaves, after those that have been used."""
+        used = max(0, self._granted_counts.get(number, 0) - held)
+        return self._own_grid().count(number) - used
 
     def follow(self, rate: Rate) -> None:
         """Take the rate in force for our own: ``rate``, as exactly as the authority has it."""

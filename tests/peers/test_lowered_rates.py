@@ -1,0 +1,116 @@
+"""A lowered rate holds at once for the process that sets it, and for each one that comes with it; virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ratelimited_executor import Outage
+
+from .simulation import Simulation
+
+pytestmark = [
+    pytest.mark.usefixtures("virtual_clock"),
+    pytest.mark.filterwarnings("error"),
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Rates that others set are announced; here they are meant."""
+    caplog.set_level("CRITICAL", "ratelimited_executor")
+
+
+def worst_second(starts, begin=0.0):
+    """Return the most starts in any second from a time on."""
+    times = sorted(time for time in starts if time >= begin)
+    return max((sum(start <= time < start + 1 for time in times) for start in times), default=0)
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.06, 0.12, 0.18])
+@pytest.mark.parametrize("peers", [1, 3])
+@pytest.mark.parametrize("rate", [1, 10])
+async def test_lowered_rate_holds_at_once_for_the_process_that_sets_it(rate, peers, moment):
+    """It gives up what it holds beyond it; the group follows within half a second."""
+    fleet = Simulation(51)
+    one, *_ = await fleet.add(peers, load=3000)
+    await asyncio.sleep(4 + moment)
+    begin = fleet.loop.time()
+    one.executor.rate = rate
+    await asyncio.sleep(6)
+    assert worst_second(one.starts, begin) <= rate + (rate > 1)  # by grant interval, so that a second may hold one more
+    assert worst_second(fleet.starts, begin + 0.75) <= rate
+    assert fleet.count(begin + 0.75, begin + 5.75) >= 0.97 * 5 * rate - 1
+    await fleet.close()
+
+
+async def test_rate_that_is_lowered_a_little_keeps_what_is_held():
+    """As by every step of ``Adaptive``: only the permits beyond it are given up."""
+    fleet = Simulation(52)
+    (one,) = await fleet.add(1, load=3000)
+    await asyncio.sleep(4)
+    begin = fleet.loop.time()
+    one.executor.rate = 95
+    await asyncio.sleep(5)
+    assert fleet.count(begin, begin + 1) >= 0.9 * 95
+    assert worst_second(fleet.starts, begin) <= 95 + 1  # by grant interval, so that a second may hold one more
+    await fleet.close()
+
+
+async def test_rate_that_a_task_lowers_holds_for_the_next_task():
+    """In the middle of a run of starts that were counted together."""
+    fleet = Simulation(53, rate=1000.0)
+    (one,) = await fleet.add(1)
+    await asyncio.sleep(4)
+    starts = []
+
+    def work():
+        starts.append(fleet.loop.time())
+        if len(starts) == 50:
+            one.executor.rate = 1
+
+    for _ in range(500):
+        one.executor.execute(work)
+    await asyncio.sleep(5)
+    assert worst_second(starts[50:]) <= 1
+    assert 53 <= len(starts) <= 56
+    one.executor.shutdown(cancel_pending=True)
+    await fleet.close()
+
+
+async def test_rate_that_is_lowered_in_an_outage():
+    """``Outage.LOCAL`` gives permits for two seconds in advance; those beyond the new rate are given up."""
+    fleet = Simulation(54, options={"outage": Outage.LOCAL})
+    (one,) = await fleet.add(1, load=3000)
+    await asyncio.sleep(4)
+    fleet.server.is_up = False
+    await asyncio.sleep(3)
+    begin = fleet.loop.time()
+    one.executor.rate = 2
+    await asyncio.sleep(6)
+    assert worst_second(one.starts, begin) <= 2
+    assert 10 <= fleet.count(begin, begin + 6) <= 13
+    await fleet.close()
+
+
+@pytest.mark.parametrize("is_crash", [True, False])
+@pytest.mark.parametrize("pause", [0.0, 0.1, 0.3, 1.5])
+@pytest.mark.parametrize("peers", [1, 3])
+async def test_group_that_comes_back_with_a_lower_rate_starts_no_more_than_that(peers, pause, is_crash):
+    """1 a second after 100: one process starts one in its first second, and a second more at most while old plans last."""
+    fleet = Simulation(55)
+    for node in await fleet.add(5, load=1000):
+        fleet.loop.call_later(4, node.crash if is_crash else lambda node=node: asyncio.ensure_future(node.close()))
+    await asyncio.sleep(4 + pause + 0.01)
+    fleet.rate = 1.0
+    begin = fleet.loop.time()
+    new = await fleet.add(peers, load=100)
+    await asyncio.sleep(8)
+    starts = [time for node in new for time in node.starts]
+    assert max(worst_second(node.starts) for node in new) <= 2  # by grant interval, so that a second may hold one more
+    assert worst_second(starts) <= peers + 1
+    assert worst_second(starts, begin + 0.75) <= 1
+    assert len(starts) >= 5
+    fleet.nodes = new
+    await fleet.close()
