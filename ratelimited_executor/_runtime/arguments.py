@@ -20,6 +20,7 @@ __all__ = [
     "count_of",
     "delay_of",
     "duration_of",
+    "flag_of",
     "key_of",
     "member_of",
     "name_or_none",
@@ -110,6 +111,13 @@ def member_of(name: str, value: Any, kind: type[E]) -> E:
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
         raise TypeError(f"{name} must be {article} {kind.__name__}, one of {members}, got {value!r}")
+    return value
+
+
+def flag_of(name: str, value: Any, *, hint: str = "") -> bool:
+    """Return True or False, and nothing else: a text or a number is a mistake."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}{hint}")
     return value
 
 

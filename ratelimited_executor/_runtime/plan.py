@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
 from ratelimited_executor._core.limits.quota import QuotaLimit
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["PolicyPlan", "read_rates", "read_resources"]
 
 
+_THOUSANDS: Final = re.compile(r"\d,\d{3}(?!\d)")
+
+
 def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
     """Return the rates that a parameter asks for: one, or several in a sequence or a text with commas.
 
@@ -32,6 +36,8 @@ def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
         ValueError: if it is empty, or a rate is out of range.
     """
     if isinstance(value, str):
+        if _THOUSANDS.search(value):  # a comma parts rates: this would be a rate of 1 a second, and another of 0
+            raise ValueError(f"{name} must not have a comma inside a number, write 1_000/s: got {value!r}")
         try:
             return tuple(map(rate_or_quota, value.split(",")))
         except ValueError as error:
@@ -42,6 +48,11 @@ def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
         return (Rate.of(value),)
     if not value:
         raise ValueError(f"{name} must hold one rate at least, got {value!r}")
+    if sum(isinstance(part, (int, float)) for part in value) > 1:
+        raise ValueError(
+            f"{name} must have one rate for each span, and numbers alone are all a second: 10 in 60 seconds are "
+            f"'10/min' or Rate(10, per=60), got {value!r}"
+        )
     return tuple(rate for part in value for rate in read_rates(name, part))
 
 

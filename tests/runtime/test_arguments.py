@@ -827,3 +827,35 @@ async def test_aware_datetime_and_timedelta_are_taken(virtual_clock):
         await asyncio.gather(first, second)
         assert at.timestamp() == first.due
         assert 0.5 == virtual_clock.monotonic()
+
+
+@pytest.mark.parametrize("rate", ["1,000/s", "10,000 per day UTC", ["1,000/s", "5/min"]])
+def test_comma_inside_a_number_is_refused(rate):
+    """It parts rates, so that a thousand would be a rate of one and another of nothing."""
+    with pytest.raises(ValueError, match=r"rate must not have a comma inside a number, write 1_000/s"):
+        RateLimitedExecutor("x", rate=rate)
+    with pytest.raises(ValueError, match=r"resources\['tokens'\] must not have a comma"):
+        RateLimitedExecutor("x", resources={"tokens": "1,000/s"})
+
+
+@pytest.mark.parametrize("rate", [(10, 60), [5, 0.5]])
+def test_two_numbers_are_no_rate_over_a_time(rate):
+    """Both would be a second; what is meant is said in the error."""
+    with pytest.raises(ValueError, match=r"'10/min' or Rate\(10, per=60\)"):
+        RateLimitedExecutor("x", rate=rate)
+
+
+async def test_flags_are_true_or_false():
+    """A text is not a yes, and seconds are not a flag; the executor stays as it was."""
+    with pytest.raises(TypeError, match="early must be True or False, got 'no'"):
+        RateLimitedExecutor("x", early="no")
+    async with RateLimitedExecutor("x") as executor:
+        with pytest.raises(TypeError, match="early must be"):
+            executor.early = "no"
+        with pytest.raises(TypeError, match="in_thread must be True or False, got 'yes'"):
+            executor.submit(print, in_thread="yes")
+        with pytest.raises(TypeError, match=r"wait must be True or False, got 5: seconds are given by timeout="):
+            executor.shutdown(5)
+        with pytest.raises(TypeError, match="cancel_pending must be"):
+            executor.shutdown(cancel_pending="yes")
+        assert 3 == await executor.submit(lambda: 3)

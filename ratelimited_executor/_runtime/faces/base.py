@@ -16,6 +16,7 @@ from ratelimited_executor._runtime.arguments import (
     INHERITED,
     count_of,
     delay_of,
+    flag_of,
     key_of,
     member_of,
     seconds_of,
@@ -178,7 +179,7 @@ class ExecutorBase:
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
         self._expires = None if expires is None else delay_of("expires", expires)
-        self._is_early = bool(early)
+        self._is_early = flag_of("early", early)
         self._threads = threads_of(max_threads, thread_pool)
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
@@ -240,7 +241,13 @@ class ExecutorBase:
             wait: whether awaiting the answer waits for the end; it need not be awaited otherwise.
             cancel_pending: cancel what waits and what runs, in place of draining.
             timeout: seconds after which the rest is cancelled; ``drain_timeout`` if None.
+
+        Raises:
+            TypeError: if an argument has a wrong type.
+            ValueError: if the timeout is negative.
         """
+        flag_of("wait", wait, hint=": seconds are given by timeout=")
+        flag_of("cancel_pending", cancel_pending)
         if timeout is not None:
             timeout = delay_of("timeout", timeout)
         self._closing.begin(timeout=timeout)
@@ -356,7 +363,7 @@ class ExecutorBase:
     @early.setter
     def early(self, early: bool) -> None:
         self._check_place()
-        self._is_early = bool(early)
+        self._is_early = flag_of("early", early)
         if self._parts is not None:
             self._parts.controls.set_early(is_early=self._is_early)
 

@@ -19,6 +19,7 @@ from ratelimited_executor._runtime.arguments import (
     callable_of,
     count_of,
     delay_of,
+    flag_of,
     key_of,
     name_or_none,
     number_of,
@@ -440,7 +441,7 @@ def make_options(
         priority=number_of("priority", priority),
         expires=None if expires is None else delay_of("expires", expires),
         run_timeout=None if run_timeout is None else seconds_of("run_timeout", run_timeout),
-        in_thread=bool(in_thread),
+        in_thread=flag_of("in_thread", in_thread),
         own_context=check_context(context) is not None,
         name=name_or_none("name", name),
     )
