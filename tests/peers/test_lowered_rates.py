@@ -96,9 +96,9 @@ async def test_rate_that_is_lowered_in_an_outage():
 
 @pytest.mark.parametrize("is_crash", [True, False])
 @pytest.mark.parametrize("pause", [0.0, 0.1, 0.3, 1.5])
-@pytest.mark.parametrize("peers", [1, 3])
+@pytest.mark.parametrize("peers", [1, 3, 10])
 async def test_group_that_comes_back_with_a_lower_rate_starts_no_more_than_that(peers, pause, is_crash):
-    """1 a second after 100: one process starts one in its first second, and a second more at most while old plans last."""
+    """1 a second after 100: what the plans of before leave is not for those who have set less, however many they are."""
     fleet = Simulation(55)
     for node in await fleet.add(5, load=1000):
         fleet.loop.call_later(4, node.crash if is_crash else lambda node=node: asyncio.ensure_future(node.close()))
@@ -108,9 +108,7 @@ async def test_group_that_comes_back_with_a_lower_rate_starts_no_more_than_that(
     new = await fleet.add(peers, load=100)
     await asyncio.sleep(8)
     starts = [time for node in new for time in node.starts]
-    assert max(worst_second(node.starts) for node in new) <= 2  # by grant interval, so that a second may hold one more
-    assert worst_second(starts) <= peers + 1
-    assert worst_second(starts, begin + 0.75) <= 1
-    assert len(starts) >= 5
+    assert worst_second(starts) == 1
+    assert len([start for start in starts if start < begin + 7]) >= 5
     fleet.nodes = new
     await fleet.close()

@@ -73,6 +73,11 @@ class PeerSettings:
     outage: Outage
 
 
+def _is_lower(own: FleetGrid, grid: FleetGrid) -> bool:
+    """Whether a rate is lower than the one of a grid, and not 0."""
+    return 0 < own.step * grid.unit < grid.step * own.unit
+
+
 class Peer:
     """One process's part in one rate.
 
@@ -132,6 +137,7 @@ class Peer:
         self._call_ns: int | None = None  # when the next regular call is due; None at once
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
         self._own: FleetGrid | None = None  # where permits of our own rate would lie
+        self._own_since = 0  # number of the interval from which on our rate is in force, told by its last change
         self._is_capped = True  # whether our own rate is lower than the one in force
         self._granted_counts: dict[int, int] = {}  # by interval, of the latest: permits that were granted to us
 
@@ -216,7 +222,7 @@ class Peer:
     def _compare_rates(self) -> None:
         own, grid = self._own_grid(), self.grid
         # A rate of 0 holds the group back until anybody sets another one, which is then this peer's as well.
-        self._is_capped = grid is None or 0 < own.step * grid.unit < grid.step * own.unit
+        self._is_capped = grid is None or _is_lower(own, grid)
         if grid is not None:
             shared = Outlook(grid, self.permits.peers)
             self.permits.outlooks = (shared, Outlook(own)) if self._is_capped else (shared,)
@@ -226,7 +232,9 @@ class Peer:
         lower = self._own_grid() if self.grid is None or self._is_capped else self.grid
         if self.grid is None:  # nor is it known which interval that is
             return -(-lower.step // lower.unit)
-        return max(0, lower.count(number) - self._granted_counts.get(number, 0))
+        # Until our lower rate is in force, permits lie elsewhere than it has them: one less, so that it is kept meanwhile.
+        spare = int(self._is_capped and number < self._own_since)
+        return max(0, lower.count(number) - self._granted_counts.get(number, 0) - spare)
 
     # Calls.
 
@@ -398,6 +406,8 @@ class Peer:
         number = reply.now_us // interval
         self.is_news = self._told_ns is not None and now_ns - self._told_ns <= self.news_ns()
         self._told_number, self._told_ns = number, now_ns
+        if request.is_new_rate:
+            self._own_since = number + 2  # the first interval that cannot have a plan yet
         self._granted_counts = {
             each: count for each, count in self._granted_counts.items() if number <= each <= number + 2
         }
@@ -444,12 +454,16 @@ class Peer:
             self._exhausted = number
         if request.is_fetching:
             self._short_count = self._short_count + 1 if is_short else 0
-        if ranks:
-            self._asked_ranks |= ranks
-            fresh = replace(grant, ranks=[range(rank, rank + 1) for rank in ranks])
-            self.permits.hold(time * 1000 for time in fresh.times_us())
-            self._granted_counts[grant.number] = self._granted_counts.get(grant.number, 0) + len(ranks)
-        return len(ranks)
+        if not ranks:
+            return 0
+        self._asked_ranks |= ranks
+        times = replace(grant, ranks=[range(rank, rank + 1) for rank in ranks]).times_us()
+        own, granted = self._own_grid(), self._granted_counts.get(grant.number, 0)
+        if grant.grid is not None and _is_lower(own, grant.grid):  # the plan of before, perhaps, of a higher rate
+            times = times[: max(0, own.count(grant.number) - granted - (grant.number < self._own_since))]
+        self.permits.hold(time * 1000 for time in times)
+        self._granted_counts[grant.number] = granted + len(times)
+        return len(times)
 
     def fail(self, now_ns: int) -> None:
         """Note a call without an answer."""
