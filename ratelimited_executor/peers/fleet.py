@@ -80,32 +80,28 @@ import socket
 from dataclasses import replace
 from fractions import Fraction
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from ratelimited_executor._core.durations import duration_of
 from ratelimited_executor._core.fixed import Fixed
 from ratelimited_executor._core.fleet.clock import ServerClock
-from ratelimited_executor._core.fleet.demand import Demand, Worker
-from ratelimited_executor._core.fleet.insight import FleetStatistics
-from ratelimited_executor._core.fleet.peer import LOOK_AHEAD_INTERVALS, Peer, PeerSettings, PeerState
+from ratelimited_executor._core.fleet.peer import Peer, PeerSettings
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor.peers.member import FleetMember
+from ratelimited_executor.peers.transport import RefusedError, Transport, is_refusal, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.fleet.granted import GrantedPermits
-    from ratelimited_executor._core.fleet.peer import DemandUntil
     from ratelimited_executor._core.fleet.protocol import Reply, Request
-    from ratelimited_executor._core.rates import Rate
     from ratelimited_executor.abc import Clock
 
 __all__ = ["FleetMember", "FleetPeers", "RefusedError", "Transport"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
-_NS: Final = 1_000_000_000
 _RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first line runs in the next turn of the loop
 _RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
 _FAR_SECONDS: Final = 3600.0
@@ -115,67 +111,7 @@ _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages;
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
 _RETRY_COUNT: Final = 2
 _REPEAT_SECONDS: Final = 60.0  # for which a warning is not repeated
-_FLAWS: Final = {
-    "state": "what the authority stored of %s was not valid; a new era begins, and nothing is granted until it is safe",
-    "plan": "the authority has lost permits of %s: its keys were deleted, set back or evicted (maxmemory-policy noeviction?)",
-    "version": "another release has left the state of %s; a new era begins, and nothing is granted until it is safe",
-}
 _BREAK_SECONDS: Final = 0.001  # by which two clocks of this machine may differ before one of them has stood still
-
-
-class RefusedError(Exception):
-    """The authority has answered, and refuses the call.
-
-    Args:
-        reason: what it says.
-        remedy: what to do about it; empty if that is not known.
-    """
-
-    def __init__(self, reason: str, remedy: str = "") -> None:
-        super().__init__(reason, remedy)
-        self.reason = reason
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
-
-
-class Transport(Protocol):
-    """Carries calls to the authority."""
-
-    async def connect(self) -> None:
-        """Make sure that the next call needs no more than one message.
-
-        Raises:
-            RefusedError: if the authority answers, and lets nobody in as things are.
-        """
-        ...
-
-    async def call(self, calls: Sequence[tuple[str, Request]]) -> Sequence[Reply | Exception]:
-        """Send requests by the names of their rates in one message; return the replies in order.
-
-        Where the authority refuses one, an exception is in its place; it raises if there was no answer at all, or a
-        :class:`RefusedError` for all of them.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Let go of what was opened."""
-        ...
-
-
-class Owner(Worker, Protocol):
-    """What a peer must know of an executor: its engine."""
-
-    name: str
-    rate: Rate
-    is_paused: bool
-    is_adaptive: bool  # so that its rate may be stepped by any peer
-    armed: float
-
-    def wake(self) -> None:
-        """Look for something to start in this turn of the loop."""
-        ...
 
 
 class FleetPeers(Fixed):
@@ -456,7 +392,7 @@ class FleetPeers(Fixed):
                 LOGGER.warning(
                     "fleet: the authority refuses the calls of %r (%s), and answers others; outage policy: %s",
                     member.owner.name,
-                    _reason_of(error),
+                    reason_of(error),
                     self._settings.outage,
                 )
                 member.tell_of_rank()
@@ -490,12 +426,12 @@ class FleetPeers(Fixed):
         failed_count = max((member.peer.failed_count for member in members), default=1)
         if failed_count > _RETRY_COUNT and not self._is_away:
             self._is_away = True
-            reason = _reason_of(error)
+            reason = reason_of(error)
             if isinstance(error, TimeoutError):
                 reason = (
                     f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
                 )
-            what = "the authority refuses all calls" if _is_refusal(error) else "no answer from the authority"
+            what = "the authority refuses all calls" if is_refusal(error) else "no answer from the authority"
             LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)
             for member in members:
                 member.tell_of_rank()
@@ -511,280 +447,6 @@ class FleetPeers(Fixed):
         for member in self._members.values():
             member.peer.resync()
             member.owner.queue.admission.forget()
-
-
-class FleetMember:
-    """One executor's part in its group.
-
-    Args:
-        owner: the executor's engine.
-        peer: what it says to the authority, and hears from it.
-        kick: has the group look at once whether there is something to call for.
-        leave: takes it out of the group.
-        warn: logs a warning, the same one seldom.
-    """
-
-    def __init__(
-        self,
-        owner: Owner,
-        peer: Peer,
-        *,
-        kick: Callable[[], None],
-        leave: Callable[[FleetMember], None],
-        warn: Callable[[str], None],
-    ) -> None:
-        self.owner = owner
-        self.peer = peer
-        self._kick = kick
-        self._leave = leave
-        self._warn = warn
-        self.is_shared = not owner.rate.is_unlimited
-        self._demand = Demand(owner)
-        self._ask_at = math.inf
-        self._retry_at = -math.inf  # before it no call is made, because the last ones were refused
-        self._failed_at = math.inf  # since when there has been no answer
-        self._refusal: str | None = None  # of the last call
-
-    @property
-    def is_served(self) -> bool:
-        """Whether the authority has answered, and not refused a call since."""
-        return self.peer.era is not None and not self.peer.failed_count
-
-    @property
-    def permits(self) -> GrantedPermits:
-        """What the executor's queue goes by."""
-        return self.peer.permits
-
-    def set_rate(self, rate: Rate) -> None:
-        """Have a rate put in force for the whole group; an infinite one lifts the limit here alone."""
-        self.is_shared = not rate.is_unlimited
-        if self.is_shared:
-            self.peer.set_rate(rate)
-        if rate.is_zero:
-            self.permits.drop()
-        self._kick()
-
-    # For an adaptive rate.
-
-    def follow(self, rate: Rate) -> None:
-        """Go by a rate that another peer has put in force."""
-        self.peer.follow(rate)
-
-    def watch(self, now: float) -> None:
-        """Be told what is in force, for as long as it takes until all know of a rate that is set now."""
-        if self.is_shared:
-            now_ns = self.owner.timeline.to_ns(now)
-            self.peer.watch(now_ns + self.peer.news_ns())
-            self._kick()
-
-    def news_seconds(self) -> float:
-        """Return how long it takes at most until all that call know of a rate that one has set."""
-        return self.peer.news_ns() / _NS
-
-    def is_told(self, now: float) -> bool:
-        """True while it is known what rate is in force."""
-        return self.peer.is_told(self.owner.timeline.to_ns(now))
-
-    @property
-    def is_news(self) -> bool:
-        """Whether a rate that the latest answer tells has been set of late; else this peer had not called for long."""
-        return self.peer.is_news
-
-    @property
-    def is_left_alone(self) -> bool:
-        """Whether this is an outage in which each process goes by its own rate."""
-        return self.peer.state is PeerState.OUTAGE and self.peer.settings.outage.kind == "local"
-
-    @property
-    def is_first(self) -> bool:
-        """Whether no other peer has taken part of late."""
-        return self.peer.permits.peers <= 1
-
-    @property
-    def refused_count(self) -> int:
-        """How many permits were asked for and not granted so far."""
-        return self.peer.refused_count
-
-    def rate_of_others(self) -> Fraction | None:
-        """Return permits a second that another peer has set for the group; None if none has."""
-        grid = self.peer.grid
-        if grid is None or not self.is_shared or self.peer.is_own_rate or not self.peer.is_settled:
-            return None
-        return grid.per_second * (1 + self.peer.settings.stretch)
-
-    def look(self, now: float) -> None:
-        """See after a run whether tasks wait for permits that nobody has asked for yet."""
-        if not self.is_shared:
-            return
-        self._demand.look(now)
-        if self.peer.failed_count:
-            return
-        now_ns = self.owner.timeline.to_ns(now)
-        if self.peer.state is PeerState.IDLE:
-            if self.owner.queue.ready_count():
-                self._kick()
-            return
-        when = self.peer.wants_at_once(self._demand_at(now), now_ns)
-        self._ask_at = math.inf if when is None else self.owner.timeline.to_loop(when)
-        if self._ask_at < math.inf:
-            self._kick()
-
-    def next_call(self, now: float) -> tuple[float, bool]:
-        """Return the loop time of the next call, and whether it is the regular one of its interval."""
-        if not self.is_shared:
-            return math.inf, True
-        peer, timeline = self.peer, self.owner.timeline
-        now_ns = timeline.to_ns(now)
-        self._demand.look(now)
-        if peer.go_on_alone(now_ns):
-            self.owner.queue.admission.forget()
-            self.owner.wake()
-        if not peer.has_demand(self._demand_at(now), now_ns):
-            peer.idle()
-            self._ask_at = math.inf
-            interval = peer.interval_ns() / _NS
-            if (
-                self.owner.queue.ready_count() and not self.owner.is_paused
-            ):  # held back by a limit of our own: nobody wakes us when that lets go
-                return now + interval, True
-            return max(self.owner.armed - LOOK_AHEAD_INTERVALS * interval, now + interval), True
-        regular = max(timeline.to_loop(peer.next_call(now_ns)), self._retry_at)
-        return (regular, True) if regular <= max(now, self._ask_at) else (self._ask_at, False)
-
-    def request(self, now: float, *, is_regular: bool) -> Request:
-        """Make the next call."""
-        self._ask_at = math.inf
-        return self.peer.request(self.owner.timeline.to_ns(now), self._demand_at(now), is_regular=is_regular)
-
-    def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
-        """Take in an answer."""
-        self._retry_at = -math.inf
-        before, era, state = self.peer.grid, self.peer.era, self.peer.state
-        has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
-        self.owner.queue.admission.forget()  # some may also be void
-        self._tell_of_life(era, state, now)
-        self._failed_at, self._refusal = math.inf, None
-        if reply.flaw:
-            self._warn(f"fleet: {_FLAWS[reply.flaw] % self.owner.name}")
-        grid = self.peer.grid
-        is_expected = self.peer.is_own_rate or self.owner.is_adaptive
-        if before is not None and grid is not None and grid != before and not is_expected:
-            LOGGER.warning(
-                "fleet: %s goes by %.6g a second, set by another peer; this one has set %s",
-                self.owner.name,
-                grid.per_second * (1 + self.peer.settings.stretch),
-                self.owner.rate,
-            )
-        if has_come or (self.owner.is_adaptive and (grid != before or self.peer.is_watching)):
-            self.owner.wake()
-
-    def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
-        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are those of before."""
-        peer, name = self.peer, self.owner.name
-        if era is None:
-            LOGGER.info("fleet: %s joins its group as %s, rank %s", name, peer.settings.id, peer.rank)
-        elif state is PeerState.OUTAGE:
-            LOGGER.info("fleet: %s is out of its outage, which took %.3g s", name, now - self._failed_at)
-        if peer.era != era:
-            end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
-            if end_ns is not None:
-                seconds = self.owner.timeline.to_loop(end_ns) - now
-                LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
-
-    def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:
-        """Note a call without an answer, or with a refusal; the next one comes after a pause."""
-        self.peer.fail(self.owner.timeline.to_ns(now))
-        self._retry_at = now + pause
-        self._failed_at = min(self._failed_at, now)
-        self._refusal = _reason_of(error) if _is_refusal(error) else None
-
-    def tell_of_rank(self) -> None:
-        """Say so if the outage policy leaves this peer nothing."""
-        outage, rank = self.peer.settings.outage, self.peer.rank
-        if outage.kind == "static" and rank is not None and rank >= outage.peers_max:
-            LOGGER.warning(
-                "fleet: %s starts nothing in this outage: its rank %d is not below %s; crashed peers keep theirs for a while",
-                self.owner.name,
-                rank,
-                outage,
-            )
-
-    def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Tell why no permit comes: ``outage`` or ``quarantine``, in words, and until what loop time if that is known.
-
-        None if permits come, as far as is known.
-
-        Args:
-            now: the loop time.
-            count: how many permits are wanted; those that are held come in any case.
-        """
-        peer, timeline = self.peer, self.owner.timeline
-        if not self.is_shared or peer.permits.held_count() >= count or peer.goes_on_alone:
-            return None
-        if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
-            answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
-            if self._refusal is not None:
-                answer = f"refused: {self._refusal}"
-            return "outage", f"{answer}; outage policy: {self.peer.settings.outage}", None
-        end_ns = peer.quarantine_end(timeline.to_ns(now))
-        if end_ns is None:
-            return None
-        end = timeline.to_loop(end_ns)
-        return "quarantine", f"for {max(0.0, end - now):.3g} s, as permits of before may still be in use", end
-
-    def source(self) -> str | None:
-        """Tell where permits come from, in words; None from the authority, for this peer alone."""
-        if self.peer.goes_on_alone:
-            return f"no answer from the authority; outage policy: {self.peer.settings.outage}"
-        peers = self.permits.peers
-        return f"{peers} processes share the rate" if self.is_shared and peers > 1 else None
-
-    def close(self) -> None:
-        """Leave the group: the executor has closed."""
-        self._leave(self)
-
-    def statistics(self, now: float) -> FleetStatistics:
-        """Tell how it stands."""
-        peer, clock = self.peer, self.peer.clock
-        now_ns = self.owner.timeline.to_ns(now)
-        grid = peer.grid
-        return FleetStatistics(
-            state=peer.state,
-            peers=0 if grid is None else peer.permits.peers,
-            rank=peer.rank,
-            era=peer.era,
-            rate=None if grid is None else grid.per_second,
-            demand=peer.demand,
-            held=peer.permits.held_count(),
-            granted=peer.granted_count,
-            taken=peer.permits.taken_count,
-            lapsed=peer.permits.lapsed_count,
-            refused=peer.refused_count,
-            offset=(clock.at(now_ns) - now_ns) / _NS if clock.is_known else None,
-            offset_error=clock.error_ns(now_ns) / _NS if clock.is_known else None,
-            since_grant=None if peer.last_grant_ns is None else (now_ns - peer.last_grant_ns) / _NS,
-            failures=peer.failed_count,
-        )
-
-    def _demand_at(self, now: float) -> DemandUntil:
-        """Return what counts the tasks that want to start, and could, as it looks now."""
-        to_loop, debt_count = self.owner.timeline.to_loop, self.peer.permits.debt_count
-
-        def count(due_ns: int, begin_ns: int, end_ns: int, most: int) -> int:
-            if self.owner.is_paused or self.owner.queue.is_halted:
-                return 0
-            # What a task costs beyond one permit counts once it has started: it is owed then, and paid from what is granted.
-            return self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most) + debt_count
-
-        return count
-
-
-def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, RefusedError)
-
-
-def _reason_of(error: Exception) -> str:
-    return str(error) if _is_refusal(error) else f"{type(error).__name__}: {error}"
 
 
 def _no_time() -> float:
