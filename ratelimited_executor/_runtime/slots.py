@@ -244,7 +244,11 @@ class SlotHold:
         if name is None:
             task = asyncio.current_task()
             name = "hold" if task is None else task.get_name()
-        self._token, fence = await self._acquire(name)
+        try:
+            self._token, fence = await self._acquire(name)
+        except BaseException:
+            self._is_used = False
+            raise
         return Slot(self._pool, fence)
 
     async def __aexit__(

@@ -310,7 +310,22 @@ async def test_hold_is_entered_once():
             with pytest.raises(RuntimeError, match="once"):
                 async with held:
                     pytest.fail("a second time")
+            with pytest.raises(RuntimeError, match="once"):
+                await held.__aenter__()
         assert 0 == manager.slots("gpu").statistics().held
+
+
+async def test_hold_whose_entry_has_failed_may_be_entered_again(virtual_clock):
+    """It has taken nothing."""
+    async with ExecutorManager() as manager:
+        gpu = manager.slots("gpu", limit=0)
+        held = gpu.hold(expires=1)
+        with pytest.raises(TaskExpiredError):
+            async with held:
+                pytest.fail("there was no slot")
+        gpu.limit = 1
+        async with held as slot:
+            assert 1 == slot.fence
 
 
 # Bad input.
