@@ -138,8 +138,9 @@ def test_no_interval_has_no_stride_either():
     assert stride(0) >= 0
 
 
-# With 24 strides to choose from on each side the worst is 2.8 times the mean gap; 2.4 for all but a few counts and sizes.
-WORST_GAP = 3
+# With 24 strides to choose from on each side the worst found is 3.17 times the mean gap (165 ranks of 14,154 permits); 2.4 for
+# all but a few counts and sizes. Found by search, and no bound that follows from the choice.
+WORST_GAP = 3.5
 
 
 @pytest.mark.parametrize("counts", [range(1, 40), range(40, 100), [100, 250, 1000]], ids=["few", "some", "many"])
@@ -159,7 +160,7 @@ def test_runs_of_ranks_of_many_permits_are_spread(count, few, part):
     assert worst_gap(count, max(1, int(count * part))) <= WORST_GAP
 
 
-@pytest.mark.parametrize(("count", "size"), [(3546, 506), (25, 12), (27_595, 13_797), (250, 83)])
+@pytest.mark.parametrize(("count", "size"), [(3546, 506), (25, 12), (27_595, 13_797), (250, 83), (14_154, 165)])
 def test_known_runs_of_ranks_are_spread(count, size):
     """Where a stride that is near the golden part alone would be bad, and where others were."""
     assert worst_gap(count, size) <= WORST_GAP
