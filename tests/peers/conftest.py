@@ -1,4 +1,4 @@
-"""Real servers for the tests of peers alone, beside those in ``tests/conftest.py``."""
+"""Real servers, and a quiet log, for the tests of peers alone, beside those in ``tests/conftest.py``."""
 
 import sys
 from collections.abc import Iterator
@@ -12,6 +12,12 @@ from .servers import RedisServer, SentinelGroup, sentinel_group
 
 if sys.platform == "win32":
     collect_ignore_glob = ["test_*.py"]  # there is no server to start, and no signal to stop it with
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Outages, and rates that others set, are announced; here they are meant."""
+    caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
 @pytest.fixture

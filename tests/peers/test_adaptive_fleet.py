@@ -11,18 +11,12 @@ from ratelimited_executor import Adaptive, Outage, RetryLater
 from .simulation import Simulation
 
 pytestmark = [
-    pytest.mark.usefixtures("virtual_clock"),
+    pytest.mark.usefixtures("virtual_clock", "quiet"),
     pytest.mark.filterwarnings("error"),
 ]
 SETTLED = 3.0  # seconds from the cold start of a group until it runs evenly
 NEWS = 1.0  # seconds until each process that calls knows of a rate that one has set: four grant intervals
 RULES = Adaptive(floor=5, ceiling=1000, increase=5)
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    """Outages are announced; here they are meant."""
-    caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
 class Group:

@@ -13,15 +13,9 @@ from ratelimited_executor import Hold, Outage
 from .simulation import Simulation
 
 pytestmark = [
-    pytest.mark.usefixtures("virtual_clock"),
+    pytest.mark.usefixtures("virtual_clock", "quiet"),
     pytest.mark.filterwarnings("error"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    """Outages are announced; here they are meant."""
-    caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
 class Explained:

@@ -11,15 +11,9 @@ from ratelimited_executor import Outage
 from .simulation import Simulation
 
 pytestmark = [
-    pytest.mark.usefixtures("virtual_clock"),
+    pytest.mark.usefixtures("virtual_clock", "quiet"),
     pytest.mark.filterwarnings("error"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    """Rates that others set are announced; here they are meant."""
-    caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
 def worst_second(starts, begin=0.0):

@@ -16,16 +16,10 @@ from .simulation import SPOILT, Simulation, chaos
 from .subjects import KEYS
 
 pytestmark = [
-    pytest.mark.usefixtures("virtual_clock"),
+    pytest.mark.usefixtures("virtual_clock", "quiet"),
     pytest.mark.filterwarnings("error"),
 ]
 SETTLED = 3.0  # seconds from the cold start of a group until it runs evenly
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    """Outages are announced; here they are meant."""
-    caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
 async def _background(fleet, nodes, per_second):
