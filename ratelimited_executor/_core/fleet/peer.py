@@ -118,9 +118,8 @@ class Peer:
         self._grid_phase = grid_phase
         self._is_new_rate = is_new_rate
         self._settled = -1  # number of the interval from which on answers tell of the rate that this peer has set
-        self.is_news = (
-            False  # whether what the latest answer has changed has happened since, or not long before, the one before
-        )
+        # Whether what the latest answer has changed has happened since, or not long before, the one before it.
+        self.is_news = False
         self._told_number = -1  # number of the interval of the latest answer, by the authority's clock ...
         self._told_ns: int | None = None  # ... and our time then
         self._watched_until_ns: int | None = None  # until then calls are made, whether anything may start or not
