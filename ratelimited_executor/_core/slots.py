@@ -1,7 +1,7 @@
-"""The slots of one pool: who holds one, and who waits for one; the rules, over plain values.
+"""The slots of pools: who holds one, and who waits for one; the rules, over plain values.
 
 A pool has ``limit`` slots, each for one holder at a time. A holder has a *lease*, by a token that is its own, up to a time
-of the pool's clock. Who finds no slot waits, and is alive up to a time as well::
+of the pools' clock. Who finds no slot waits, and is alive up to a time as well::
 
             ask                    hand-off                   release, or the lease ends
     new ----------> waiting ---------------------> holding ------------------------------> gone
@@ -12,13 +12,16 @@ of the pool's clock. Who finds no slot waits, and is alive up to a time as well:
 1. The leases are the only truth: there is no counter beside them, which could drift.
 2. A token owns its lease. Only it renews and releases that, and once that is over it does neither: who was away for too
    long frees nobody else's slot, and does not get its own back.
-3. A slot that comes free is handed over in the same step: no slot is free while somebody who is alive waits. A hand-off
-   that the waiter has not heard of lasts for a short lease, until it is renewed.
-4. Among those who wait the larger priority goes first, then who came first; newcomers overtake nobody of their priority.
+3. A slot that comes free is handed over in the same step: no slot is free while somebody who is alive waits for that alone.
+   A hand-off that the waiter has not heard of lasts for a short lease, until it is renewed.
+4. Among those who wait for a pool the larger priority goes first, then who came first; newcomers overtake nobody of their
+   priority.
 5. Slots have no numbers. A lower limit takes none away: holders finish, and none is handed over until fewer are left. A
    limit of 0 halts the pool.
 6. Each hand-over has a *fence*, larger than all before it. Who passes it on to what it changes lets that refuse whoever
    has lost his lease and does not know it yet. Source: M. Kleppmann, "How to do distributed locking", 2016, fencing tokens.
+7. Slots of several pools are handed over in one step or not at all, to who is the first of each line: so nobody holds one
+   while waiting for another, and nobody waits for ever. Meanwhile the others in these lines wait, too.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.lazy_heap import LazyHeap
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
-__all__ = ["FOREVER_US", "LOST", "WAITING", "SlotLease", "SlotPool"]
+__all__ = ["FOREVER_US", "LOST", "WAITING", "SlotLease", "SlotPool", "SlotPools"]
 
 FOREVER_US: Final = 1 << 62  # a time that never comes
 WAITING: Final = 0  # in place of a fence: it has no slot yet
@@ -41,10 +44,11 @@ LOST: Final = -1  # it has none any more, or never had
 
 @dataclass(slots=True, eq=False)
 class SlotLease:
-    """One slot that is held, or asked for.
+    """A slot of each of some pools, held or asked for.
 
     Attributes:
         token: whose it is.
+        pools: of which it is.
         fence: larger than that of each lease before it; :data:`WAITING` until it is handed over.
         since_us: when it was asked for; when it was handed over, from then on.
         until_us: when it ends, unless it is renewed.
@@ -53,6 +57,7 @@ class SlotLease:
     """
 
     token: Hashable
+    pools: tuple[SlotPool, ...]
     fence: int
     since_us: int
     until_us: int
@@ -61,120 +66,171 @@ class SlotLease:
 
 
 class SlotPool:
-    """The leases of a pool, and who waits.
+    """One pool: its limit, who holds a slot of it, and the line of those who wait.
+
+    Attributes:
+        name: what it is called.
+        limit: how many may hold a slot at a time, >= 0.
+        holding: the leases, by token, the longest held first.
+        waiting_count: how many wait.
+    """
+
+    __slots__ = ("holding", "limit", "line", "name", "waiting_count")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.limit = 0
+        self.holding: dict[Hashable, SlotLease] = {}
+        self.waiting_count = 0
+        self.line: LazyHeap[tuple[float, int, SlotLease]] = LazyHeap(lambda place: bool(place[2].fence))
+
+    def is_free_for(self, lease: SlotLease) -> bool:
+        """Whether a slot is free, and it is this one's turn."""
+        place = self.line.first()
+        return len(self.holding) < self.limit and place is not None and place[2] is lease
+
+
+class SlotPools:
+    """The leases of some pools, and who waits.
 
     Times are microseconds of one clock; one that goes back stands still here.
 
     Args:
-        limit: how many may hold a slot at a time, >= 0.
         confirm_us: how long the lease of a hand-off lasts until it is renewed.
 
     Attributes:
-        limit: the same; set by :meth:`set_limit`.
+        confirm_us: the same.
         fence: of the last lease; 0 if there was none.
+        is_halted: whether nothing is handed over for now.
     """
 
-    __slots__ = (
-        "_confirm_us",
-        "_ends",
-        "_handed",
-        "_holding",
-        "_line",
-        "_now_us",
-        "_numbers",
-        "_waiting",
-        "fence",
-        "limit",
-    )
+    __slots__ = ("_ends", "_handed", "_leases", "_now_us", "_numbers", "_pools", "confirm_us", "fence", "is_halted")
 
-    def __init__(self, limit: int, *, confirm_us: int = FOREVER_US) -> None:
-        self.limit = limit
+    def __init__(self, *, confirm_us: int = FOREVER_US) -> None:
+        self.confirm_us = confirm_us
         self.fence = 0
-        self._confirm_us = confirm_us
+        self.is_halted = False
         self._now_us = 0
-        self._holding: dict[Hashable, SlotLease] = {}  # by token, as those who wait
-        self._waiting: dict[Hashable, SlotLease] = {}
+        self._pools: dict[str, SlotPool] = {}
+        self._leases: dict[Hashable, SlotLease] = {}
         self._numbers = count()
         self._ends: LazyHeap[tuple[int, int, SlotLease]] = LazyHeap(lambda end: end[2].end is not end)
-        self._line: LazyHeap[tuple[float, int, SlotLease]] = LazyHeap(lambda place: bool(place[2].fence))
         self._handed: list[SlotLease] = []  # to who waited, since handed() was asked
 
-    @property
-    def leases(self) -> tuple[SlotLease, ...]:
-        """The slots that are held, the longest held first."""
-        return tuple(self._holding.values())
-
-    @property
-    def held_count(self) -> int:
-        """How many slots are held."""
-        return len(self._holding)
-
-    @property
-    def waiting_count(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
+    def pool(self, name: str) -> SlotPool:
+        """Return a pool, to be looked at; one that nobody has set a limit of is halted."""
+        found = self._pools.get(name)
+        if found is None:
+            found = self._pools[name] = SlotPool(name)
+        return found
 
     def ask(
-        self, token: Hashable, now_us: int, *, until_us: int = FOREVER_US, priority: float = 0, note: Any = None
+        self,
+        token: Hashable,
+        pools: Iterable[str],
+        now_us: int,
+        *,
+        until_us: int = FOREVER_US,
+        priority: float = 0,
+        note: Any = None,
     ) -> int:
-        """Ask for a slot, or wait for one. To ask again with the same token is to renew.
+        """Ask for a slot of each pool, or wait for them. To ask again with the same token is to renew.
 
         Args:
             token: of who asks; nobody else's, ever.
+            pools: their names, each once.
             now_us: the time.
             until_us: how long the lease lasts, and how long one who waits is alive, unless renewed.
             priority: larger goes first.
             note: kept with the lease.
 
         Returns:
-            The fence of the slot, or :data:`WAITING`; :data:`LOST` if its time has passed already.
+            The fence, or :data:`WAITING`; :data:`LOST` if its time has passed already.
         """
         self.look(now_us)
-        lease = self._holding.get(token) or self._waiting.get(token)
+        lease = self._leases.get(token)
         if lease is None:
-            lease = self._waiting[token] = SlotLease(token, WAITING, self._now_us, until_us, note)
-            self._line.push((-priority, next(self._numbers), lease))
+            asked = tuple(map(self.pool, pools))
+            lease = self._leases[token] = SlotLease(token, asked, WAITING, self._now_us, until_us, note)
+            number = next(self._numbers)
+            for pool in asked:
+                pool.line.push((-priority, number, lease))
+                pool.waiting_count += 1
             self._end_at(lease, until_us)
             self.look(now_us)
+            self._hand_over(asked)
         if lease in self._handed:  # it hears of it here
             self._handed.remove(lease)
         self._prolong(lease, until_us)
-        return self._answer(token)
+        return self.fence_of(token)
 
     def renew(self, token: Hashable, now_us: int, *, until_us: int) -> int:
         """Prolong a lease, or the life of one who waits.
 
         Returns:
-            The fence of the slot, :data:`WAITING`, or :data:`LOST` if it has neither.
+            The fence, :data:`WAITING`, or :data:`LOST` if it has neither.
         """
         self.look(now_us)
-        lease = self._holding.get(token) or self._waiting.get(token)
+        lease = self._leases.get(token)
         if lease is not None:
             self._prolong(lease, until_us)
-        return self._answer(token)
+        return self.fence_of(token)
+
+    def adopt(
+        self, token: Hashable, pools: Iterable[str], now_us: int, *, fence: int, until_us: int, note: Any = None
+    ) -> None:
+        """Take in a lease that was handed over before these pools were there; it counts, whatever the limits are."""
+        self.look(now_us)
+        asked = tuple(map(self.pool, pools))
+        lease = self._leases[token] = SlotLease(token, asked, fence, self._now_us, until_us, note)
+        for pool in asked:
+            pool.holding[token] = lease
+        self.fence = max(self.fence, fence)
+        self._end_at(lease, until_us)
 
     def release(self, token: Hashable, now_us: int) -> bool:
-        """Give a slot back, or wait for none any more; False if the token has neither, which changes nothing."""
-        lease = self._holding.get(token) or self._waiting.get(token)
-        if lease is not None:
-            self._drop(lease)
-            self._ends.note_stale()
-        self.look(now_us)
-        return lease is not None
+        """Give slots back, or wait for none any more; False if the token has neither, which changes nothing."""
+        lease = self._leases.get(token)
+        if lease is None:
+            self.look(now_us)
+            return False
+        self._ends.note_stale()
+        self._drop(lease)
+        self._end(now_us, lease.pools)
+        return True
 
-    def set_limit(self, limit: int, now_us: int) -> None:
+    def set_limit(self, name: str, limit: int, now_us: int) -> None:
         """Put another limit in force: slots that it adds are handed over at once, and none is taken away."""
-        self.limit = limit
+        pool = self.pool(name)
+        pool.limit = limit
         self.look(now_us)
+        self._hand_over([pool])
 
     def look(self, now_us: int) -> None:
-        """End the leases whose time has come, and hand over what is free; every other method does it as well."""
+        """End the leases whose time has come, and hand over what they leave; every other method does it as well."""
+        self._end(now_us, ())
+
+    def _end(self, now_us: int, left: Iterable[SlotPool]) -> None:
+        """End what has come to its end, and hand over slots of these pools and of those that had some."""
         now_us = self._now_us = max(now_us, self._now_us)
+        left = list(left)
         while (end := self._ends.first()) is not None and end[0] <= now_us:
-            self._drop(self._ends.pop()[2])
-        while len(self._holding) < self.limit and (place := self._line.first()) is not None:
-            self._line.pop()
-            self._hand_over(place[2], now_us)
+            lease = self._ends.pop()[2]
+            self._drop(lease)
+            left += lease.pools
+        if left:
+            self._hand_over(sorted(set(left), key=_name_of))
+
+    def halt(self, is_halted: bool) -> None:
+        """Hand nothing over for now, or go on: then what is free is handed over at once."""
+        if self.is_halted != is_halted:
+            self.is_halted = is_halted
+            self._hand_over(sorted(self._pools.values(), key=_name_of))
+
+    def fence_of(self, token: Hashable) -> int:
+        """Return the fence of a lease, :data:`WAITING`, or :data:`LOST`."""
+        lease = self._leases.get(token)
+        return LOST if lease is None else lease.fence
 
     def next_end(self) -> int | None:
         """Return when the first lease ends, or the first of those who wait is not alive any more; None if never."""
@@ -186,27 +242,44 @@ class SlotPool:
         handed, self._handed = self._handed, []
         return handed
 
-    def _answer(self, token: Hashable) -> int:
-        lease = self._holding.get(token)
-        return lease.fence if lease is not None else WAITING if token in self._waiting else LOST
+    def _hand_over(self, pools: Iterable[SlotPool]) -> None:
+        """Hand over what is free of some pools, and of those in whose lines somebody has moved up thereby."""
+        if self.is_halted:
+            return
+        to_look_at = list(pools)
+        while to_look_at:
+            pool = to_look_at.pop(0)
+            while (place := pool.line.first()) is not None and all(
+                each.is_free_for(place[2]) for each in place[2].pools
+            ):
+                self._hold(place[2])
+                to_look_at += [each for each in place[2].pools if each is not pool]
 
-    def _hand_over(self, lease: SlotLease, now_us: int) -> None:
-        del self._waiting[lease.token]
-        self._holding[lease.token] = lease
+    def _hold(self, lease: SlotLease) -> None:
+        """Let who is the first of each line of its pools hold slots."""
         self.fence = lease.fence = self.fence + 1
-        lease.since_us = now_us
-        self._end_at(lease, now_us + self._confirm_us)
+        for pool in lease.pools:
+            pool.line.pop()
+            pool.waiting_count -= 1
+            pool.holding[lease.token] = lease
+        lease.since_us = self._now_us
+        self._end_at(lease, self._now_us + self.confirm_us)
         self._handed.append(lease)
 
     def _drop(self, lease: SlotLease) -> None:
         """Forget a lease, or one who waits."""
         lease.end = None
+        del self._leases[lease.token]
         if lease.fence:
-            del self._holding[lease.token]
-        else:
-            del self._waiting[lease.token]
-            lease.fence = LOST
-            self._line.note_stale()
+            for pool in lease.pools:
+                del pool.holding[lease.token]
+            if lease in self._handed:
+                self._handed.remove(lease)
+            return
+        lease.fence = LOST
+        for pool in lease.pools:
+            pool.waiting_count -= 1
+            pool.line.note_stale()
 
     def _prolong(self, lease: SlotLease, until_us: int) -> None:
         if lease.end is not None and lease.until_us != until_us:
@@ -218,3 +291,8 @@ class SlotPool:
         lease.until_us = until_us
         lease.end = (until_us, next(self._numbers), lease)
         self._ends.push(lease.end)
+
+
+def _name_of(pool: SlotPool) -> str:
+    """Return by what pools are put in the order in which they are looked at."""
+    return pool.name

@@ -13,9 +13,10 @@ or ``ARGV``. A name that is not declared is nil in Lua; a test reads the files f
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ _FORMS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
     bool: ("ARGV[{}] == '1'", lambda value: "1" if value else "0"),
     # Text, as it may be for the script to keep: Lua writes 14 digits of a number, where Python reads and writes all.
     float: ("ARGV[{}]", lambda value: repr(float(value))),
+    tuple: ("cjson.decode(ARGV[{}])", lambda value: json.dumps(value, separators=(",", ":"))),
 }
 
 
@@ -43,7 +45,7 @@ class LuaScript(Generic[A]):
         package: in which its file lies.
         file: its name.
         keys: the names of its keys.
-        arguments: a dataclass, whose fields are its arguments: texts, integers, floats and bools.
+        arguments: a dataclass, whose fields are its arguments: texts, integers, floats, bools, and tuples of these or of tuples.
         constants: numbers that Python and the script share; their names are upper case.
 
     Raises:
@@ -54,11 +56,11 @@ class LuaScript(Generic[A]):
 
     def __init__(self, package: str, file: str, *, keys: Iterable[str], arguments: type[A], **constants: int) -> None:
         self.keys = tuple(keys)
-        kinds = get_type_hints(arguments)
+        kinds = {name: get_origin(kind) or kind for name, kind in get_type_hints(arguments).items()}
         names = [field.name for field in fields(arguments)]
         for name in names:
             if kinds[name] not in _FORMS:
-                raise TypeError(f"{arguments.__name__}.{name} must be a text, int, float or bool, it is {kinds[name]}")
+                raise TypeError(f"{arguments.__name__}.{name} must be a text, int, float, bool or tuple, it is {kinds[name]}")
         self._writers = [(name, _FORMS[kinds[name]][1]) for name in names]
         preamble = [
             *(f"local {name} = {value}" for name, value in constants.items()),

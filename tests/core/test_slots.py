@@ -8,22 +8,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.slots import FOREVER_US, LOST, WAITING, SlotPool
+from ratelimited_executor._core.slots import FOREVER_US, LOST, WAITING, SlotLease, SlotPools
 
 SECOND = 1_000_000
 
 
-def holders(pool: SlotPool) -> list:
+class OnePool(SlotPools):
+    """Pools of which there is one."""
+
+    def __init__(self, limit: int, *, confirm_us: int = FOREVER_US) -> None:
+        super().__init__(confirm_us=confirm_us)
+        self.only = self.pool("only")
+        self.set_limit("only", limit, 0)
+
+    def ask(self, token, now, **options) -> int:
+        return super().ask(token, ["only"], now, **options)
+
+    @property
+    def leases(self) -> list[SlotLease]:
+        return list(self.only.holding.values())
+
+    @property
+    def held_count(self) -> int:
+        return len(self.only.holding)
+
+    @property
+    def waiting_count(self) -> int:
+        return self.only.waiting_count
+
+
+def holders(pool: OnePool) -> list:
     return [lease.token for lease in pool.leases]
 
 
-def ask(pool: SlotPool, *tokens, now=0, **options) -> list[int]:
+def ask(pool: OnePool, *tokens, now=0, **options) -> list[int]:
     return [pool.ask(token, now, **options) for token in tokens]
 
 
 def test_slots_go_to_who_comes_first_and_the_rest_wait():
     """As many hold as may, and who asks is answered at once, so that nobody need tell them."""
-    pool = SlotPool(2)
+    pool = OnePool(2)
 
     assert [1, 2, WAITING, WAITING] == ask(pool, "a", "b", "c", "d")
     assert ["a", "b"] == holders(pool)
@@ -36,7 +60,7 @@ def test_slots_go_to_who_comes_first_and_the_rest_wait():
 
 def test_who_finds_no_slot_has_none():
     """Not as where the array of failed tries was taken for a slot, and the job ran without."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     ask(pool, "a")
 
     assert WAITING == pool.ask("b", 0)
@@ -46,7 +70,7 @@ def test_who_finds_no_slot_has_none():
 
 def test_what_is_taken_is_what_is_seen():
     """Not as where slots were read under one name and written under another."""
-    pool = SlotPool(3)
+    pool = OnePool(3)
     fences = ask(pool, "a", "b")
 
     assert [(lease.token, lease.fence) for lease in pool.leases] == list(zip("ab", fences, strict=True))
@@ -55,7 +79,7 @@ def test_what_is_taken_is_what_is_seen():
 
 def test_thousands_of_slots_are_all_seen():
     """Not as where a scan read the first hundred of them."""
-    pool = SlotPool(5000)
+    pool = OnePool(5000)
     ask(pool, *range(6000))
 
     assert 5000 == pool.held_count
@@ -64,13 +88,13 @@ def test_thousands_of_slots_are_all_seen():
 
 def test_lower_limit_counts_who_holds_and_not_which_slot():
     """Not as where ten ran under a limit of five, because the slots that were free had low numbers."""
-    pool = SlotPool(10)
+    pool = OnePool(10)
     ask(pool, *range(12))
     for token in range(5):
         pool.release(token, 0)
     assert [10, 11] == [lease.token for lease in pool.handed()]
 
-    pool.set_limit(5, 0)
+    pool.set_limit("only", 5, 0)
     for token in range(5, 7):
         pool.release(token, 0)
     assert WAITING == pool.ask("new", 0)
@@ -81,7 +105,7 @@ def test_lower_limit_counts_who_holds_and_not_which_slot():
 
 def test_who_has_lost_its_slot_frees_nobody_elses():
     """Not as where a job past its time freed the slot of its successor, and that one the next."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     pool.ask("slow", 0, until_us=SECOND)
     assert 2 == pool.ask("next", SECOND, until_us=2 * SECOND)  # the lease of the first has ended
 
@@ -92,7 +116,7 @@ def test_who_has_lost_its_slot_frees_nobody_elses():
 
 def test_long_work_keeps_its_slot_by_renewal():
     """Not as where a fixed time had two jobs in one slot."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     pool.ask("long", 0, until_us=SECOND)
     pool.ask("next", 0)
     for second in range(1, 20):
@@ -105,7 +129,7 @@ def test_long_work_keeps_its_slot_by_renewal():
 
 def test_wait_and_check_are_one_step():
     """Not as where a slot came free between the check and the wait, and nobody woke."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     ask(pool, "a", "b")
     pool.release("a", 0)
 
@@ -115,7 +139,7 @@ def test_wait_and_check_are_one_step():
 @pytest.mark.parametrize("change", ["dies", "limit"])
 def test_nobody_who_waits_is_stranded(change):
     """Not as where only an end woke those who wait: the last holder was killed, or the limit had been 0."""
-    pool = SlotPool(1 if change == "dies" else 0)
+    pool = OnePool(1 if change == "dies" else 0)
     if change == "dies":
         pool.ask("killed", 0, until_us=SECOND)
     ask(pool, "a", "b")
@@ -124,14 +148,14 @@ def test_nobody_who_waits_is_stranded(change):
         assert SECOND == pool.next_end()
         pool.look(SECOND)
     else:
-        pool.set_limit(1, SECOND)
+        pool.set_limit("only", 1, SECOND)
 
     assert ["a"] == holders(pool)
 
 
 def test_newcomer_overtakes_nobody():
     """Not as where what was woken went to the tail of a queue that newcomers pass."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     ask(pool, "a", "b", "c")
     pool.release("a", 0)
 
@@ -143,7 +167,7 @@ def test_newcomer_overtakes_nobody():
 
 def test_hand_off_that_nobody_heard_of_ends_by_itself():
     """Not as where a count of woken and not yet running jobs lost one for each crash, until the limit was 0."""
-    pool = SlotPool(1, confirm_us=2 * SECOND)
+    pool = OnePool(1, confirm_us=2 * SECOND)
     pool.ask("a", 0, until_us=100 * SECOND)
     ask(pool, "crashed", "alive", until_us=100 * SECOND)
     pool.release("a", 0)
@@ -160,17 +184,17 @@ def test_hand_off_that_nobody_heard_of_ends_by_itself():
 
 def test_larger_priority_goes_first_and_among_equals_who_came_first():
     """Those who wait are ordered by priority, then by arrival."""
-    pool = SlotPool(0)
+    pool = OnePool(0)
     for token, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1), ("e", -1)):
         pool.ask(token, 0, priority=priority)
-    pool.set_limit(5, 0)
+    pool.set_limit("only", 5, 0)
 
     assert ["b", "d", "a", "c", "e"] == [lease.token for lease in pool.handed()]
 
 
 def test_asking_again_takes_no_second_slot():
     """A call that is repeated, since its answer was lost, does what the first did."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
 
     assert [1, 1, WAITING, WAITING] == ask(pool, "a", "a", "b", "b", priority=3)
     assert (1, 1) == (pool.held_count, pool.waiting_count)
@@ -178,7 +202,7 @@ def test_asking_again_takes_no_second_slot():
 
 def test_waiter_that_is_not_alive_is_passed_over_and_forgotten():
     """Who has not renewed its place in time gets no slot, and is not kept."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     ask(pool, "a")
     pool.ask("dead", 0, until_us=SECOND)
     pool.ask("alive", 0, until_us=SECOND)
@@ -193,7 +217,7 @@ def test_waiter_that_is_not_alive_is_passed_over_and_forgotten():
 
 def test_who_asks_with_a_higher_priority_waits_for_who_was_there_when_a_slot_came_free():
     """A lease that has ended is handed over before a newcomer is looked at."""
-    pool = SlotPool(1, confirm_us=1)
+    pool = OnePool(1, confirm_us=1)
     pool.ask("x", 0, until_us=SECOND)
     pool.ask("low", 0)
 
@@ -206,7 +230,7 @@ def test_who_asks_with_a_higher_priority_waits_for_who_was_there_when_a_slot_cam
 
 def test_ask_whose_time_has_passed_is_lost():
     """A request that comes after its own time holds nothing."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
 
     assert LOST == pool.ask("late", 5 * SECOND, until_us=SECOND)
     assert (0, 0) == (pool.held_count, pool.waiting_count)
@@ -214,7 +238,7 @@ def test_ask_whose_time_has_passed_is_lost():
 
 def test_clock_that_goes_back_stands_still():
     """No lease is longer for a step of the clock."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     pool.ask("a", 10 * SECOND, until_us=11 * SECOND)
     pool.look(5 * SECOND)
     assert 11 * SECOND == pool.next_end()
@@ -226,7 +250,7 @@ def test_clock_that_goes_back_stands_still():
 
 def test_nothing_is_kept_of_those_who_have_gone():
     """Memory goes by who is there, and not by who has been."""
-    pool = SlotPool(1)
+    pool = OnePool(1)
     for number in range(5000):
         pool.ask(number, number, until_us=number + 10)
         pool.renew(number, number, until_us=number + 5)
@@ -235,7 +259,7 @@ def test_nothing_is_kept_of_those_who_have_gone():
         pool.release(number, number)
 
     assert (0, 0) == (pool.held_count, pool.waiting_count)
-    assert len(pool._ends) < 200 > len(pool._line)
+    assert len(pool._ends) < 200 > len(pool.only.line)
 
 
 @dataclass
@@ -305,7 +329,7 @@ steps = st.lists(
 @given(steps=steps, limit=st.integers(0, 3), confirm=st.sampled_from([3, FOREVER_US]))
 def test_pool_does_what_its_model_does(steps, limit, confirm):
     """And whatever is done: a hand-over keeps the limit, nobody who is alive waits beside a free slot, fences rise."""
-    pool, model = SlotPool(limit, confirm_us=confirm), Model(limit, confirm)
+    pool, model = OnePool(limit, confirm_us=confirm), Model(limit, confirm)
     now, fence = 0, 0
     for step, token, passed, lasting, number in steps:
         now += passed
@@ -322,7 +346,7 @@ def test_pool_does_what_its_model_does(steps, limit, confirm):
             case "limit":
                 model.limit = number
                 model.look(now)
-                pool.set_limit(number, now)
+                pool.set_limit("only", number, now)
             case "look":
                 model.look(now)
                 pool.look(now)
@@ -330,8 +354,8 @@ def test_pool_does_what_its_model_does(steps, limit, confirm):
             (lease.token, lease.fence, lease.until_us) for lease in pool.leases
         ]
         assert len(model.waiting) == pool.waiting_count
-        assert pool.held_count <= max(pool.limit, held_before)
-        assert not (pool.waiting_count and pool.held_count < pool.limit)
+        assert pool.held_count <= max(pool.only.limit, held_before)
+        assert not (pool.waiting_count and pool.held_count < pool.only.limit)
         assert pool.fence >= fence
         assert all(lease.fence > 0 for lease in told)
         fence = pool.fence

@@ -1,0 +1,346 @@
+"""One process's side of the slots of a group: when it calls, what it says, and until when a slot is surely held.
+
+Who asks for slots is an *entry* here. New entries, releases and limits go out at once, two milliseconds after the last
+call at the earliest; what comes meanwhile goes together. Whoever holds or waits is renewed in each third of a lease, with all
+others that are soon due. One call is under way at a time; one that fails is repeated, with all that it said.
+
+A holder's lease ends here before it ends there: it is counted from when the call was sent, and is shorter by the part by
+which clocks run apart. An answer that comes later than that is worth nothing.
+
+Of those who wait, 128 of a priority and the same pools are told to the authority; the others follow as these get their slots.
+So a call stays small, however many wait, and among those of one process the order holds. Between processes it holds
+among those who were told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotDeclaration, SlotEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from ratelimited_executor._core.fleet.slots import SlotReply
+
+__all__ = ["EntryState", "SlotClaim", "SlotPeer", "SlotSettings"]
+
+_GAP_NS: Final = 2_000_000  # between two calls
+_RETRY_NS: Final = 20_000_000  # after a call that failed; twice as long after each further one
+_TOLD_COUNT: Final = 128  # of those who wait, of one priority and the same pools
+_CALL_COUNT: Final = 128  # entries in a call, and releases
+_DRIFT_PER_MILLION: Final = 1000  # by which a lease is shorter here: two clocks run apart by 500 each at most
+_DAMPING: Final = 6  # as a power of two, of how much longer a pause gets
+
+
+class EntryState(Enum):
+    """Where an entry is: it waits, holds slots, has lost them, or has gone."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    LOST = "lost"
+    GONE = "gone"
+
+
+@dataclass(slots=True, eq=False)
+class SlotClaim:
+    """One who asks for slots, waits for them and holds them.
+
+    Attributes:
+        pools: of which, by name.
+        priority: larger goes first.
+        note: what is told of it.
+        owner: for whoever has made it.
+        state: where it is.
+        token: by which the authority knows it.
+        fence: of its slots; 0 until it has some.
+        since_ns: since when it has them; since when it waits, before.
+        end_ns: when its lease ends at the latest, by our clock.
+    """
+
+    pools: tuple[str, ...]
+    priority: float
+    note: str
+    owner: Hashable = None
+    state: EntryState = EntryState.WAITING
+    token: str = ""
+    fence: int = 0
+    since_ns: int = 0
+    end_ns: int = 0
+    until_us: int = 0  # the same by the server's clock
+    told_ns: int = 0  # when it was told or renewed last; sent, if no answer has come yet
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotSettings:
+    """What all slots of a process have in common.
+
+    Attributes:
+        id: of this incarnation of the process.
+        lease_us: how long a lease lasts, in microseconds.
+        difference_us: by which the clocks of two servers differ at most.
+        poll_ns: how often who waits asks, where nobody tells it of a hand-over; None if somebody does.
+    """
+
+    id: str
+    lease_us: int
+    difference_us: int
+    poll_ns: int | None = None
+
+
+class SlotPeer:
+    """The slots of one process.
+
+    Args:
+        settings: what they have in common.
+        may_renew: whether the owner of a claim is well enough for its lease to be renewed.
+
+    Attributes:
+        settings: the same.
+        era: of the latest answer.
+        failed_count: calls without an answer since the last one with.
+        quarantine_ns: until when nothing is handed over, by our clock; 0 if that is over or not known.
+        pools: the state of each pool as told last.
+        answered_ns: when that was; None before the first answer.
+    """
+
+    def __init__(self, settings: SlotSettings, *, may_renew: Callable[[Hashable], bool] = lambda _: True) -> None:
+        self.settings = settings
+        self.era = ""
+        self.failed_count = 0
+        self.quarantine_ns = 0
+        self.pools: dict[str, PoolState] = {}
+        self.answered_ns: int | None = None
+        self._may_renew = may_renew
+        self._numbers = count(1)
+        self._claims: dict[str, SlotClaim] = {}  # those that were told, the one that was renewed first first
+        self._untold: dict[tuple[tuple[str, ...], float], deque[SlotClaim]] = {}
+        self._told_counts: Counter[tuple[tuple[str, ...], float]] = Counter()  # of those who wait
+        self._urgent: dict[str, SlotClaim] = {}  # to be told or renewed at once
+        self._releases: dict[str, None] = {}
+        self._limits: dict[str, int] = {}
+        self._declared: dict[str, int] = {}
+        self._undeclared: set[str] = set()
+        self._last_ns = -_GAP_NS
+        self._retry_ns = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody holds or waits, and nothing is to be said."""
+        return not (self._claims or any(self._untold.values()) or self._releases or self._limits)
+
+    @property
+    def claims(self) -> list[SlotClaim]:
+        """Who holds slots, the longest held first."""
+        held = [claim for claim in self._claims.values() if claim.state is EntryState.HELD]
+        return sorted(held, key=lambda claim: claim.fence)
+
+    # What is to be said.
+
+    def ask(self, claim: SlotClaim, now_ns: int) -> None:
+        """Ask for slots."""
+        claim.token = f"{self.settings.id}:{next(self._numbers)}"
+        claim.since_ns = now_ns
+        line = claim.pools, claim.priority
+        self._untold.setdefault(line, deque()).append(claim)
+        self._tell(line)
+
+    def release(self, claim: SlotClaim) -> None:
+        """Give slots back, or wait for none any more."""
+        if claim.state is EntryState.GONE or not claim.token:
+            claim.state = EntryState.GONE
+            return
+        line = claim.pools, claim.priority
+        was_waiting, claim.state = claim.state is EntryState.WAITING, EntryState.GONE
+        if not claim.is_told:
+            self._untold[line].remove(claim)
+        elif self._claims.pop(claim.token, None) is not None:
+            self._urgent.pop(claim.token, None)
+            self._releases[claim.token] = None
+            if was_waiting:
+                self._told_counts[line] -= 1
+        self._tell(line)
+
+    def declare(self, pool: str, limit: int | None) -> None:
+        """Tell of a pool, and of the limit with which this process was started."""
+        self.pools.setdefault(pool, PoolState(limit or 0, 0, 0))
+        if limit is not None:
+            self._declared[pool] = limit
+            self._undeclared.add(pool)
+
+    def set_limit(self, pool: str, limit: int) -> None:
+        """Put a limit in force for the group."""
+        self._limits[pool] = limit
+        self.pools[pool] = self.pools.get(pool, PoolState(limit, 0, 0))._replace(limit=limit)
+
+    def note_woken(self, token: str) -> None:
+        """Take in that slots were handed over: a call has to say which."""
+        claim = self._claims.get(token)
+        if claim is not None and claim.state is EntryState.WAITING:
+            self._urgent[token] = claim
+
+    def renew(self, claim: SlotClaim) -> None:
+        """Renew a lease at once."""
+        if claim.token in self._claims:
+            self._urgent[claim.token] = claim
+
+    def _tell(self, line: tuple[tuple[str, ...], float]) -> None:
+        """Let as many of a line be told as may."""
+        waiting = self._untold.get(line)
+        while waiting and self._told_counts[line] < _TOLD_COUNT:
+            claim = waiting.popleft()
+            claim.is_told = True
+            self._told_counts[line] += 1
+            self._claims[claim.token] = self._urgent[claim.token] = claim
+        if not waiting:
+            self._untold.pop(line, None)
+            if not self._told_counts[line]:
+                del self._told_counts[line]
+
+    # Calls.
+
+    @property
+    def lease_ns(self) -> int:
+        """How long a lease lasts here, in nanoseconds."""
+        return self.settings.lease_us * (1000 - _DRIFT_PER_MILLION // 1000)
+
+    def _beat_ns(self, claim: SlotClaim) -> int:
+        """Return how long after it was renewed it is renewed again."""
+        poll = self.settings.poll_ns
+        return self.lease_ns // 3 if poll is None or claim.state is not EntryState.WAITING else poll
+
+    def next_call(self, now_ns: int) -> int | None:
+        """Tell when the next call is due; None if there is nothing to say."""
+        when: int | None = None
+        if self._urgent or self._releases or self._limits or self._undeclared:
+            when = now_ns
+        elif self._claims:
+            due = [claim.told_ns + self._beat_ns(claim) for claim in self._claims.values()]
+            when = min(due)
+            if self.quarantine_ns > now_ns:
+                when = min(when, self.quarantine_ns)
+            elif self.quarantine_ns:
+                when = now_ns
+        return None if when is None else max(when, self._last_ns + _GAP_NS, self._retry_ns)
+
+    def next_end(self) -> int | None:
+        """Tell when the first lease ends, unless it is renewed; None if there is none."""
+        return min((claim.end_ns for claim in self._claims.values() if claim.fence), default=None)
+
+    def request(self, now_ns: int) -> SlotCall:
+        """Make the next call."""
+        self._last_ns = now_ns
+        if now_ns >= self.quarantine_ns:
+            self.quarantine_ns = 0
+        entries = self._due_entries(now_ns)
+        for claim in entries:
+            del self._claims[claim.token]
+            self._claims[claim.token] = claim  # the last that was renewed
+            claim.told_ns = now_ns
+        return SlotCall(
+            peer=self.settings.id,
+            lease_us=self.settings.lease_us,
+            difference_us=self.settings.difference_us,
+            entries=tuple(
+                SlotEntry(claim.token, claim.pools, claim.priority, claim.fence, claim.until_us, claim.note)
+                for claim in entries
+            ),
+            releases=tuple(list(self._releases)[:_CALL_COUNT]),
+            limits=tuple(self._limits.items()),
+            declared=tuple(
+                SlotDeclaration(pool, self._declared[pool], self.pools[pool].limit) for pool in sorted(self._undeclared)
+            ),
+            watched=tuple(self.pools),
+        )
+
+    def _due_entries(self, now_ns: int) -> list[SlotClaim]:
+        """Return who is to be told or renewed, and who will soon have to be."""
+        entries = list(self._urgent.values())[:_CALL_COUNT]
+        for claim in self._claims.values():
+            if len(entries) >= _CALL_COUNT:
+                break
+            is_due = claim.told_ns + self._beat_ns(claim) // 2 <= now_ns
+            if is_due and claim.token not in self._urgent and claim.is_told:
+                entries.append(claim)
+        return [
+            claim
+            for claim in entries
+            if claim.state is EntryState.WAITING or (claim.end_ns > now_ns and self._may_renew(claim.owner))
+        ]
+
+    def take_in(self, call: SlotCall, reply: SlotReply, sent_ns: int, now_ns: int) -> list[SlotClaim]:
+        """Take in an answer; return the claims whose state it has changed.
+
+        Args:
+            call: what was said.
+            reply: the answer.
+            sent_ns: when the call was sent.
+            now_ns: our time.
+        """
+        self.failed_count, self._retry_ns, self.answered_ns = 0, 0, now_ns
+        for token in call.releases:
+            self._releases.pop(token, None)
+        for pool, limit in call.limits:
+            if self._limits.get(pool) == limit:
+                del self._limits[pool]
+        self._undeclared -= {declared.pool for declared in call.declared}
+        if reply.era != self.era:
+            self.era = reply.era
+            if not call.declared or len(call.declared) < len(self._declared):
+                self._undeclared |= set(self._declared)
+        self.pools.update(
+            (pool, state if pool not in self._limits else state._replace(limit=self._limits[pool]))
+            for pool, state in zip(call.watched, reply.pools, strict=True)
+        )
+        self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
+        until_us = reply.now_us + self.settings.lease_us
+        changed = []
+        for entry, fence in zip(call.entries, reply.fences, strict=True):
+            self._urgent.pop(entry.token, None)
+            changed += self._note(entry.token, fence, until_us, sent_ns + self.lease_ns, now_ns)
+        for token, fence in reply.handed.items():
+            until = reply.now_us + self.settings.lease_us // 2
+            changed += self._note(token, fence, until, sent_ns + self.lease_ns // 2, now_ns)
+        return changed
+
+    def _note(self, token: str, fence: int, until_us: int, end_ns: int, now_ns: int) -> Iterable[SlotClaim]:
+        """Take in what a token has."""
+        claim = self._claims.get(token)
+        if claim is None or not fence:
+            return  # it has gone meanwhile, as the authority will hear; or it waits
+        if fence < 0:
+            if claim.fence:
+                yield self._lose(claim)
+            else:
+                self._urgent[token] = claim  # it was handed slots, and has not heard of it in time: it asks again
+            return
+        claim.end_ns, claim.until_us = end_ns, until_us
+        if claim.state is EntryState.WAITING:
+            claim.state, claim.fence, claim.since_ns = EntryState.HELD, fence, now_ns
+            line = claim.pools, claim.priority
+            self._told_counts[line] -= 1
+            self._tell(line)
+            yield claim
+
+    def _lose(self, claim: SlotClaim) -> SlotClaim:
+        claim.state = EntryState.LOST
+        del self._claims[claim.token]
+        self._urgent.pop(claim.token, None)
+        self._releases[claim.token] = None  # it may be there still
+        return claim
+
+    def look(self, now_ns: int) -> list[SlotClaim]:
+        """Return the claims whose lease has ended by now; they have lost it."""
+        ended = [claim for claim in self._claims.values() if claim.fence and claim.end_ns <= now_ns]
+        return [self._lose(claim) for claim in ended]
+
+    def note_failure(self, now_ns: int) -> None:
+        """Take in that a call had no answer: it is repeated after a while."""
+        self.failed_count += 1
+        pause = _RETRY_NS << min(self.failed_count - 1, _DAMPING)
+        self._retry_ns = now_ns + min(pause, self.lease_ns // 6)

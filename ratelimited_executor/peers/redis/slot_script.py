@@ -1,0 +1,58 @@
+"""The script that hands over slots in Redis, and its calls and replies as values: ``slots.lua`` holds its rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotReply
+from ratelimited_executor._redis.lua import LuaScript
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["SLOT_SCRIPT", "SLOT_VERSION", "slot_arguments_of", "slot_keys_of", "slot_reply_of", "wake_channel_of"]
+
+# Raise it with every change of the keys, or of what they mean: a script of a later version begins the state anew, one of an
+# earlier version then refuses to work on it, unless nobody has called for a minute.
+SLOT_VERSION: Final = 1
+
+_SLOTS: Final = LuaScript(
+    __package__, "slots.lua", keys=("slots", "held", "line", "ends"), arguments=SlotCall, VERSION=SLOT_VERSION
+)
+SLOT_SCRIPT: Final = _SLOTS.text
+
+_HEAD_COUNT: Final = 4  # fields of a reply before the fences
+
+
+def slot_keys_of(prefix: str, group: str) -> list[str]:
+    """Return the script's keys of a group; they lie in one slot of a cluster, with all others of the group."""
+    return [f"{{{prefix}:{group}}}::{key}" for key in _SLOTS.keys]  # where the name of a rate would stand is none
+
+
+def wake_channel_of(prefix: str, group: str, peer: str) -> str:
+    """Return the channel on which a peer is told that slots were handed to it."""
+    return f"{slot_keys_of(prefix, group)[0]}:{peer}"
+
+
+def slot_arguments_of(call: SlotCall) -> list[str]:
+    """Write a call as the script's arguments."""
+    return _SLOTS.write(call)
+
+
+def slot_reply_of(values: Sequence[Any]) -> SlotReply:
+    """Read what the script returns."""
+    fields = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+    now, era, quarantine, flaw = fields[:_HEAD_COUNT]
+    rest = iter(fields[_HEAD_COUNT:])
+    fences = tuple(int(next(rest)) for _ in range(int(next(rest))))
+    handed = {next(rest): int(next(rest)) for _ in range(int(next(rest)))}
+    numbers = [int(each) for each in rest]
+    return SlotReply(
+        now_us=int(now),
+        era=era,
+        quarantine_us=int(quarantine),
+        fences=fences,
+        handed=handed,
+        pools=tuple(PoolState(*numbers[start : start + 3]) for start in range(0, len(numbers), 3)),
+        flaw=flaw,
+    )

@@ -1,0 +1,463 @@
+"""The laws of whoever hands over the slots of a group, by one suite: for the authority in memory, and the script on Redis.
+
+The server's clock is an argument, so that nothing here waits.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+import redis
+
+from ratelimited_executor._core.fleet.slots import SlotCall, SlotDeclaration, SlotEntry, SlotReply
+from ratelimited_executor._core.slots import LOST, WAITING
+
+from .servers import RedisServer
+from .slot_subjects import KEYS, SlotsInMemory, SlotsOnRedis, SlotSubject
+
+pytestmark = pytest.mark.real_time("a real server, on one side")
+
+SECOND = 1_000_000
+START = 1_704_067_200 * SECOND
+LEASE = 9 * SECOND
+DIFFERENCE = SECOND
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    """A client of the server that the tests share."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def on_redis(client: redis.Redis) -> Iterator[SlotsOnRedis]:
+    """The script."""
+    subject = SlotsOnRedis(client)
+    yield subject
+    subject.cleanup()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def subject(request: pytest.FixtureRequest) -> SlotSubject:
+    """One after the other."""
+    return SlotsInMemory() if request.param == "memory" else request.getfixturevalue("on_redis")
+
+
+class Group:
+    """Peers of an authority, and its clock."""
+
+    def __init__(self, subject: SlotSubject, *, limit: int | None = 1, pools: tuple[str, ...] = ("gpu",)) -> None:
+        self.subject = subject
+        self.now = START
+        self.reply: SlotReply
+        self.call()
+        if limit is not None:
+            self.call(limits=tuple((pool, limit) for pool in pools))
+            self.pass_time(LEASE + DIFFERENCE)
+
+    def call(self, peer: str = "p", **fields) -> SlotReply:
+        """Make one call."""
+        self.reply = self.subject.call(
+            self.now, SlotCall(peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, **fields)
+        )
+        return self.reply
+
+    def pass_time(self, passed: int) -> None:
+        """Let time go by, with a call in each third of a lease."""
+        while passed > 0:
+            self.now += min(passed, LEASE // 3)
+            passed -= LEASE // 3
+            self.call("somebody")
+
+    def enter(self, *tokens: str, pools=("gpu",), priority: float = 0.0, fence: int = 0, until: int = 0) -> list[int]:
+        """Ask for slots, or renew leases."""
+        entries = tuple(SlotEntry(token, pools, priority, fence, until, "note") for token in tokens)
+        peer = tokens[0].rpartition(":")[0] if tokens else "p"
+        return list(self.call(peer, entries=entries).fences)
+
+    def held(self, pool: str = "gpu") -> tuple[int, int]:
+        """Return how many hold and wait."""
+        return self.call(watched=(pool,)).pools[0][1:]
+
+
+def test_slots_are_handed_over_in_the_step_that_frees_them(subject):
+    """The next in line holds it before anybody else is asked, and is told by name."""
+    group = Group(subject)
+    (first,) = group.enter("p:1")
+    assert [WAITING] == group.enter("q:1")
+    assert [WAITING] == group.enter("r:1", priority=1.0)
+    subject.woken()
+
+    group.call("p", releases=("p:1",))
+
+    assert ["r:1"] == subject.woken()
+    assert (1, 1) == group.held()
+    assert [first + 1] == group.enter("r:1", priority=1.0)  # and hears of it by its next call, if the message was lost
+    assert [WAITING] == group.enter("q:1")
+
+
+def test_peer_that_releases_hears_of_its_own_tokens_in_the_reply(subject):
+    """No message is needed for them."""
+    group = Group(subject)
+    group.enter("p:1", "p:2", "p:3")
+    subject.woken()
+
+    reply = group.call("p", releases=("p:1",))
+
+    assert ["p:2"] == list(reply.handed)
+    assert [] == subject.woken()
+
+
+def test_call_that_is_repeated_does_nothing_twice(subject):
+    """An answer was lost."""
+    group = Group(subject, limit=2)
+    first = group.enter("p:1", "p:2", "p:3")
+    assert first == group.enter("p:1", "p:2", "p:3")
+    for _ in range(2):
+        group.call("p", releases=("p:1",))
+    assert (2, 0) == group.held()
+
+
+@pytest.mark.parametrize("pools", [("gpu",), ("gpu", "licence"), ("licence", "gpu")])
+def test_dead_holder_frees_its_slots_after_a_lease(subject, pools):
+    """Whoever is there sees to it."""
+    group = Group(subject, pools=("gpu", "licence"))
+    group.enter("dead:1", pools=pools)
+    group.enter("q:1", pools=pools)
+    for _ in range(4):
+        group.now += LEASE // 4 - 1
+        assert [WAITING] == group.enter("q:1", pools=pools)
+    group.now += 4
+
+    assert group.enter("q:1", pools=pools)[0] > 0
+    assert [LOST] == group.enter("dead:1", pools=pools, fence=1, until=group.now + LEASE)  # a zombie gets nothing back
+    group.call("dead", releases=("dead:1",))  # nor frees anything
+    assert (1, 0) == group.held()
+
+
+def test_hand_over_that_nobody_hears_of_lasts_for_half_a_lease(subject):
+    """Who was handed it has died."""
+    group = Group(subject)
+    group.enter("p:1")
+    group.enter("dead:1")
+    group.enter("q:1")
+    group.call("p", releases=("p:1",))
+    group.now += LEASE // 2 - 1
+    assert [WAITING] == group.enter("q:1")
+    group.now += 1
+
+    assert group.enter("q:1")[0] > 0
+
+
+def test_slots_of_several_pools_are_handed_over_in_one_step_or_not_at_all(subject):
+    """And who needs both does not wait for ever behind those who need one."""
+    group = Group(subject, pools=("gpu", "licence"))
+    group.enter("p:1", pools=("gpu",))
+    assert [WAITING] == group.enter("q:1", pools=("gpu", "licence"))
+    assert (0, 1) == group.held("licence")  # it holds nothing while it waits
+    assert [WAITING] == group.enter("r:1", pools=("licence",))  # and is not overtaken
+
+    group.call("p", releases=("p:1",))
+    assert (1, 0) == group.held("gpu")
+    assert (1, 1) == group.held("licence")
+    group.call("q", releases=("q:1",))
+    assert (1, 0) == group.held("licence")
+
+
+def test_limit_halts_and_goes_on(subject):
+    """0 halts; more than that wakes at once; a lower one takes nothing away."""
+    group = Group(subject, limit=3)
+    group.enter("p:1", "p:2", "p:3", "p:4")
+    group.call("q", limits=(("gpu", 1),))
+    assert (3, 1) == group.held()
+    group.call("p", releases=("p:1", "p:2"))
+    assert (1, 1) == group.held()
+    group.call("q", limits=(("gpu", 0),))
+    group.call("p", releases=("p:3",))
+    assert (0, 1) == group.held()
+    subject.woken()
+    group.call("q", limits=(("gpu", 5),))
+    assert ["p:4"] == subject.woken()
+
+
+def test_declared_limit_holds_where_it_is_another_than_before(subject):
+    """A halt survives a restart; a deployment with another number is in force."""
+    group = Group(subject, limit=None)
+    for declared, told, expected in (
+        ((8, 8), (), 8),
+        ((8, 8), (("gpu", 0),), 0),
+        ((8, 8), (), 0),  # a restart
+        ((4, 4), (), 4),  # a deployment
+        ((8, 8), (), 8),  # and back
+    ):
+        group.now += 20 * SECOND  # no quarantine any more
+        group.call("x")
+        group.now += 20 * SECOND
+        group.call("x")
+        group.call("x", declared=(SlotDeclaration("gpu", *declared),))
+        group.call("x", limits=told)
+        assert expected == group.call("x", watched=("gpu",)).pools[0].limit
+
+
+def test_after_a_loss_the_lowest_limit_that_anybody_knew_is_in_force(subject):
+    """Whoever calls first."""
+    group = Group(subject, limit=8)
+    subject.wipe()
+    group.call("p", declared=(SlotDeclaration("gpu", 8, 8),))
+    group.call("q", declared=(SlotDeclaration("gpu", 8, 0),))
+    group.call("r", declared=(SlotDeclaration("gpu", 8, 8),))
+
+    assert 0 == group.call(watched=("gpu",)).pools[0].limit
+
+
+@pytest.mark.parametrize("loss", ["wiped", "restarted"])
+def test_nothing_is_handed_over_for_a_lease_after_a_loss(subject, loss):
+    """Holders go on meanwhile, and keep their slots; who was not heard of has ended by then."""
+    group = Group(subject, limit=2)
+    fences = group.enter("p:1", "q:1")
+    until = group.reply.now_us + LEASE
+    era = group.reply.era
+    if loss == "wiped":
+        subject.wipe()
+    else:
+        subject.run = "b" * 40
+
+    group.now += SECOND
+    assert fences[:1] == group.enter("p:1", fence=fences[0], until=until)
+    assert group.reply.era != era
+    group.call("r", limits=(("gpu", 2),))
+    assert [WAITING] == group.enter("r:1")
+    assert LEASE + DIFFERENCE == group.reply.quarantine_us
+    for _ in range(9):
+        group.now += SECOND
+        assert fences[:1] == group.enter("p:1", fence=fences[0], until=until)
+        assert [WAITING] == group.enter("r:1")
+    group.now += SECOND
+    (fence,) = group.enter("r:1")
+    assert fence > max(fences)
+    assert [LOST] == group.enter("q:1", fence=fences[1], until=until)
+    assert (2, 0) == group.held()
+
+
+@pytest.mark.parametrize(("late", "answer"), [(LEASE - DIFFERENCE - 1, True), (LEASE - DIFFERENCE, False)])
+def test_lease_is_adopted_only_where_it_has_surely_not_passed(subject, late, answer):
+    """By more than the clocks of two servers differ."""
+    group = Group(subject)
+    (fence,) = group.enter("p:1")
+    until = group.reply.now_us + LEASE
+    subject.wipe()
+    group.now += late
+
+    assert [fence if answer else LOST] == group.enter("p:1", fence=fence, until=until)
+
+
+def test_unknown_lease_is_not_adopted_without_a_loss(subject):
+    """Renewing it would be to take a slot that is another's."""
+    group = Group(subject)
+    assert [LOST] == group.enter("p:1", fence=7, until=group.now + LEASE)
+    assert (0, 0) == group.held()
+
+
+@pytest.mark.parametrize("step", [-3600 * SECOND, 3600 * SECOND])
+def test_step_of_the_clock_ends_no_lease_that_is_renewed(subject, step):
+    """Time that nobody has seen does not pass, and one that goes back stands still."""
+    group = Group(subject)
+    (fence,) = group.enter("p:1")
+    group.now += LEASE // 3 - 1
+    assert [WAITING] == group.enter("q:1")
+    group.now += step
+    assert [WAITING] == group.enter("q:1")
+    group.now += 1
+
+    assert [fence] == group.enter("p:1", fence=fence, until=1)
+    assert (1, 1) == group.held()
+
+
+def test_fences_rise_over_a_loss(subject):
+    """They begin at the time."""
+    group = Group(subject)
+    (before,) = group.enter("p:1")
+    subject.wipe()
+    group.call(limits=(("gpu", 1),))
+    group.pass_time(LEASE + DIFFERENCE)
+
+    (after,) = group.enter("q:1")
+    assert after > before >= START
+
+
+priorities = st.sampled_from([-1.5, -1.0, 0.0, 1e-9, 2.0, 1e300])
+tokens = st.sampled_from(["p:1", "p:2", "q:1", "q:2", "r:1", "r:2", "r:3"])
+poolses = st.sampled_from([("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu", "x")])
+programs = st.lists(
+    st.one_of(
+        st.tuples(st.just("enter"), st.lists(tokens, max_size=3), poolses, priorities),
+        st.tuples(st.just("enter"), st.lists(tokens, max_size=3), poolses, priorities),
+        st.tuples(st.just("release"), st.lists(tokens, min_size=1, max_size=3)),
+        st.tuples(st.just("pass"), st.integers(-2, 8)),
+        st.tuples(st.just("limit"), st.sampled_from(["gpu", "licence", "x"]), st.integers(0, 3)),
+        st.tuples(st.just("declare"), st.sampled_from(["gpu", "licence"]), st.integers(0, 3), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["wipe", "restart"])),
+    ),
+    max_size=50,
+)
+
+
+class Books:
+    """Who may be at work, by what was told: from the answer of a call until a lease after it was sent."""
+
+    def __init__(self) -> None:
+        self.work: dict[str, tuple[int, int, tuple[str, ...], int]] = {}  # token -> fence, until, pools, told until
+
+    def claim(self, token: str, now: int) -> tuple[int, int]:
+        """Return the fence and the told end of a lease that lasts."""
+        fence, until, _, told = self.work.get(token, (0, 0, (), 0))
+        return (fence, told) if until > now else (0, 0)
+
+    def note(self, token: str, fence: int, now: int, pools: tuple[str, ...], *, lasting: int = LEASE) -> None:
+        """Take in an answer."""
+        if fence > 0:
+            self.work[token] = fence, now + lasting, pools, now + lasting
+        else:
+            self.work.pop(token, None)
+
+    def at_work(self, pool: str, now: int) -> int:
+        """Count who may be at work on a slot of a pool."""
+        return sum(until > now and pool in pools for _, until, pools, _ in self.work.values())
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs)
+def test_both_do_the_same_and_keep_the_law(client, program):
+    """Random programs of peers, losses and restarts: no more at work than the highest limit since, and equal answers."""
+    memory, lua = SlotsInMemory(), SlotsOnRedis(client)
+    books, real = Books(), START  # real time; the server's clock is it plus what it has stepped
+    now = START
+    limits: dict[str, int] = dict.fromkeys(("gpu", "licence", "x"), 0)  # highest in force while anybody works
+    asked: dict[str, tuple[str, ...]] = {}
+    try:
+        for step, *rest in program:
+            fields: dict = {}
+            peer = "p"
+            if step == "enter":
+                entries = []
+                peer = rest[0][0][0] if rest[0] else "p"
+                for token in dict.fromkeys(rest[0]):
+                    pools = asked.setdefault(token, rest[1])
+                    fence, told = books.claim(token, real)
+                    entries.append(SlotEntry(token, pools, rest[2], fence, told + now - real, "note"))
+                fields["entries"] = tuple(entries)
+            elif step == "release":
+                fields["releases"] = tuple(rest[0])
+                for token in rest[0]:
+                    books.work.pop(token, None)
+                    asked.pop(token, None)
+            elif step == "limit":
+                fields["limits"] = (tuple(rest),)
+                limits[rest[0]] = max(limits[rest[0]], rest[1])
+            elif step == "declare":
+                fields["declared"] = (SlotDeclaration(*rest),)
+                limits[rest[0]] = max(limits[rest[0]], *rest[1:])
+            elif step == "pass":
+                now += rest[0] * SECOND // 2 if rest[0] > 0 else 0
+                real += max(0, rest[0]) * SECOND // 2
+            elif step == "wipe":
+                memory.wipe()
+                lua.wipe()
+            else:
+                memory.run = lua.run = ("b" if memory.run[0] == "a" else "a") * 40
+            call = SlotCall(
+                peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, watched=("gpu", "licence", "x"), **fields
+            )
+            reply = memory.call(now, call)
+            assert reply == lua.call(now, call)
+            for entry, fence in zip(call.entries, reply.fences, strict=True):
+                books.note(entry.token, fence, real, entry.pools)
+            for token, fence in reply.handed.items():
+                books.note(token, fence, real, asked[token], lasting=LEASE // 2)
+            for number, pool in enumerate(call.watched):
+                assert books.at_work(pool, real) <= limits[pool]
+                state = reply.pools[number]
+                assert state.held >= books.at_work(pool, real)  # nobody is at work whom the authority does not know
+        assert sorted(memory.woken()) == sorted(lua.woken())
+    finally:
+        lua.cleanup()
+
+
+# The state on a server.
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_state_of_which_a_part_is_lost_begins_anew(on_redis, key):
+    """Evicted, or deleted by hand: what is left is not believed, and holders are adopted."""
+    group = Group(on_redis)
+    (fence,) = group.enter("p:1")
+    until = group.reply.now_us + LEASE
+    on_redis.lose(key)
+
+    assert [WAITING] == group.enter("q:1")
+    assert ("state", LEASE + DIFFERENCE) == (group.reply.flaw, group.reply.quarantine_us)
+    assert [fence] == group.enter("p:1", fence=fence, until=until)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("clock", "x"), ("last", "-1"), ("safe", "9" * 15 + "0"), ("safe", ""), ("fence", "1e9"), ("number", "nan")]
+    + [("since", "garbage"), ("version", "0")],
+)
+def test_state_that_nobody_can_have_written_begins_anew(on_redis, field, value):
+    """Garbage is not believed."""
+    group = Group(on_redis)
+    group.enter("p:1")
+    on_redis.write(field, value)
+
+    assert [WAITING] == group.enter("q:1")
+    assert LEASE + DIFFERENCE == group.reply.quarantine_us
+
+
+@pytest.mark.parametrize("value", ["garbage", "[]", "{}", '["x","1","","","gpu"]', "7"])
+def test_damaged_lease_is_reported_and_begins_anew(on_redis, value):
+    """One error, and then a quarantine."""
+    group = Group(on_redis)
+    group.enter("p:1")
+    on_redis.write("t:p:1", value)
+
+    with pytest.raises(redis.ResponseError, match="damaged"):
+        group.call("p", releases=("p:1",))
+    assert LEASE + DIFFERENCE == group.call().quarantine_us
+
+
+def test_damaged_limit_halts_the_pool(on_redis):
+    """What is no number lets nobody start."""
+    group = Group(on_redis, limit=3)
+    on_redis.write("l:gpu", "many")
+
+    assert [WAITING] == group.enter("p:1")
+
+
+def test_later_version_is_left_alone(on_redis):
+    """Unless nobody has called for a minute."""
+    group = Group(on_redis)
+    on_redis.speak(9)
+    group.call()
+    on_redis.speak(1)
+
+    with pytest.raises(redis.ResponseError, match="install one release"):
+        group.call()
+    group.now += 61 * SECOND
+    assert LEASE + DIFFERENCE == group.call().quarantine_us
+
+
+def test_nothing_is_kept_of_those_who_have_gone(on_redis):
+    """A thousand come and go, by release and by the end of their leases."""
+    group = Group(on_redis, limit=3, pools=("gpu", "licence"))
+    for number in range(200):
+        group.enter(*(f"p:{number}-{each}" for each in range(5)), pools=("gpu", "licence"))
+        group.call("p", releases=tuple(f"p:{number}-{each}" for each in range(4)))
+        group.now += SECOND
+        group.call()
+    group.pass_time(2 * LEASE)
+
+    assert {"slots": 0, "held": 0, "line": 0, "ends": 0} == on_redis.left()
+    assert all(0 < left <= 86_400_000 for left in on_redis.lives())
