@@ -10,6 +10,7 @@
     ├── TaskDroppedError             a task was given up for lack of room
     ├── RetryLater                   raised by a task that wants to be tried again
     ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
+    ├── SlotLostError                the slot that a body held may be somebody else's by now
     ├── RunTimeoutError              a task ran into its ``run_timeout`` or ``deadline`` (also TimeoutError)
     └── IllegalTransitionError       a task or a peer went to a state that may not follow: a bug of this library
 
@@ -34,6 +35,7 @@ __all__ = [
     "RateLimitedExecutorError",
     "RetryLater",
     "RunTimeoutError",
+    "SlotLostError",
     "TaskDroppedError",
     "TaskExpiredError",
     "WrongLoopError",
@@ -158,6 +160,21 @@ class RunTimeoutError(RateLimitedExecutorError, TimeoutError):
         if self.deadline is not None:
             return f"{self.name} was stopped at its deadline, {self.deadline:g} s after its first due time"
         return f"{self.name} ran longer than its run_timeout of {self.run_timeout:g} s"
+
+
+class SlotLostError(RateLimitedExecutorError):
+    """The slot that a body held was not renewed in time, and may be somebody else's by now; the body was cancelled."""
+
+    def __init__(self, pool: str, fence: int) -> None:
+        super().__init__(pool, fence)
+        self.pool = pool
+        self.fence = fence
+
+    def __str__(self) -> str:
+        return (
+            f"the slot of {self.pool!r} with fence {self.fence} is lost: it was not renewed for a whole lease, since the "
+            "server was away or this process stood still; OnLost.FINISH lets a body go on"
+        )
 
 
 class IllegalTransitionError(RateLimitedExecutorError):

@@ -60,7 +60,9 @@ class LuaScript(Generic[A]):
         names = [field.name for field in fields(arguments)]
         for name in names:
             if kinds[name] not in _FORMS:
-                raise TypeError(f"{arguments.__name__}.{name} must be a text, int, float, bool or tuple, it is {kinds[name]}")
+                raise TypeError(
+                    f"{arguments.__name__}.{name} must be a text, int, float, bool or tuple, it is {kinds[name]}"
+                )
         self._writers = [(name, _FORMS[kinds[name]][1]) for name in names]
         preamble = [
             *(f"local {name} = {value}" for name, value in constants.items()),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from ratelimited_executor._core.fixed import Fixed
-from ratelimited_executor._runtime.arguments import delay_of, seconds_of
+from ratelimited_executor._runtime.arguments import count_of, delay_of, seconds_of
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
 from ratelimited_executor._runtime.hooks import hooks_of
 from ratelimited_executor._runtime.runner import Runner
+from ratelimited_executor._runtime.slot_keeper import LocalSlots
 from ratelimited_executor._runtime.slots import Slots
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError
@@ -66,6 +67,7 @@ class ManagerBase(Fixed, Generic[E]):
         "_peers",
         "_precision",
         "_runner",
+        "_slot_keeper",
         "_slots",
     )
 
@@ -98,6 +100,7 @@ class ManagerBase(Fixed, Generic[E]):
         self._peers: Peers | Fleet = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, E] = {}
         self._slots: dict[str, Slots] = {}
+        self._slot_keeper: Any = None  # once there are some
         self._runner: Runner | None = None
         self._is_closed = False
         self._has_left = False  # the group of its peers
@@ -123,33 +126,49 @@ class ManagerBase(Fixed, Generic[E]):
 
         Args:
             name: of the pool.
-            limit: how many may be held at the same time; sets it where the pool is there already. None leaves it as it is.
+            limit: how many may be held at the same time; sets it where the pool is there already. None leaves it as it is. With
+                peers it is the group's: what this process was started with is put in force unless the one before said the same.
 
         Raises:
             TypeError: if an argument has a wrong type.
-            ValueError: if the limit is negative, or left out where there is no such pool; or if the manager shares its rates
-                with other processes, since slots count in this process alone.
+            ValueError: if the limit is negative, or left out where there is no such pool and no group that may have it; or if
+                the peers of the manager share no slots.
             ExecutorStoppedError: if the manager is closed.
         """
         if self._is_closed:
             raise ExecutorStoppedError(repr(self))
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r}")
-        if isinstance(self._peers, Fleet) or self._peers.count > 1:
-            raise ValueError(
-                f"slots count in this process alone, and peers={self._peers!r} shares rates with others: make the slots by a "
-                "manager without peers if each process is to have as many"
-            )
         found = self._slots.get(name)
         if found is None:
-            if limit is None:
-                raise ValueError(f"limit must be given for a pool that is not there yet: slots({name!r}, limit=8)")
-            found = self._slots[name] = Slots(name, limit)
-            if self._runner is not None:
-                found._open(self._runner.loop)
+            keeper = self._slot_keeper_for(name, limit)
+            found = self._slots[name] = Slots(name, keeper)
         elif limit is not None:
             found.limit = limit
         return found
+
+    def _slot_keeper_for(self, name: str, limit: int | None) -> Any:
+        """Return what keeps the slots, told of another pool."""
+        keeper, peers = self._slot_keeper, self._peers
+        count = None if limit is None else count_of("limit", limit)
+        if keeper is None:
+            make = getattr(peers, "slots", None)
+            if make is None and (isinstance(peers, Fleet) or peers.count > 1):
+                raise ValueError(
+                    f"peers={peers!r} share rates and no slots: use RedisPeers, or make the slots by a manager without peers if "
+                    "each process is to have as many"
+                )
+            keeper = LocalSlots() if make is None else make()
+            self._slot_keeper = keeper
+            if self._runner is not None:
+                keeper.open(self._runner.loop)
+        if isinstance(keeper, LocalSlots):
+            if count is None:
+                raise ValueError(f"limit must be given for a pool that is not there yet: slots({name!r}, limit=8)")
+            keeper.set_limit(name, count)
+        else:
+            keeper.declare(name, count)
+        return keeper
 
     async def start(self) -> None:
         """Start on the running event loop, with every executor made so far; ``async with`` does it.
@@ -165,8 +184,8 @@ class ManagerBase(Fixed, Generic[E]):
         if isinstance(self._peers, Fleet):
             self._peers.start(loop, clock)
         self._runner = Runner(loop, clock, self._interval, self._precision, hooks=hooks)
-        for slots in self._slots.values():
-            slots._open(loop)
+        if self._slot_keeper is not None:
+            self._slot_keeper.open(loop)
         for executor in self._executors.values():
             executor._open(self._runner)
 
@@ -232,8 +251,9 @@ class ManagerBase(Fixed, Generic[E]):
         try:
             await close_all([executor._closing for executor in self._executors.values()])
         finally:
-            for slots in self._slots.values():
-                slots._close()
+            if self._slot_keeper is not None:
+                self._slot_keeper.close()
+                await self._slot_keeper.aclose()
             if self._runner is not None and not self._executors:
                 self._runner.close()
                 await self._leave_group()

@@ -1,98 +1,76 @@
-"""Slots: how many may do something at the same time, whoever they are; the shell of ``_core/slots.py``.
-
-Here a pool counts within its process, where no holder disappears unnoticed: leases end only by being given back.
-"""
+"""Slots: how many may do something at the same time, whoever they are."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ratelimited_executor._core.durations import delay_of, number_of
-from ratelimited_executor._core.slots import SlotPool
+from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics
 from ratelimited_executor._runtime.arguments import count_of, name_or_none
-from ratelimited_executor._runtime.closing import check_loop
-from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
+from ratelimited_executor.exceptions import SlotLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._core.slot_keeping import SlotKeeper
 
-__all__ = ["Slot", "SlotHold", "SlotHolder", "SlotStatistics", "Slots"]
-
-_US: Final = 1_000_000
+__all__ = ["OnLost", "Slot", "SlotHold", "SlotHolder", "SlotStatistics", "Slots"]
 
 
-@dataclass(frozen=True, slots=True)
+class OnLost(Enum):
+    """What becomes of a holder that has lost its slot: only with peers, and only where the server was away for a lease."""
+
+    CANCEL = "cancel"
+    """Its body is cancelled, and ``async with`` raises :class:`SlotLostError`."""
+    FINISH = "finish"
+    """It goes on; ``slot.is_lost`` tells."""
+
+
 class Slot:
-    """A slot that is held.
+    """A slot that is held, of one pool or of several.
 
     Attributes:
-        pool: the name of its pool.
-        fence: a number larger than that of every slot of the pool that was handed over before. Pass it to what you
+        pools: the names of its pools.
+        fence: a number larger than that of every slot of these pools that was handed over before. Pass it to what you
             change, which then can refuse a smaller one.
+        is_lost: whether it may be somebody else's by now.
     """
 
-    pool: str
-    fence: int
+    __slots__ = ("fence", "is_lost", "pools")
+
+    def __init__(self, pools: tuple[str, ...], fence: int) -> None:
+        self.pools = pools
+        self.fence = fence
+        self.is_lost = False
+
+    @property
+    def pool(self) -> str:
+        """The name of its pool; of the first, if there are several."""
+        return self.pools[0]
+
+    def __repr__(self) -> str:
+        return f"<Slot {', '.join(self.pools)} fence={self.fence}{' lost' if self.is_lost else ''}>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotHolder:
-    """Who holds a slot.
-
-    Attributes:
-        name: as given to :meth:`Slots.hold`, else that of the asyncio task.
-        fence: of the slot.
-        age: seconds for which it has been held.
-    """
-
-    name: str
-    fence: int
-    age: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotStatistics:
-    """A pool of slots at one moment.
-
-    Attributes:
-        name: of the pool.
-        limit: how many may be held at a time.
-        held: how many are; more than the limit for a while after that was lowered.
-        waiting: how many wait.
-        handed: how many have been handed over so far.
-        holders: who holds them, the longest held first.
-    """
-
-    name: str
-    limit: int
-    held: int
-    waiting: int
-    handed: int
-    holders: tuple[SlotHolder, ...]
+OnLostLike: TypeAlias = "OnLost | Callable[[Slot], object]"
 
 
 class Slots:
     """A pool of slots: at most ``limit`` are held at the same time.
 
     Made by ``ExecutorManager.slots``, once for each name. Unlike ``max_concurrency``, which counts what one executor runs, a
-    pool is for whoever asks: tasks of several executors, and code of your own.
+    pool is for whoever asks: tasks of several executors, code of your own and, with peers, all processes of the group.
     """
 
-    __slots__ = ("__weakref__", "_is_closed", "_loop", "_name", "_numbers", "_pool", "_wakers")
+    __slots__ = ("__weakref__", "_keeper", "_name")
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, keeper: SlotKeeper) -> None:
         self._name = name
-        self._pool = SlotPool(count_of("limit", limit))
-        self._numbers = count()
-        self._wakers: dict[Any, asyncio.Future[int]] = {}  # of those who wait, by token
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_closed = False
+        self._keeper = keeper
 
     @property
     def name(self) -> str:
@@ -104,154 +82,153 @@ class Slots:
         """How many may be held at the same time; settable.
 
         What is added is handed over at once. A lower limit takes no slot away: holders finish, and none is handed over until
-        fewer are held. 0 halts the pool.
+        fewer are held. 0 halts the pool. With peers it is the group's: whoever sets it sets it for all.
 
         Raises:
             TypeError: if it is set to what is no integer.
             ValueError: if it is negative.
         """
-        return self._pool.limit
+        return self._keeper.limit_of(self._name)
 
     @limit.setter
     def limit(self, limit: int) -> None:
-        limit = count_of("limit", limit)
-        if self._loop is not None:
-            check_loop(repr(self), self._loop)
-        self._pool.set_limit(limit, self._now_us())
-        self._wake()
+        self._keeper.set_limit(self._name, count_of("limit", limit))
 
-    def hold(self, *, priority: float = 0, expires: DurationLike | None = None, name: str | None = None) -> SlotHold:
+    def hold(
+        self,
+        *,
+        priority: float = 0,
+        expires: DurationLike | None = None,
+        name: str | None = None,
+        also: Iterable[Slots] = (),
+        on_lost: OnLostLike = OnLost.CANCEL,
+    ) -> SlotHold:
         """Hold a slot for one ``async with``, which is entered when there is one.
 
         Args:
             priority: **a larger one is more important**; among equals who came first goes first.
             expires: how many seconds to wait at most, from the entry on; None for as long as it takes.
             name: what the holder is called; the asyncio task's own name by default.
+            also: other pools of the same manager, of each of which a slot is held as well: all in one step, so that nobody
+                holds one while waiting for another.
+            on_lost: what becomes of the body if its slot is lost; a function is called with the slot, on the event loop.
 
         Returns:
             An async context manager that gives the :class:`Slot`.
 
         Raises:
             TypeError: if an argument has a wrong type.
-            ValueError: if it is out of range.
+            ValueError: if it is out of range, or a pool is named twice or belongs to another manager.
         """
         rank = number_of("priority", priority)
         longest = None if expires is None else delay_of("expires", expires)
+        if not isinstance(on_lost, OnLost) and not callable(on_lost):
+            raise TypeError(f"on_lost must be OnLost.CANCEL, OnLost.FINISH or a function of a slot, got {on_lost!r}")
         return SlotHold(
-            self._name,
-            name_or_none("name", name),
-            acquire=lambda holder: self._acquire(holder, priority=rank, expires=longest),
-            release=self._release,
+            self._pools_with(also),
+            self._keeper,
+            name=name_or_none("name", name),
+            priority=rank,
+            expires=longest,
+            on_lost=on_lost,
         )
+
+    def _pools_with(self, also: Iterable[Slots]) -> tuple[str, ...]:
+        pools = [self._name]
+        for other in also:
+            if not isinstance(other, Slots):
+                raise TypeError(f"also must be pools of slots, as manager.slots() returns them, got {other!r}")
+            if other._keeper is not self._keeper:  # noqa: SLF001  # of the same class
+                raise ValueError(f"also must be pools of the same manager, {other!r} is another's")
+            if other.name in pools:
+                raise ValueError(f"also must name each pool once, got {other.name!r} twice")
+            pools.append(other.name)
+        return tuple(pools)
 
     def statistics(self) -> SlotStatistics:
         """Return the counts of this moment, and who holds slots."""
-        pool, now_us = self._pool, self._now_us()
-        return SlotStatistics(
-            name=self._name,
-            limit=pool.limit,
-            held=pool.held_count,
-            waiting=pool.waiting_count,
-            handed=pool.fence,
-            holders=tuple(
-                SlotHolder(name=lease.note, fence=lease.fence, age=(now_us - lease.since_us) / _US)
-                for lease in pool.leases
-            ),
-        )
+        return self._keeper.statistics(self._name)
 
     def __repr__(self) -> str:
-        pool = self._pool
-        return f"<Slots {self._name!r} limit={pool.limit} held={pool.held_count} waiting={pool.waiting_count}>"
-
-    # For the manager, and for those who hold and wait.
-
-    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to hand over; called once, when the manager has started."""
-        self._loop = loop
-
-    def _close(self) -> None:
-        """Refuse whoever waits and comes; who holds a slot goes on with it."""
-        self._is_closed = True
-        for waker in self._wakers.values():
-            if not waker.done():
-                waker.set_exception(ExecutorStoppedError(repr(self)))
-
-    async def _acquire(self, name: str, *, priority: float, expires: float | None) -> tuple[int, int]:
-        """Wait for a slot; return the token and the fence."""
-        loop = self._loop
-        if self._is_closed:
-            raise ExecutorStoppedError(repr(self))
-        if loop is None:
-            raise ExecutorNotStartedError(repr(self))
-        check_loop(repr(self), loop)
-        token = next(self._numbers)
-        fence = self._pool.ask(token, self._now_us(), priority=priority, note=name)
-        if fence:
-            return token, fence
-        waker = self._wakers[token] = loop.create_future()
-        try:
-            async with asyncio.timeout(expires):
-                return token, await waker
-        except TimeoutError:
-            self._release(token)
-            raise TaskExpiredError(name, expires=expires or 0.0) from None
-        except BaseException:  # cancelled, perhaps just after it was handed over; or the pool has closed
-            self._release(token)
-            raise
-        finally:
-            del self._wakers[token]
-
-    def _release(self, token: int) -> None:
-        self._pool.release(token, self._now_us())
-        self._wake()
-
-    def _wake(self) -> None:
-        """Tell those to whom slots were handed over."""
-        for lease in self._pool.handed():
-            waker = self._wakers[lease.token]
-            if not waker.done():
-                waker.set_result(lease.fence)
-
-    def _now_us(self) -> int:
-        return 0 if self._loop is None else int(self._loop.time() * _US)
+        now = self.statistics()
+        return f"<Slots {self._name!r} limit={now.limit} held={now.held} waiting={now.waiting}>"
 
 
 class SlotHold:
-    """One slot, for one ``async with``. Made by :meth:`Slots.hold`."""
+    """One slot, or one of each of some pools, for one ``async with``. Made by :meth:`Slots.hold`."""
 
-    __slots__ = ("_acquire", "_is_used", "_name", "_pool", "_release", "_token")
+    __slots__ = (
+        "_cancelling",
+        "_expires",
+        "_grant",
+        "_is_used",
+        "_keeper",
+        "_name",
+        "_on_lost",
+        "_pools",
+        "_priority",
+        "_slot",
+        "_task",
+    )
 
     def __init__(
         self,
-        pool: str,
-        name: str | None,
+        pools: tuple[str, ...],
+        keeper: SlotKeeper,
         *,
-        acquire: Callable[[str], Awaitable[tuple[int, int]]],
-        release: Callable[[int], None],
+        name: str | None,
+        priority: float,
+        expires: float | None,
+        on_lost: OnLostLike,
     ) -> None:
-        self._pool = pool
+        self._pools = pools
+        self._keeper = keeper
         self._name = name
-        self._acquire = acquire
-        self._release = release
+        self._priority = priority
+        self._expires = expires
+        self._on_lost = on_lost
         self._is_used = False
-        self._token = -1
+        self._grant: Any = None
+        self._slot: Slot | None = None
+        self._task: asyncio.Task[Any] | None = None  # that is cancelled if the slot is lost
+        self._cancelling = 0
 
     async def __aenter__(self) -> Slot:
         if self._is_used:
             raise RuntimeError("a hold can be entered once: ask the pool for another")
         self._is_used = True
-        name = self._name
-        if name is None:
-            task = asyncio.current_task()
-            name = "hold" if task is None else task.get_name()
+        task = self._task = asyncio.current_task()
+        name = self._name or ("hold" if task is None else task.get_name())
         try:
-            self._token, fence = await self._acquire(name)
+            self._grant, fence = await self._keeper.acquire(
+                self._pools, name=name, priority=self._priority, expires=self._expires, lost=self._note_lost
+            )
         except BaseException:
             self._is_used = False
             raise
-        return Slot(self._pool, fence)
+        if task is not None:
+            self._cancelling = task.cancelling()
+        slot = self._slot = Slot(self._pools, fence)
+        return slot
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._release(self._token)
+        self._keeper.release(self._grant)
+        slot, self._slot = self._slot, None
+        if slot is None or not slot.is_lost or self._on_lost is not OnLost.CANCEL or self._task is None:
+            return
+        # As asyncio.timeout() does: what was cancelled here is an error of ours, unless somebody else has cancelled as well.
+        if self._task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise SlotLostError(slot.pool, slot.fence) from error
+
+    def _note_lost(self) -> None:
+        """Do what is to be done with a body whose slot is lost."""
+        slot = self._slot
+        if slot is None:
+            return  # it has just been left
+        slot.is_lost = True
+        if callable(self._on_lost):
+            self._on_lost(slot)
+        elif self._on_lost is OnLost.CANCEL and self._task is not None:
+            self._task.cancel(f"its slot of {slot.pool!r} is lost")

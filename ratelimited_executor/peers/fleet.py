@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.protocol import Reply, Request
     from ratelimited_executor.abc import Clock
 
-__all__ = ["FleetMember", "FleetPeers", "RefusedError", "Transport"]
+__all__ = ["FleetMember", "FleetPeers", "RefusedError", "Transport", "new_peer_id"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
@@ -235,11 +235,7 @@ class FleetPeers(Fixed):
         if self._task is not None:
             raise RuntimeError("peers serve one manager: make others for another one")
         self._random.seed(self._seed)
-        name = (
-            f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
-            if self._seed is None
-            else f"peer:{self._seed}"
-        )
+        name = new_peer_id() if self._seed is None else f"peer:{self._seed}"
         self._settings = replace(self._settings, id=name, phase=self._random.uniform(0.15, 0.65))
         self._monotonic = clock.monotonic
         self._suspended_seconds = getattr(clock, "suspended", _no_time)
@@ -451,3 +447,8 @@ class FleetPeers(Fixed):
 
 def _no_time() -> float:
     return 0.0
+
+
+def new_peer_id() -> str:
+    """Return an id of this incarnation of this process: its host, its number, and what nobody else has drawn."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"

@@ -1,7 +1,7 @@
 """One process's side of the slots of a group: when it calls, what it says, and until when a slot is surely held.
 
-Who asks for slots is an *entry* here. New entries, releases and limits go out at once, two milliseconds after the last
-call at the earliest; what comes meanwhile goes together. Whoever holds or waits is renewed in each third of a lease, with all
+Whoever asks for slots makes a *claim*. New claims, releases and limits go out at once, but for a gap after the last call;
+what comes meanwhile goes together. Whoever holds or waits is renewed in each third of a lease, with all
 others that are soon due. One call is under way at a time; one that fails is repeated, with all that it said.
 
 A holder's lease ends here before it ends there: it is counted from when the call was sent, and is shorter by the part by
@@ -14,22 +14,24 @@ among those who were told.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotDeclaration, SlotEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Iterable
 
     from ratelimited_executor._core.fleet.slots import SlotReply
 
 __all__ = ["EntryState", "SlotClaim", "SlotPeer", "SlotSettings"]
 
-_GAP_NS: Final = 2_000_000  # between two calls
+_GAP_NS: Final = 500_000  # between two calls at least ...
+_GAP_MAX_NS: Final = 10_000_000
+_GAP_PART: Final = 4  # ... and so many times as long as the latest one took: a busy server is asked less often
 _RETRY_NS: Final = 20_000_000  # after a call that failed; twice as long after each further one
 _TOLD_COUNT: Final = 128  # of those who wait, of one priority and the same pools
 _CALL_COUNT: Final = 128  # entries in a call, and releases
@@ -65,14 +67,14 @@ class SlotClaim:
     pools: tuple[str, ...]
     priority: float
     note: str
-    owner: Hashable = None
+    owner: Any = None
     state: EntryState = EntryState.WAITING
     token: str = ""
     fence: int = 0
     since_ns: int = 0
     end_ns: int = 0
     until_us: int = 0  # the same by the server's clock
-    told_ns: int = 0  # when it was told or renewed last; sent, if no answer has come yet
+    told_ns: int = 0  # when it was told or renewed last
     is_told: bool = False
 
 
@@ -84,13 +86,11 @@ class SlotSettings:
         id: of this incarnation of the process.
         lease_us: how long a lease lasts, in microseconds.
         difference_us: by which the clocks of two servers differ at most.
-        poll_ns: how often who waits asks, where nobody tells it of a hand-over; None if somebody does.
     """
 
     id: str
     lease_us: int
     difference_us: int
-    poll_ns: int | None = None
 
 
 class SlotPeer:
@@ -106,20 +106,20 @@ class SlotPeer:
         failed_count: calls without an answer since the last one with.
         quarantine_ns: until when nothing is handed over, by our clock; 0 if that is over or not known.
         pools: the state of each pool as told last.
-        answered_ns: when that was; None before the first answer.
+        poll_ns: how often who waits asks, where nobody tells it of a hand-over; None if somebody does.
     """
 
-    def __init__(self, settings: SlotSettings, *, may_renew: Callable[[Hashable], bool] = lambda _: True) -> None:
+    def __init__(self, settings: SlotSettings, *, may_renew: Callable[[Any], bool] = lambda _: True) -> None:
         self.settings = settings
         self.era = ""
         self.failed_count = 0
         self.quarantine_ns = 0
         self.pools: dict[str, PoolState] = {}
-        self.answered_ns: int | None = None
+        self.poll_ns: int | None = None
         self._may_renew = may_renew
         self._numbers = count(1)
         self._claims: dict[str, SlotClaim] = {}  # those that were told, the one that was renewed first first
-        self._untold: dict[tuple[tuple[str, ...], float], deque[SlotClaim]] = {}
+        self._untold: dict[tuple[tuple[str, ...], float], dict[SlotClaim, None]] = {}  # in order
         self._told_counts: Counter[tuple[tuple[str, ...], float]] = Counter()  # of those who wait
         self._urgent: dict[str, SlotClaim] = {}  # to be told or renewed at once
         self._releases: dict[str, None] = {}
@@ -127,18 +127,29 @@ class SlotPeer:
         self._declared: dict[str, int] = {}
         self._undeclared: set[str] = set()
         self._last_ns = -_GAP_NS
+        self._gap_ns = _GAP_NS
         self._retry_ns = 0
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody holds or waits, and nothing is to be said."""
-        return not (self._claims or any(self._untold.values()) or self._releases or self._limits)
+        return self.is_free and not (self._releases or self._limits)
 
     @property
     def claims(self) -> list[SlotClaim]:
         """Who holds slots, the longest held first."""
-        held = [claim for claim in self._claims.values() if claim.state is EntryState.HELD]
+        held = [claim for claim in list(self._claims.values()) if claim.state is EntryState.HELD]
         return sorted(held, key=lambda claim: claim.fence)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds or waits."""
+        return not (self._claims or self._untold)
+
+    def waiting(self) -> list[SlotClaim]:
+        """Return who waits."""
+        told = [claim for claim in self._claims.values() if claim.state is EntryState.WAITING]
+        return told + [claim for line in self._untold.values() for claim in line]
 
     # What is to be said.
 
@@ -147,7 +158,7 @@ class SlotPeer:
         claim.token = f"{self.settings.id}:{next(self._numbers)}"
         claim.since_ns = now_ns
         line = claim.pools, claim.priority
-        self._untold.setdefault(line, deque()).append(claim)
+        self._untold.setdefault(line, {})[claim] = None
         self._tell(line)
 
     def release(self, claim: SlotClaim) -> None:
@@ -158,7 +169,7 @@ class SlotPeer:
         line = claim.pools, claim.priority
         was_waiting, claim.state = claim.state is EntryState.WAITING, EntryState.GONE
         if not claim.is_told:
-            self._untold[line].remove(claim)
+            self._untold[line].pop(claim, None)
         elif self._claims.pop(claim.token, None) is not None:
             self._urgent.pop(claim.token, None)
             self._releases[claim.token] = None
@@ -193,7 +204,8 @@ class SlotPeer:
         """Let as many of a line be told as may."""
         waiting = self._untold.get(line)
         while waiting and self._told_counts[line] < _TOLD_COUNT:
-            claim = waiting.popleft()
+            claim = next(iter(waiting))
+            del waiting[claim]
             claim.is_told = True
             self._told_counts[line] += 1
             self._claims[claim.token] = self._urgent[claim.token] = claim
@@ -211,7 +223,7 @@ class SlotPeer:
 
     def _beat_ns(self, claim: SlotClaim) -> int:
         """Return how long after it was renewed it is renewed again."""
-        poll = self.settings.poll_ns
+        poll = self.poll_ns
         return self.lease_ns // 3 if poll is None or claim.state is not EntryState.WAITING else poll
 
     def next_call(self, now_ns: int) -> int | None:
@@ -220,13 +232,10 @@ class SlotPeer:
         if self._urgent or self._releases or self._limits or self._undeclared:
             when = now_ns
         elif self._claims:
-            due = [claim.told_ns + self._beat_ns(claim) for claim in self._claims.values()]
-            when = min(due)
-            if self.quarantine_ns > now_ns:
-                when = min(when, self.quarantine_ns)
-            elif self.quarantine_ns:
-                when = now_ns
-        return None if when is None else max(when, self._last_ns + _GAP_NS, self._retry_ns)
+            when = min(claim.told_ns + self._beat_ns(claim) for claim in self._claims.values())
+            if self.quarantine_ns:
+                when = min(when, max(now_ns, self.quarantine_ns))
+        return None if when is None else max(when, self._last_ns + self._gap_ns, self._retry_ns)
 
     def next_end(self) -> int | None:
         """Tell when the first lease ends, unless it is renewed; None if there is none."""
@@ -237,11 +246,16 @@ class SlotPeer:
         self._last_ns = now_ns
         if now_ns >= self.quarantine_ns:
             self.quarantine_ns = 0
-        entries = self._due_entries(now_ns)
-        for claim in entries:
-            del self._claims[claim.token]
-            self._claims[claim.token] = claim  # the last that was renewed
+        due = self._due_claims(now_ns)
+        for claim in due:
+            self._urgent.pop(claim.token, None)
+            self._claims[claim.token] = self._claims.pop(claim.token)  # the last that was renewed
             claim.told_ns = now_ns
+        entries = [
+            claim
+            for claim in due
+            if claim.state is EntryState.WAITING or (claim.end_ns > now_ns and self._may_renew(claim.owner))
+        ]
         return SlotCall(
             peer=self.settings.id,
             lease_us=self.settings.lease_us,
@@ -258,20 +272,15 @@ class SlotPeer:
             watched=tuple(self.pools),
         )
 
-    def _due_entries(self, now_ns: int) -> list[SlotClaim]:
+    def _due_claims(self, now_ns: int) -> list[SlotClaim]:
         """Return who is to be told or renewed, and who will soon have to be."""
-        entries = list(self._urgent.values())[:_CALL_COUNT]
+        due = list(self._urgent.values())[:_CALL_COUNT]
         for claim in self._claims.values():
-            if len(entries) >= _CALL_COUNT:
+            if len(due) >= _CALL_COUNT:
                 break
-            is_due = claim.told_ns + self._beat_ns(claim) // 2 <= now_ns
-            if is_due and claim.token not in self._urgent and claim.is_told:
-                entries.append(claim)
-        return [
-            claim
-            for claim in entries
-            if claim.state is EntryState.WAITING or (claim.end_ns > now_ns and self._may_renew(claim.owner))
-        ]
+            if claim.token not in self._urgent and claim.told_ns + self._beat_ns(claim) // 2 <= now_ns:
+                due.append(claim)
+        return due
 
     def take_in(self, call: SlotCall, reply: SlotReply, sent_ns: int, now_ns: int) -> list[SlotClaim]:
         """Take in an answer; return the claims whose state it has changed.
@@ -282,7 +291,8 @@ class SlotPeer:
             sent_ns: when the call was sent.
             now_ns: our time.
         """
-        self.failed_count, self._retry_ns, self.answered_ns = 0, 0, now_ns
+        self.failed_count, self._retry_ns = 0, 0
+        self._gap_ns = min(_GAP_MAX_NS, max(_GAP_NS, _GAP_PART * (now_ns - sent_ns)))
         for token in call.releases:
             self._releases.pop(token, None)
         for pool, limit in call.limits:
@@ -299,9 +309,8 @@ class SlotPeer:
         )
         self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         until_us = reply.now_us + self.settings.lease_us
-        changed = []
+        changed: list[SlotClaim] = []
         for entry, fence in zip(call.entries, reply.fences, strict=True):
-            self._urgent.pop(entry.token, None)
             changed += self._note(entry.token, fence, until_us, sent_ns + self.lease_ns, now_ns)
         for token, fence in reply.handed.items():
             until = reply.now_us + self.settings.lease_us // 2
@@ -320,7 +329,9 @@ class SlotPeer:
                 self._urgent[token] = claim  # it was handed slots, and has not heard of it in time: it asks again
             return
         claim.end_ns, claim.until_us = end_ns, until_us
-        if claim.state is EntryState.WAITING:
+        if claim.state is EntryState.WAITING and end_ns <= now_ns:
+            self._urgent[token] = claim  # the answer came too late to be relied on
+        elif claim.state is EntryState.WAITING:
             claim.state, claim.fence, claim.since_ns = EntryState.HELD, fence, now_ns
             line = claim.pools, claim.priority
             self._told_counts[line] -= 1
@@ -339,8 +350,12 @@ class SlotPeer:
         ended = [claim for claim in self._claims.values() if claim.fence and claim.end_ns <= now_ns]
         return [self._lose(claim) for claim in ended]
 
-    def note_failure(self, now_ns: int) -> None:
-        """Take in that a call had no answer: it is repeated after a while."""
+    def note_failure(self, call: SlotCall, now_ns: int) -> None:
+        """Take in that a call had no answer: what it said is said again after a while."""
         self.failed_count += 1
+        for entry in call.entries:
+            claim = self._claims.get(entry.token)
+            if claim is not None:
+                self._urgent[entry.token] = claim
         pause = _RETRY_NS << min(self.failed_count - 1, _DAMPING)
         self._retry_ns = now_ns + min(pause, self.lease_ns // 6)

@@ -222,7 +222,5 @@ class SlotAuthority:
         fence = pools.renew(entry.token, clock_us, until_us=until_us)
         if fence == LOST and pools.is_halted and now_us + call.difference_us < entry.until_us:
             fence = entry.fence
-            pools.adopt(
-                entry.token, entry.pools, clock_us, fence=fence, until_us=until_us, note=entry.note
-            )
+            pools.adopt(entry.token, entry.pools, clock_us, fence=fence, until_us=until_us, note=entry.note)
         return fence

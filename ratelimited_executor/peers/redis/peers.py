@@ -19,12 +19,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durations import duration_of
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._core.fleet.slot_peer import SlotSettings
 from ratelimited_executor._redis.client import client_of
-from ratelimited_executor.peers.fleet import FleetPeers, RefusedError
+from ratelimited_executor.peers.fleet import FleetPeers, new_peer_id
+from ratelimited_executor.peers.redis.refusals import refusal_of
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
+from ratelimited_executor.peers.redis.slots import RedisSlotTransport, is_copyable
+from ratelimited_executor.peers.slots import GroupSlots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,21 +44,6 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _PREFIX: Final = "rle"
 _CHECK_SECONDS: Final = 0.25  # for the look at the server's settings
-_REFUSALS: Final = {"ResponseError", "AuthenticationError", "BusyLoadingError"}  # clients of other makes have their own
-# By words of the error's class and text; the first that occurs.
-_REMEDIES: Final = (
-    (("NoPermissionError", "NOPERM", "ACL failure", "can't run this command", "can't access"),
-     "grant its user the rights that the how-to 'Share a rate between processes' lists: ACL SETUSER"),
-    (("AuthenticationError", "NOAUTH", "WRONGPASS", "AuthenticationWrongNumberOfArgsError"),
-     "set the server's user name and password in the URL: redis://user:password@host:port"),
-    (("ReadOnlyError", "READONLY"), "this server is a replica: connect to its master, as a Sentinel client of redis-py does"),
-    (("BusyLoadingError", "LOADING"), "the server is still reading its data; it answers when that is done"),
-    (("WRONGTYPE",), "a key of this name is of another type: delete it, or choose another group or prefix"),
-    (("DB index", "SELECT is not allowed"), "choose a database that the server has: redis://host:port/0"),
-    (("MovedError", "MOVED"), "this server is part of a cluster: hand in a client of redis.asyncio.RedisCluster"),
-    (("OutOfMemoryError", "OOM"), "the server is full: raise its maxmemory"),
-    (("NOREPLICAS",), "the server has fewer replicas than its min-replicas-to-write"),
-)  # fmt: skip
 
 
 class RedisPeers(FleetPeers):
@@ -77,6 +68,10 @@ class RedisPeers(FleetPeers):
         clock_difference: seconds, 0 to 60, by which the clocks of two servers differ at most, one of which may take over from
             the other.
         timeout: seconds, 0.001 to 60, after which a call counts as lost.
+        lease: seconds, 0.5 to 600, for which a slot is held without being renewed; the same in all processes. A process that
+            dies frees its slots after it, one that cannot reach Redis loses them, and a server that may have forgotten who
+            holds some hands none over for as long.
+        hang_timeout: seconds, at least ``lease``, for which an event loop may stand still before its slots are renewed no more.
 
     Raises:
         ModuleNotFoundError: without the extra ``redis``.
@@ -87,7 +82,7 @@ class RedisPeers(FleetPeers):
     >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
     """
 
-    __slots__ = ()
+    __slots__ = ("_new_slots",)
 
     def __init__(
         self,
@@ -102,6 +97,8 @@ class RedisPeers(FleetPeers):
         late: DurationLike = 0.019,
         clock_difference: DurationLike = 1.0,
         timeout: DurationLike = 0.08,
+        lease: DurationLike = 10.0,
+        hang_timeout: DurationLike = 60.0,
     ) -> None:
         for name, value in (("group", group), ("prefix", prefix)):
             if not isinstance(value, str):
@@ -119,6 +116,30 @@ class RedisPeers(FleetPeers):
             timeout=timeout,
             group=group,
         )
+        lease_seconds, hang_seconds = duration_of("lease", lease), duration_of("hang_timeout", hang_timeout)
+        for name, seconds, least, most in (
+            ("lease", lease_seconds, 0.5, 600.0),
+            ("hang_timeout", hang_seconds, lease_seconds, 86_400.0),
+        ):
+            if not least <= seconds <= most:
+                raise ValueError(f"{name} must be from {least:g} to {most:g} seconds, got {seconds:g}")
+        self._new_slots = partial(
+            GroupSlots,
+            SlotSettings(
+                id="",
+                lease_us=round(lease_seconds * 1e6),
+                difference_us=round(duration_of("clock_difference", clock_difference) * 1e6),
+            ),
+            partial(RedisSlotTransport, redis, group, prefix),
+            new_id=new_peer_id,
+            timeout=max(duration_of("timeout", timeout), lease_seconds / 20),
+            hang_timeout=hang_seconds,
+            is_threaded=is_copyable(redis),
+        )
+
+    def slots(self) -> GroupSlots:
+        """Return what keeps the slots of a manager; for the manager."""
+        return self._new_slots()
 
     def __repr__(self) -> str:
         return f"<RedisPeers {self._group!r} {self.id}>"
@@ -147,7 +168,7 @@ class RedisTransport:
         try:
             sha = await self._client.script_load(SCRIPT)
         except Exception as error:
-            refusal = _refusal_of(error)
+            refusal = refusal_of(error)
             if refusal is None:
                 raise
             raise refusal from error
@@ -209,21 +230,11 @@ class RedisTransport:
         try:
             answers: list[Any] = await pipeline.execute(raise_on_error=False)
         except Exception as error:
-            refusal = _refusal_of(error)
+            refusal = refusal_of(error)
             if refusal is None:
                 raise
             raise refusal from error
         return answers
-
-
-def _refusal_of(error: BaseException) -> RefusedError | None:
-    """Return the server's error with a remedy; None if it is none of the server's, but a connection that was lost."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if kinds.isdisjoint(_REFUSALS):
-        return None
-    reason = f"{type(error).__name__}: {error}"
-    remedy = next((remedy for words, remedy in _REMEDIES if any(word in reason for word in words)), "")
-    return RefusedError(reason, remedy)
 
 
 def _reply_or_refusal(answer: Any) -> Reply | Exception:
@@ -233,7 +244,7 @@ def _reply_or_refusal(answer: Any) -> Reply | Exception:
         BaseException: if it stands for a connection that was lost.
     """
     if isinstance(answer, BaseException):
-        refusal = _refusal_of(answer)
+        refusal = refusal_of(answer)
         if refusal is None:
             raise answer
         return refusal

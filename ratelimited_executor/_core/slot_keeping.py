@@ -1,0 +1,92 @@
+"""What keeps the slots of a manager, in this process or for a group, and what it tells of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SlotHolder", "SlotKeeper", "SlotStatistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotHolder:
+    """Who holds a slot.
+
+    Attributes:
+        name: as given to :meth:`Slots.hold`, else that of the asyncio task.
+        fence: of the slot.
+        age: seconds for which it has been held.
+    """
+
+    name: str
+    fence: int
+    age: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatistics:
+    """A pool of slots at one moment.
+
+    With peers, what all processes do is as of the latest answer, a third of a lease ago at most while anybody here holds
+    or waits.
+
+    Attributes:
+        name: of the pool.
+        limit: how many may be held at a time.
+        held: how many are, by all processes; more than the limit for a while after that was lowered.
+        waiting: how many wait, in all processes.
+        handed: how many have been handed over so far in this process.
+        holders: who holds them in this process, the longest held first.
+        quarantine: seconds for which none is handed over yet, because it may have been forgotten who holds them; 0 without.
+    """
+
+    name: str
+    limit: int
+    held: int
+    waiting: int
+    handed: int
+    holders: tuple[SlotHolder, ...]
+    quarantine: float = 0.0
+
+
+class SlotKeeper(Protocol):
+    """Keeps the slots of a manager's pools."""
+
+    def limit_of(self, pool: str) -> int:
+        """Return how many may be held."""
+        ...
+
+    def set_limit(self, pool: str, limit: int) -> None:
+        """Put another limit in force."""
+        ...
+
+    def statistics(self, pool: str) -> SlotStatistics:
+        """Return the counts of this moment."""
+        ...
+
+    async def acquire(
+        self,
+        pools: tuple[str, ...],
+        *,
+        name: str,
+        priority: float,
+        expires: float | None,
+        lost: Callable[[], None],
+    ) -> tuple[Any, int]:
+        """Wait for a slot of each pool; return what is to be released, and the fence.
+
+        Args:
+            pools: their names.
+            name: of the holder.
+            priority: larger goes first.
+            expires: how many seconds to wait at most.
+            lost: called on the event loop if they are lost before they are released.
+        """
+        ...
+
+    def release(self, grant: Any) -> None:
+        """Give them back."""
+        ...

@@ -1,0 +1,132 @@
+"""The slots of one process: the shell of ``_core/slots.py`` where no holder disappears unnoticed.
+
+Leases end only by being given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics
+from ratelimited_executor._core.slots import SlotPools
+from ratelimited_executor._runtime.closing import check_loop
+from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LocalSlots"]
+
+_US: Final = 1_000_000
+
+
+class LocalSlots:
+    """Keeps the slots of a manager that shares them with nobody."""
+
+    __slots__ = ("_handed", "_is_closed", "_loop", "_numbers", "_pools", "_wakers")
+
+    def __init__(self) -> None:
+        self._pools = SlotPools()
+        self._handed: Counter[str] = Counter()
+        self._numbers = count()
+        self._wakers: dict[Any, asyncio.Future[int]] = {}  # of those who wait, by token
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to hand over; called once, when the manager has started."""
+        self._loop = loop
+
+    def close(self) -> None:
+        """Refuse whoever waits and comes; who holds a slot goes on with it."""
+        self._is_closed = True
+        for token, waker in self._wakers.items():
+            if not waker.done():
+                waker.set_exception(ExecutorStoppedError(f"slots {token[1]!r}"))
+
+    async def aclose(self) -> None:
+        """Do nothing: nobody else is to be told."""
+
+    def limit_of(self, pool: str) -> int:
+        """Return how many may be held."""
+        return self._pools.pool(pool).limit
+
+    def set_limit(self, pool: str, limit: int) -> None:
+        """Put another limit in force."""
+        if self._loop is not None:
+            check_loop(f"slots {pool!r}", self._loop)
+        self._pools.set_limit(pool, limit, self._now_us())
+        self._wake()
+
+    def statistics(self, pool: str) -> SlotStatistics:
+        """Return the counts of this moment."""
+        found, now_us = self._pools.pool(pool), self._now_us()
+        return SlotStatistics(
+            name=pool,
+            limit=found.limit,
+            held=len(found.holding),
+            waiting=found.waiting_count,
+            handed=self._handed[pool],
+            holders=tuple(
+                SlotHolder(name=lease.note, fence=lease.fence, age=(now_us - lease.since_us) / _US)
+                for lease in found.holding.values()
+            ),
+        )
+
+    async def acquire(
+        self,
+        pools: tuple[str, ...],
+        *,
+        name: str,
+        priority: float,
+        expires: float | None,
+        lost: Callable[[], None],  # noqa: ARG002  # here none ever is
+    ) -> tuple[Any, int]:
+        """Wait for a slot of each pool; return the token and the fence."""
+        text = f"slots {pools[0]!r}"
+        loop = self._loop
+        if self._is_closed:
+            raise ExecutorStoppedError(text)
+        if loop is None:
+            raise ExecutorNotStartedError(text)
+        check_loop(text, loop)
+        token = next(self._numbers), pools[0]
+        fence = self._pools.ask(token, pools, self._now_us(), priority=priority, note=name)
+        if not fence:
+            fence = await self._wait(token, loop, name, expires)
+        self._handed.update(pools)
+        return token, fence
+
+    async def _wait(self, token: Any, loop: asyncio.AbstractEventLoop, name: str, expires: float | None) -> int:
+        """Wait for what was asked for."""
+        waker: asyncio.Future[int] = loop.create_future()
+        self._wakers[token] = waker
+        try:
+            async with asyncio.timeout(expires):
+                return await waker
+        except TimeoutError:
+            self.release(token)
+            raise TaskExpiredError(name, expires=expires or 0.0) from None
+        except BaseException:  # cancelled, perhaps just after it was handed over; or the manager has closed
+            self.release(token)
+            raise
+        finally:
+            del self._wakers[token]
+
+    def release(self, grant: Any) -> None:
+        """Give slots back."""
+        self._pools.release(grant, self._now_us())
+        self._wake()
+
+    def _wake(self) -> None:
+        """Tell those to whom slots were handed over."""
+        for lease in self._pools.handed():
+            waker = self._wakers[lease.token]
+            if not waker.done():
+                waker.set_result(lease.fence)
+
+    def _now_us(self) -> int:
+        return 0 if self._loop is None else int(self._loop.time() * _US)

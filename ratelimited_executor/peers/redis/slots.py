@@ -1,0 +1,95 @@
+"""What carries the calls of slots to Redis, and what it tells of hand-overs back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._redis.client import client_of
+from ratelimited_executor.peers.redis.refusals import refusal_of
+from ratelimited_executor.peers.redis.slot_script import (
+    SLOT_SCRIPT,
+    slot_arguments_of,
+    slot_keys_of,
+    slot_reply_of,
+    wake_channel_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
+
+__all__ = ["RedisSlotTransport", "is_copyable"]
+
+
+def is_copyable(redis: Any) -> bool:
+    """Whether another client can be made of a URL, or of a client that was handed in: of one that speaks to one server."""
+    pool = getattr(redis, "connection_pool", None)
+    return isinstance(redis, str) or (pool is not None and not hasattr(pool, "sentinel_manager"))
+
+
+class RedisSlotTransport:
+    """Carries calls to Redis: each is one script call; and listens on a channel of its own.
+
+    A client that was handed in is copied, as this one lives in another thread, on another event loop; one of a cluster or of a
+    Sentinel is used itself.
+
+    Args:
+        redis: a URL or a client.
+        group: of the peers.
+        prefix: of all keys.
+    """
+
+    def __init__(self, redis: Any, group: str, prefix: str) -> None:
+        self._group, self._prefix = group, prefix
+        self._client, self._owns_client = client_of(redis, user="RedisPeers", retry=None, socket_timeout=None)
+        if not self._owns_client and is_copyable(redis):
+            pool = redis.connection_pool
+            copied = type(pool)(connection_class=pool.connection_class, **pool.connection_kwargs)
+            self._client, self._owns_client = type(redis).from_pool(copied), True
+        self._keys = slot_keys_of(prefix, group)
+        self._sha: str | None = None
+
+    async def call_slots(self, call: SlotCall) -> SlotReply:
+        """Run the script once.
+
+        Raises:
+            RefusedError: if the server refuses it.
+        """
+        arguments = slot_arguments_of(call)
+        try:
+            for _ in range(2):
+                if self._sha is None:
+                    sha = await self._client.script_load(SLOT_SCRIPT)
+                    self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
+                try:
+                    return slot_reply_of(
+                        await self._client.evalsha(self._sha, len(self._keys), *self._keys, *arguments)
+                    )
+                except Exception as error:
+                    if type(error).__name__ != "NoScriptError":  # clients of other makes have their own
+                        raise
+                    self._sha = None
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            raise refusal from error
+        raise ConnectionError("the server forgets its scripts at once")
+
+    async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:
+        """Listen to what this peer is told, until that fails."""
+        messages = self._client.pubsub(ignore_subscribe_messages=True)
+        try:
+            await messages.subscribe(wake_channel_of(self._prefix, self._group, peer))
+            listening()
+            async for message in messages.listen():
+                data = message["data"]
+                woken(data.decode() if isinstance(data, bytes) else str(data))
+        finally:
+            await messages.aclose()
+
+    async def aclose(self) -> None:
+        """Close the client, unless it was handed in and is used itself."""
+        if self._owns_client:
+            await self._client.aclose()

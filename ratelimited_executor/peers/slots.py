@@ -1,0 +1,444 @@
+"""The slots of a group: what carries the claims of this process to the authority, and keeps their leases.
+
+::
+
+    any thread, any event loop                     a thread of its own, with an event loop of its own
+    slots.hold() ── GroupSlots ── post ──▶ SlotPeer ── SlotTransport ──▶ the authority
+                         ▲                     │                             │
+                         └──── told ───────────┴──────── woken ◀─────────────┘
+
+- :class:`~ratelimited_executor._core.fleet.slot_peer.SlotPeer` decides when to call and what to say. Only the thread touches it.
+- The thread renews the leases while the event loop of a holder is busy: so a blocked loop loses no slot. It does so only as
+  long as that loop has turned within ``hang_timeout``; else a process that hangs would hold its slots for ever.
+- A transport that cannot be had twice (a client of a cluster or of a Sentinel that was handed in) is used on the event loop of
+  the manager: then that one renews the leases, and must turn three times in a lease. So it is in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, SlotPeer
+from ratelimited_executor._core.fleet.slots import PoolState
+from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics
+from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
+from ratelimited_executor.peers.transport import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ratelimited_executor._core.fleet.slot_peer import SlotSettings
+    from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
+
+__all__ = ["GroupSlots", "SlotTransport"]
+
+LOGGER: Final = logging.getLogger("ratelimited_executor")
+
+_NS: Final = 1_000_000_000
+_AWAY_COUNT: Final = 3  # calls in a row without an answer, after which the server is said to be away
+_POLL_NS: Final = 100_000_000  # between two questions of who waits, while nobody tells it of a hand-over
+_LISTEN_SECONDS: Final = 1.0  # before the messages are listened to again
+_SHORT_PART: Final = 3  # a lease of which less than this part is left is renewed before its holder begins
+_GOODBYE_SECONDS: Final = 0.25
+
+
+class SlotTransport(Protocol):
+    """Carries calls to the authority of slots."""
+
+    async def call_slots(self, call: SlotCall) -> SlotReply:
+        """Make one call.
+
+        Raises:
+            RefusedError: if the authority answers, and refuses.
+        """
+        ...
+
+    async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:
+        """Listen to what this peer is told, until that fails; ``listening`` is called once it works."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of what was opened."""
+        ...
+
+
+class _Owner:
+    """The event loop of those who hold and wait, and whether it turns."""
+
+    __slots__ = ("_asked_at", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._asked_at: float | None = None
+
+    def is_well(self, now: float, seconds: float) -> bool:
+        """Whether the loop has turned within so many seconds; asks it to tell when it does."""
+        asked_at = self._asked_at  # read once: the loop clears it meanwhile
+        if asked_at is None:
+            asked_at = self._asked_at = now
+            try:
+                self.loop.call_soon_threadsafe(self._note_turn)
+            except RuntimeError:  # it is closed, and whoever it ran is gone
+                return False
+        return now - asked_at <= seconds
+
+    def _note_turn(self) -> None:
+        self._asked_at = None
+
+
+class _Grant:
+    """What one hold asks for, between its event loop and the thread."""
+
+    __slots__ = ("claim", "lost", "owner", "waker")
+
+    def __init__(self, claim: SlotClaim, owner: _Owner, waker: asyncio.Future[None], lost: Callable[[], None]) -> None:
+        self.claim = claim
+        self.owner = owner
+        self.waker = waker
+        self.lost = lost
+
+    def tell(self, state: EntryState) -> None:
+        """Tell its event loop of its state; called in the thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.owner.loop.call_soon_threadsafe(self._note, state)
+
+    def _note(self, state: EntryState) -> None:
+        if not self.waker.done():
+            self.waker.set_result(None)
+        elif state is EntryState.LOST:
+            self.lost()
+
+
+class GroupSlots:
+    """Keeps the slots of a manager, which shares them with a group.
+
+    Args:
+        settings: what its slots have in common.
+        transport: makes what carries the calls.
+        new_id: names this incarnation of the process, once it has started: until then it may be forked.
+        timeout: seconds after which a call counts as lost.
+        hang_timeout: seconds for which an event loop may stand still before its leases are renewed no more.
+        is_threaded: whether the calls are made in a thread of their own.
+    """
+
+    __slots__ = (
+        "_again",
+        "_clock",
+        "_handed",
+        "_hang_timeout",
+        "_home",
+        "_is_closing",
+        "_is_threaded",
+        "_kicked",
+        "_new_id",
+        "_new_transport",
+        "_owners",
+        "_peer",
+        "_reason",
+        "_task",
+        "_thread",
+        "_timeout",
+        "_transport",
+    )
+
+    def __init__(
+        self,
+        settings: SlotSettings,
+        transport: Callable[[], SlotTransport],
+        *,
+        new_id: Callable[[], str],
+        timeout: float,
+        hang_timeout: float,
+        is_threaded: bool = True,
+    ) -> None:
+        self._peer = SlotPeer(settings, may_renew=self._may_renew)
+        self._peer.poll_ns = _POLL_NS
+        self._again: list[_Grant] = []  # whose leases are renewed before they begin
+        self._new_transport = transport
+        self._new_id = new_id
+        self._timeout = timeout
+        self._hang_timeout = hang_timeout
+        self._is_threaded = is_threaded
+        self._clock: Callable[[], float] = _time_of_machine
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._kicked = asyncio.Event()
+        self._owners: dict[asyncio.AbstractEventLoop, _Owner] = {}
+        self._handed: Counter[str] = Counter()
+        self._transport: SlotTransport | None = None
+        self._thread: threading.Thread | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._reason = ""  # why the latest call had no answer
+
+    # For the manager.
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to call."""
+        self._peer.settings = replace(self._peer.settings, id=self._new_id())
+        if self._is_threaded:
+            self._home = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._run_thread, name="slots", daemon=True)
+            self._thread.start()
+        else:
+            self._home, self._clock = loop, loop.time
+            self._task = loop.create_task(self._run(), name="slots")
+
+    def close(self) -> None:
+        """Refuse whoever waits and comes; who holds a slot goes on with it, and its lease is renewed."""
+        self._is_closing = True
+        self._post(self._refuse_all)
+
+    async def aclose(self) -> None:
+        """Wait until what was released is told, unless somebody still holds slots."""
+        if self._peer.claims:
+            return
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, _GOODBYE_SECONDS)
+        elif self._task is not None:
+            await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
+
+    def declare(self, pool: str, limit: int | None) -> None:
+        """Tell of a pool, and of the limit with which this process was started."""
+        self._peer.pools.setdefault(pool, PoolState(limit or 0, 0, 0))
+        self._post(self._peer.declare, pool, limit)
+
+    # For those who hold and wait.
+
+    def limit_of(self, pool: str) -> int:
+        """Return how many may be held, as was told last."""
+        return self._peer.pools[pool].limit
+
+    def set_limit(self, pool: str, limit: int) -> None:
+        """Put a limit in force for the group."""
+        self._peer.pools[pool] = self._peer.pools[pool]._replace(limit=limit)
+        self._post(self._peer.set_limit, pool, limit)
+
+    def statistics(self, pool: str) -> SlotStatistics:
+        """Return what is known of a pool, and who holds slots here."""
+        peer, now_ns = self._peer, self._now_ns()
+        state = peer.pools[pool]
+        held = [claim for claim in peer.claims if pool in claim.pools]
+        return SlotStatistics(
+            name=pool,
+            limit=state.limit,
+            held=state.held,
+            waiting=state.waiting,
+            handed=self._handed[pool],
+            holders=tuple(
+                SlotHolder(name=claim.note, fence=claim.fence, age=(now_ns - claim.since_ns) / _NS) for claim in held
+            ),
+            quarantine=max(0, peer.quarantine_ns - now_ns) / _NS if peer.quarantine_ns else 0.0,
+        )
+
+    async def acquire(
+        self,
+        pools: tuple[str, ...],
+        *,
+        name: str,
+        priority: float,
+        expires: float | None,
+        lost: Callable[[], None],
+    ) -> tuple[Any, int]:
+        """Wait for a slot of each pool; return what is to be released, and the fence."""
+        text = f"slots {pools[0]!r}"
+        if self._is_closing:
+            raise ExecutorStoppedError(text)
+        if self._home is None:
+            raise ExecutorNotStartedError(text)
+        loop = asyncio.get_running_loop()
+        owner = self._owners.setdefault(loop, _Owner(loop))
+        grant = _Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), lost)
+        grant.claim.owner = grant
+        self._post(self._ask, grant)
+        try:
+            async with asyncio.timeout(expires):
+                await grant.waker
+                while not self._is_fresh(grant.claim):  # this process has stood still since it was told
+                    grant.waker = loop.create_future()
+                    self._post(self._ask_again, grant)
+                    await grant.waker
+        except TimeoutError:
+            self.release(grant)
+            raise TaskExpiredError(name, expires=expires or 0.0) from None
+        except BaseException:
+            self.release(grant)
+            raise
+        self._handed.update(pools)
+        return grant, grant.claim.fence
+
+    def release(self, grant: Any) -> None:
+        """Give slots back."""
+        self._post(self._release, grant)
+
+    def _is_fresh(self, claim: SlotClaim) -> bool:
+        """Whether so much of a lease is left that its holder may begin."""
+        return claim.state is EntryState.HELD and claim.end_ns - self._now_ns() >= self._peer.lease_ns // _SHORT_PART
+
+    # In the thread.
+
+    def _post(self, do: Callable[..., object], *arguments: Any) -> None:
+        """Have something done in the thread, which then looks what is due."""
+        home = self._home
+        if home is None:
+            do(*arguments)  # nobody else is there yet
+            return
+        if not self._is_threaded and home is asyncio._get_running_loop():
+            self._do(do, arguments)
+            return
+        with contextlib.suppress(RuntimeError):  # the thread has ended: nobody holds or waits any more
+            home.call_soon_threadsafe(self._do, do, arguments)
+
+    def _do(self, do: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        do(*arguments)
+        self._kicked.set()
+
+    def _ask(self, grant: _Grant) -> None:
+        if self._is_closing:
+            self._refuse(grant.claim)
+        elif grant.claim.state is EntryState.WAITING:
+            self._peer.ask(grant.claim, self._now_ns())
+
+    def _ask_again(self, grant: _Grant) -> None:
+        """Renew a lease of which little is left; one that is lost is asked for anew."""
+        old = grant.claim
+        if old.state is EntryState.LOST:
+            grant.claim = SlotClaim(old.pools, old.priority, old.note, grant)
+            self._ask(grant)
+        else:
+            self._peer.renew(old)
+            self._again.append(grant)
+
+    def _release(self, grant: _Grant) -> None:
+        self._peer.release(grant.claim)
+
+    def _refuse_all(self) -> None:
+        for claim in self._peer.waiting():
+            self._refuse(claim)
+
+    def _refuse(self, claim: SlotClaim) -> None:
+        self._peer.release(claim)
+        grant: _Grant = claim.owner
+        error = ExecutorStoppedError(f"slots {claim.pools[0]!r}")
+        with contextlib.suppress(RuntimeError):
+            grant.owner.loop.call_soon_threadsafe(_refuse_waker, grant, error)
+
+    def _may_renew(self, grant: _Grant) -> bool:
+        return grant.owner.is_well(self._clock(), self._hang_timeout)
+
+    def _now_ns(self) -> int:
+        return int(self._clock() * _NS)
+
+    def _tell(self, claims: Iterable[SlotClaim]) -> None:
+        for claim in claims:
+            claim.owner.tell(claim.state)
+
+    def _run_thread(self) -> None:
+        assert self._home is not None
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._home) as runner:  # type: ignore[arg-type,return-value]
+                runner.run(self._run())
+        except Exception:
+            LOGGER.exception("slots: internal error; leases are renewed no more")
+
+    async def _run(self) -> None:
+        transport = self._transport = self._new_transport()
+        listener = asyncio.ensure_future(self._listen(transport))
+        try:
+            while not (self._is_closing and self._is_done()):
+                try:
+                    await self._go_round(transport)
+                except Exception:
+                    LOGGER.exception("slots: internal error; continuing")
+                    await asyncio.sleep(_LISTEN_SECONDS)
+        finally:
+            listener.cancel()
+            await asyncio.wait([listener])
+            with contextlib.suppress(Exception):
+                await transport.aclose()
+
+    def _is_done(self) -> bool:
+        """Whether nobody holds or waits, and what is to be said is said, or nobody listens."""
+        return self._peer.is_idle or (self._peer.is_free and self._peer.failed_count >= _AWAY_COUNT)
+
+    async def _go_round(self, transport: SlotTransport) -> None:
+        """Make the call that is due, or sleep until one is."""
+        peer = self._peer
+        self._kicked.clear()
+        now_ns = self._now_ns()
+        self._tell(peer.look(now_ns))
+        due = peer.next_call(now_ns)
+        if due is not None and due <= now_ns:
+            await self._call(transport)
+            return
+        times = [when for when in (due, peer.next_end()) if when is not None]
+        seconds = min((max(0, min(times) - now_ns) / _NS if times else 3600.0), self._peer.lease_ns / 6 / _NS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds if times else None):
+                await self._kicked.wait()
+
+    async def _call(self, transport: SlotTransport) -> None:
+        peer, sent_ns = self._peer, self._now_ns()
+        call = peer.request(sent_ns)
+        try:
+            async with asyncio.timeout(self._timeout):
+                reply = await transport.call_slots(call)
+        except Exception as error:  # noqa: BLE001  # whatever a client raises: there was no answer
+            peer.note_failure(call, self._now_ns())
+            self._note_failure(error)
+            return
+        if self._reason:
+            LOGGER.info("slots: the server answers again")
+            self._reason = ""
+        era = peer.era
+        self._tell(peer.take_in(call, reply, sent_ns, self._now_ns()))
+        again, self._again = self._again, []
+        self._tell(grant.claim for grant in again)
+        if reply.quarantine_us and reply.era != era:
+            LOGGER.info(
+                "slots: none is handed over for %.1f s, since it may have been forgotten who holds some",
+                reply.quarantine_us / 1e6,
+            )
+
+    def _note_failure(self, error: Exception) -> None:
+        reason = reason_of(error)
+        if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
+            self._reason = reason
+            LOGGER.warning("slots: no answer (%s); none is handed over, and what is held ends with its lease", reason)
+
+    async def _listen(self, transport: SlotTransport) -> None:
+        """Hear of hand-overs at once; while that fails, ask."""
+        peer = self._peer
+
+        def listening() -> None:
+            peer.poll_ns = None
+
+        def woken(token: str) -> None:
+            peer.note_woken(token)
+            self._kicked.set()
+
+        while True:
+            try:
+                await transport.listen(peer.settings.id, listening, woken)
+            except Exception as error:  # noqa: BLE001  # whatever a client raises
+                LOGGER.debug("slots: hand-overs are not heard of: %s", reason_of(error))
+            peer.poll_ns = _POLL_NS
+            self._kicked.set()
+            await asyncio.sleep(_LISTEN_SECONDS)
+
+
+def _refuse_waker(grant: _Grant, error: Exception) -> None:
+    if not grant.waker.done():
+        grant.waker.set_exception(error)
+
+
+def _time_of_machine() -> float:
+    """Return seconds that have passed, those of a suspension of the machine included where it counts them."""
+    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
