@@ -177,6 +177,43 @@ def peers(**options: Any) -> None:
     sys.exit(status)
 
 
+def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """Read POOL=LIMIT."""
+    limits = []
+    for text in texts:
+        pool, _sign, limit = text.rpartition("=")
+        if not pool or not limit.isdecimal() or len(limit) > 15:
+            raise click.BadParameter(f"must look like gpu=4, with a limit >= 0, got {text!r}")
+        limits.append((pool, int(limit)))
+    return tuple(limits)
+
+
+@cli.command()
+@click.option(
+    "--redis", "url", required=True, envvar="REDIS_URL", metavar="URL", help="redis://, rediss:// or unix://."
+)
+@click.option("--group", default="default", show_default=True, help="The group whose slots to show.")
+@click.option("--prefix", default="rle", show_default=True, help="The prefix of all keys.")
+@click.option(
+    "--set", "limits", multiple=True, metavar="POOL=LIMIT", callback=_limits, help="Put a limit in force; 0 halts."
+)
+@click.option(
+    "--release", type=click.IntRange(min=1), metavar="FENCE", help="Release the slot of a holder that is dead."
+)
+@click.option("--yes", "is_sure", is_flag=True, help="Release it without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def slots(**options: Any) -> None:
+    """Show who holds the slots of a group, and who waits; set limits, release slots (extra redis).
+
+    Exit status: 0 done; 1 the group has no slots, or a release was not confirmed; 2 bad usage, or Redis cannot be read.
+    """
+    from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # for `run` it is no use
+
+    with _errors_as_usage():
+        status = show_slots(SlotsOptions(**options), confirm=lambda question: click.confirm(question, err=True))
+    sys.exit(status)
+
+
 def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
     """Print the strategies, and end."""
     if is_wanted and not context.resilient_parsing:

@@ -7,15 +7,15 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rich.console import Console
 from rich.live import Live
 
-from ratelimited_executor._redis.client import option_refusal_of, refusal_of
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.peers_view import Picture, draw, to_json
+from ratelimited_executor.cli.redis_reader import GARBLED, RedisReader, RedisReadError
 from ratelimited_executor.peers.redis.inspection import groups_of, names_of, pattern_of, rate_of
 from ratelimited_executor.peers.redis.script import keys_of
 
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PeersOptions", "show_peers"]
 
-_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for an answer
 _SCAN_COUNT: Final = 1000  # keys looked at in one call
 _SEARCH_SECONDS: Final = 10.0  # between two searches for rates, each of which walks all keys of the server
 _GROUPS_NAMED_MAX: Final = 10
-_GARBLED: Final = (ArithmeticError, LookupError, TypeError, ValueError)  # what is not as the script writes it
 _PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
 
 
@@ -43,10 +41,6 @@ class PeersOptions:
     once: bool = False
     interval: float = 1.0
     as_json: bool = False
-
-
-class RedisReadError(Exception):
-    """Redis could not be read; the message says why."""
 
 
 def show_peers(
@@ -69,7 +63,7 @@ def show_peers(
     with GroupReader(options) as reader:
         try:
             picture = reader.read()
-            reason = None if picture.rates else _why_nothing(reader, options)
+            reason = None if picture.rates or picture.slots else _why_nothing(reader, options)
         except RedisReadError as error:
             raise CommandError(str(error)) from error
         if reason is not None:
@@ -125,8 +119,8 @@ def _why_nothing(reader: GroupReader, options: PeersOptions) -> str:
     return f"No rates in group {options.group!r} of prefix {options.prefix!r}: {hint}"
 
 
-class GroupReader:
-    """Reads the keys of one group; a context manager that closes the connection.
+class GroupReader(RedisReader):
+    """Reads the rates of one group.
 
     Args:
         options: which group, and where.
@@ -136,44 +130,9 @@ class GroupReader:
     """
 
     def __init__(self, options: PeersOptions) -> None:
-        try:
-            import redis  # noqa: PLC0415  # the extra `redis`
-            from redis.backoff import NoBackoff  # noqa: PLC0415  # the same
-            from redis.exceptions import RedisClusterException, RedisError  # noqa: PLC0415  # the same
-            from redis.retry import Retry  # noqa: PLC0415  # the same
-        except ModuleNotFoundError as error:
-            raise CommandError("peers needs the package redis: pip install 'ratelimited-executor[redis]'") from error
-        self._errors = (RedisError, RedisClusterException, OSError)
-        self._prefix, self._group = options.prefix, options.group
+        super().__init__(options, command="peers")
         self._names: list[str] = []
         self._searched: float | None = None
-        self._client: Any = None
-        reason = refusal_of(options.url)
-        if reason is not None:
-            raise CommandError(f"--redis cannot be used: {reason}")
-        try:
-            self._client = _client_of(redis.Redis, options.url, retry=Retry(NoBackoff(), 0))
-            self._is_cluster = _is_cluster(self._client, redis.ResponseError)
-            if self._is_cluster:
-                self._client.close()
-                self._client = _client_of(redis.RedisCluster, options.url)
-        except (ValueError, TypeError) as error:  # TypeError: an option in the URL that redis-py does not know
-            self.close()
-            raise CommandError(f"--redis cannot be used: {option_refusal_of(error)}") from None
-        except self._errors as error:
-            self.close()
-            raise CommandError(self._why(error)) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._client is not None:
-            self._client.close()
 
     def read(self) -> Picture:
         """Read all rates of the group.
@@ -195,10 +154,10 @@ class GroupReader:
                 rate_of(name, now_us, hashes[4 * index], hashes[4 * index + 1], hashes[4 * index + 2 : 4 * index + 4])
                 for index, name in enumerate(self._names)
             ]
-        except (*self._errors, *_GARBLED) as error:
+        except (*self._errors, *GARBLED) as error:
             raise RedisReadError(self._why(error)) from error
         known = [rate for rate in rates if rate is not None]
-        return Picture(prefix=self._prefix, group=self._group, now_us=now_us, rates=known)
+        return Picture(prefix=self._prefix, group=self._group, now_us=now_us, rates=known, slots=self.read_slots())
 
     def groups(self) -> list[str]:
         """Find all groups of the prefix.
@@ -212,12 +171,6 @@ class GroupReader:
             raise RedisReadError(self._why(error)) from error
         return groups_of(keys, self._prefix)
 
-    def _node(self) -> dict[str, Any]:
-        """Name the node that holds the group's slot, as an option of a cluster's commands."""
-        if not self._is_cluster:
-            return {}
-        return {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
-
     def _search(self, node: dict[str, Any]) -> None:
         """Find the names of the group's rates, but not each time."""
         now = time.monotonic()
@@ -226,26 +179,3 @@ class GroupReader:
         keys = self._client.scan_iter(match=pattern_of(self._prefix, self._group), count=_SCAN_COUNT, **node)
         self._names = names_of(keys, self._prefix, self._group)
         self._searched = now
-
-    def _why(self, error: Exception) -> str:
-        reason = f"{type(error).__name__}: {error}" if isinstance(error, _GARBLED) else str(error)
-        return f"Redis cannot be read: {visible(reason) or type(error).__name__}"
-
-
-def _client_of(kind: Any, url: str, **options: Any) -> Any:
-    return kind.from_url(
-        url,
-        **options,
-        decode_responses=True,
-        encoding_errors="replace",
-        socket_connect_timeout=_TIMEOUT_SECONDS,
-        socket_timeout=_TIMEOUT_SECONDS,
-    )
-
-
-def _is_cluster(client: Any, refused: type[Exception]) -> bool:
-    """Ask a server whether it is a cluster's; one that may not be asked is taken for a single one."""
-    try:
-        return bool(int(client.info("cluster").get("cluster_enabled", 0)))
-    except refused:
-        return False

@@ -13,12 +13,14 @@ from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor.cli.slots_view import draw_slots, slots_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
 
     from ratelimited_executor.peers.redis.inspection import IntervalView, PeerView, RateView
+    from ratelimited_executor.peers.redis.slot_inspection import SlotsView
 
 __all__ = ["Picture", "draw", "to_json"]
 
@@ -42,12 +44,14 @@ class Picture:
         group: whose rates they are.
         now_us: the server's time, in microseconds since the epoch.
         rates: in the order of their names.
+        slots: of its pools; None if it has none.
     """
 
     prefix: str
     group: str
     now_us: int
     rates: Sequence[RateView]
+    slots: SlotsView | None = None
 
 
 def draw(picture: Picture, error: str | None = None) -> RenderableType:
@@ -58,7 +62,9 @@ def draw(picture: Picture, error: str | None = None) -> RenderableType:
     ]
     for rate in picture.rates:
         parts += [Text(), _head(rate), _table(rate)]
-    if not picture.rates:
+    if picture.slots is not None:
+        parts += draw_slots(picture.slots)
+    elif not picture.rates:
         parts.append(Text("no rates any more", style="yellow"))
     if error is not None:
         parts += [Text(), Text(visible(error), style="red")]
@@ -128,7 +134,8 @@ def to_json(picture: Picture) -> str:
     """Write a picture as one line of JSON; times in seconds, rates a second."""
     rates = [_rate_fields(rate, picture.now_us / 1e6) for rate in picture.rates]
     head = {"group": picture.group, "prefix": picture.prefix, "time": picture.now_us / 1e6}
-    return json.dumps({**head, "rates": rates})
+    slots = {} if picture.slots is None else {"slots": slots_fields(picture.slots)}
+    return json.dumps({**head, "rates": rates, **slots})
 
 
 def _rate_fields(rate: RateView, now: float) -> dict[str, Any]:

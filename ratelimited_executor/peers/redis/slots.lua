@@ -12,6 +12,7 @@
 --             clock, last         the clock of the leases, and the server's at the last call
 --             safe                by the clock of the leases: until then nothing is handed over
 --             halted              '1' while that lasts
+--             lease, difference   of the process that called last, for whoever looks
 --             fence, number       of the last lease; of the last that has asked
 --             l:<pool>            its limit
 --             d:<pool>            the limit that a process has declared last
@@ -280,7 +281,8 @@ local function answer()
     reply[#reply + 1] = whole(count(keys.line, pool))
   end
   redis.call('HSET', keys.slots, 'version', VERSION, 'since', since, 'run', run, 'clock', whole(clock), 'last', whole(now),
-    'safe', whole(safe), 'halted', is_halted and '1' or '0', 'fence', whole(fence), 'number', whole(number))
+    'safe', whole(safe), 'halted', is_halted and '1' or '0', 'fence', whole(fence), 'number', whole(number),
+    'lease', whole(args.lease_us), 'difference', whole(args.difference_us))
   if not is_whole or now < last or math.floor(now / TOUCH_US) > math.floor(last / TOUCH_US) then
     for _, key in pairs(keys) do redis.call('PEXPIRE', key, STATE_MS) end
   end

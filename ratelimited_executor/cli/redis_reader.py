@@ -1,0 +1,142 @@
+"""A connection to a group's keys in Redis, for commands that show or change them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol, Self
+
+from ratelimited_executor._redis.client import option_refusal_of, refusal_of
+from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.peers.redis.script import keys_of
+from ratelimited_executor.peers.redis.slot_inspection import SlotsView, slots_of
+from ratelimited_executor.peers.redis.slot_script import slot_keys_of
+
+__all__ = ["GARBLED", "GroupOptions", "RedisReadError", "RedisReader"]
+
+_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for an answer
+GARBLED: Final = (ArithmeticError, LookupError, TypeError, ValueError)  # what is not as the script writes it
+
+
+class GroupOptions(Protocol):
+    """Which group, and where."""
+
+    @property
+    def url(self) -> str:
+        """Of the server."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """Of all keys."""
+        ...
+
+
+class RedisReadError(Exception):
+    """Redis could not be read; the message says why."""
+
+
+class RedisReader:
+    """Reads the keys of one group; a context manager that closes the connection.
+
+    Args:
+        options: which group, and where.
+        command: what needs it, for messages.
+
+    Raises:
+        CommandError: if the extra is missing, the URL cannot be used, or nobody answers there.
+    """
+
+    def __init__(self, options: GroupOptions, *, command: str) -> None:
+        try:
+            import redis  # noqa: PLC0415  # the extra `redis`
+            from redis.backoff import NoBackoff  # noqa: PLC0415  # the same
+            from redis.exceptions import RedisClusterException, RedisError  # noqa: PLC0415  # the same
+            from redis.retry import Retry  # noqa: PLC0415  # the same
+        except ModuleNotFoundError as error:
+            raise CommandError(
+                f"{command} needs the package redis: pip install 'ratelimited-executor[redis]'"
+            ) from error
+        self._errors = (RedisError, RedisClusterException, OSError)
+        self._prefix, self._group = options.prefix, options.group
+        self._client: Any = None
+        reason = refusal_of(options.url)
+        if reason is not None:
+            raise CommandError(f"--redis cannot be used: {reason}")
+        try:
+            self._client = _client_of(redis.Redis, options.url, retry=Retry(NoBackoff(), 0))
+            self._is_cluster = _is_cluster(self._client, redis.ResponseError)
+            if self._is_cluster:
+                self._client.close()
+                self._client = _client_of(redis.RedisCluster, options.url)
+        except (ValueError, TypeError) as error:  # TypeError: an option in the URL that redis-py does not know
+            self.close()
+            raise CommandError(f"--redis cannot be used: {option_refusal_of(error)}") from None
+        except self._errors as error:
+            self.close()
+            raise CommandError(self._why(error)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+
+    def read_slots(self) -> SlotsView | None:
+        """Read the slots of the group; None if it has none.
+
+        Raises:
+            RedisReadError: if that fails.
+        """
+        try:
+            seconds, microseconds = self._client.time(**self._node())
+            slots, held, line, ends = slot_keys_of(self._prefix, self._group)
+            state = self._client.hgetall(slots)
+            if not state:
+                return None
+            with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.zrange(held, 0, -1)
+                pipeline.zrange(line, 0, -1)
+                pipeline.zrange(ends, 0, -1, withscores=True)
+                holding, waiting, scored = pipeline.execute()
+            return slots_of(seconds * 1_000_000 + microseconds, state, holding, waiting, dict(scored))
+        except (*self._errors, *GARBLED) as error:
+            raise RedisReadError(self._why(error)) from error
+
+    def _node(self) -> dict[str, Any]:
+        """Name the node that holds the group's slot, as an option of a cluster's commands."""
+        if not self._is_cluster:
+            return {}
+        return {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
+
+    def _why(self, error: Exception) -> str:
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, GARBLED) else str(error)
+        return f"Redis cannot be read: {visible(reason) or type(error).__name__}"
+
+
+def _client_of(kind: Any, url: str, **options: Any) -> Any:
+    return kind.from_url(
+        url,
+        **options,
+        decode_responses=True,
+        encoding_errors="replace",
+        socket_connect_timeout=_TIMEOUT_SECONDS,
+        socket_timeout=_TIMEOUT_SECONDS,
+    )
+
+
+def _is_cluster(client: Any, refused: type[Exception]) -> bool:
+    """Ask a server whether it is a cluster's; one that may not be asked is taken for a single one."""
+    try:
+        return bool(int(client.info("cluster").get("cluster_enabled", 0)))
+    except refused:
+        return False

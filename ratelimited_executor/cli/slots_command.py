@@ -1,0 +1,130 @@
+"""``slots`` from its options to its exit status: shows the pools of a group, sets a limit, releases a slot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.fleet.slots import SlotCall
+from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.redis_reader import RedisReader, RedisReadError
+from ratelimited_executor.cli.slots_view import draw_slots, slots_fields
+from ratelimited_executor.peers.redis.slot_script import (
+    SLOT_SCRIPT,
+    slot_arguments_of,
+    slot_keys_of,
+    slot_reply_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor.peers.redis.slot_inspection import ClaimView, SlotsView
+
+__all__ = ["SlotsOptions", "show_slots"]
+
+_PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsOptions:
+    """The command line of ``slots``, each option valid by itself."""
+
+    url: str
+    group: str = "default"
+    prefix: str = "rle"
+    limits: tuple[tuple[str, int], ...] = ()
+    release: int | None = None
+    is_sure: bool = False
+    as_json: bool = False
+
+
+def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console: Console | None = None) -> ExitStatus:
+    """Do what is asked for, and show the pools as they are then.
+
+    Args:
+        options: the command line.
+        confirm: asks a question.
+        console: where to; standard output unless given.
+
+    Returns:
+        DONE if it was done, else FAILED.
+
+    Raises:
+        CommandError: if Redis cannot be read or written, or there is no such slot.
+    """
+    console = console or Console()
+    with SlotsEditor(options, command="slots") as editor:
+        try:
+            slots = editor.read_slots()
+            if slots is None:
+                print(f"No slots in group {options.group!r} of prefix {options.prefix!r}", file=sys.stderr)  # noqa: T201  # this module does not know click
+                return ExitStatus.FAILED
+            if options.release is not None:
+                claim = _holder_of(slots, options.release)
+                if not options.is_sure and not confirm(_question(claim)):
+                    return ExitStatus.FAILED
+                editor.change(slots, releases=(claim.token,))
+            if options.limits:
+                editor.change(slots, limits=options.limits)
+            if options.limits or options.release is not None:
+                slots = editor.read_slots() or slots
+        except RedisReadError as error:
+            raise CommandError(str(error)) from error
+    if options.as_json:
+        console.print(json.dumps(slots_fields(slots)), highlight=False, markup=False, soft_wrap=True)
+    else:
+        if not console.is_terminal:
+            console.width = _PLAIN_WIDTH
+        console.print(Group(*draw_slots(slots)[1:]))
+    return ExitStatus.DONE
+
+
+def _holder_of(slots: SlotsView, fence: int) -> ClaimView:
+    """Find the slot of a fence.
+
+    Raises:
+        CommandError: if there is none.
+    """
+    for pool in slots.pools:
+        for claim in pool.holders:
+            if claim.fence == fence:
+                return claim
+    raise CommandError(f"--release: nobody holds a slot with fence {fence}")
+
+
+def _question(claim: ClaimView) -> str:
+    pools = " and ".join(map(visible, claim.pools))
+    return (
+        f"{visible(claim.name)} on {visible(claim.node)} has held a slot of {pools} for {format_duration(claim.age)}; its lease "
+        f"ends in {format_duration(max(0.0, claim.left))} unless it is renewed, as one that is alive does in each third. "
+        "If it is still at work, two will be at work in one slot. Release it?"
+    )
+
+
+class SlotsEditor(RedisReader):
+    """Reads the slots of a group, and changes them."""
+
+    def change(self, slots: SlotsView, **fields: Any) -> None:
+        """Have the script change something.
+
+        Raises:
+            RedisReadError: if that fails.
+        """
+        call = SlotCall(
+            peer="operator",
+            lease_us=round(slots.lease * 1e6),
+            difference_us=round(slots.difference * 1e6),
+            **fields,
+        )
+        keys = slot_keys_of(self._prefix, self._group)
+        try:
+            slot_reply_of(self._client.eval(SLOT_SCRIPT, len(keys), *keys, *slot_arguments_of(call)))
+        except self._errors as error:
+            raise RedisReadError(self._why(error)) from error

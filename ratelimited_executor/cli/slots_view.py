@@ -1,0 +1,68 @@
+"""How the slots of a group look: a table for each pool on a terminal or in a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.escapes import visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ratelimited_executor.peers.redis.slot_inspection import ClaimView, PoolView, SlotsView
+
+__all__ = ["draw_slots", "slots_fields"]
+
+_WAITING_SHOWN: Final = 10  # of those who wait for a pool; the others are counted
+
+
+def draw_slots(slots: SlotsView) -> list[RenderableType]:
+    """Lay out the pools of a group."""
+    parts: list[RenderableType] = []
+    if slots.quarantine is not None:
+        text = f"slots: quarantine for {format_duration(slots.quarantine)}"
+        parts += [Text(), Text(text, style="bold yellow")]
+    for pool in slots.pools:
+        parts += [Text(), _head(pool)]
+        if pool.holders or pool.waiting:
+            parts.append(_table(pool))
+    return parts
+
+
+def _head(pool: PoolView) -> Text:
+    text = Text.assemble((visible(pool.name), "bold cyan"), f": {len(pool.holders):,} of {pool.limit:,} slots held")
+    if not pool.limit:
+        text.append(", halted", style="bold yellow")
+    if pool.waiting:
+        text.append(f"; {len(pool.waiting):,} wait")
+    return text
+
+
+def _table(pool: PoolView) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("holder")
+    table.add_column("node", no_wrap=True)
+    for name in ("fence", "age", "lease left"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for claim in pool.holders:
+        table.add_row(*_row(claim, str(claim.fence)))
+    for claim in pool.waiting[:_WAITING_SHOWN]:
+        table.add_row(*_row(claim, "waits"), style="dim")
+    if len(pool.waiting) > _WAITING_SHOWN:
+        table.add_row(f"{len(pool.waiting) - _WAITING_SHOWN:,} more wait", style="dim")
+    return table
+
+
+def _row(claim: ClaimView, fence: str) -> list[Text]:
+    ages = format_duration(claim.age), format_duration(max(0.0, claim.left))
+    return [*map(Text, (visible(claim.name), visible(claim.node), fence, *ages))]  # no markup: a name is any text
+
+
+def slots_fields(slots: SlotsView) -> dict[str, Any]:
+    """Return what JSON has of them; times in seconds."""
+    return asdict(slots)

@@ -1,0 +1,144 @@
+"""What the keys of a group tell an operator of its slots: what ``slots.lua`` has written, read as values.
+
+Nothing here asks Redis: the caller reads the keys, and the time of the server that holds them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.fleet.slots import peer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["ClaimView", "PoolView", "SlotsView", "slots_of"]
+
+_MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimView:
+    """One who holds a slot, or waits for one.
+
+    Attributes:
+        token: by which the authority knows it.
+        pools: of which it holds slots, or waits for some.
+        name: what it is called.
+        node: its process: host and number.
+        fence: of its slot; 0 if it waits.
+        age: seconds for which it has held it, or waited.
+        left: seconds that are left of its lease; it is renewed in each third.
+    """
+
+    token: str
+    pools: tuple[str, ...]
+    name: str
+    node: str
+    fence: int
+    age: float
+    left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """One pool.
+
+    Attributes:
+        name: what it is called.
+        limit: how many slots may be held.
+        holders: who holds one, the longest held first.
+        waiting: who waits, the next one first.
+    """
+
+    name: str
+    limit: int
+    holders: Sequence[ClaimView]
+    waiting: Sequence[ClaimView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsView:
+    """The slots of a group; times in seconds from the moment of reading.
+
+    Attributes:
+        pools: in the order of their names.
+        quarantine: how long none is handed over any more; None without a quarantine.
+        lease: how long a lease lasts.
+        difference: by which the clocks of two servers differ at most.
+    """
+
+    pools: Sequence[PoolView]
+    quarantine: float | None
+    lease: float
+    difference: float
+
+
+def slots_of(
+    now_us: int,
+    state: Mapping[str, str],
+    held: Iterable[str],
+    line: Iterable[str],
+    ends: Mapping[str, float],
+) -> SlotsView | None:
+    """Read the slots of a group; None if there are none.
+
+    Args:
+        now_us: the server's time in microseconds.
+        state: the hash.
+        held: members of the sorted set of this name, in order.
+        line: members of the sorted set of this name, in order.
+        ends: the sorted set of this name.
+
+    Raises:
+        ValueError: if something is not as the script writes it.
+        KeyError: if something is missing.
+    """
+    if not state.get("since"):
+        return None
+    last_us, clock_us, safe_us, lease_us = (int(state[name]) for name in ("last", "clock", "safe", "lease"))
+    passed_us = min(max(0, now_us - last_us), lease_us // 2)  # of the clock of the leases
+    clock_us += passed_us
+    names = sorted(field[2:] for field in state if field.startswith("l:"))
+    claims: dict[str, ClaimView] = {}
+    for field, text in state.items():
+        if field.startswith("t:"):
+            token = field[2:]
+            fence, since_us, _, name, *pools = json.loads(text)
+            claims[token] = ClaimView(
+                token=token,
+                pools=tuple(pools),
+                name=name,
+                node=peer_of(peer_of(token)),
+                fence=int(fence),
+                age=max(0, clock_us - int(since_us)) / _MICROSECONDS,
+                left=(ends.get(token, clock_us) - clock_us) / _MICROSECONDS,
+            )
+    holders, waiting = _by_pool(held, claims), _by_pool(line, claims)
+    return SlotsView(
+        pools=[
+            PoolView(
+                name=name,
+                limit=int(state.get(f"l:{name}", 0)),
+                holders=holders.get(name, []),
+                waiting=waiting.get(name, []),
+            )
+            for name in sorted({*names, *holders, *waiting})
+        ],
+        quarantine=(safe_us - clock_us) / _MICROSECONDS if safe_us > clock_us else None,
+        lease=lease_us / _MICROSECONDS,
+        difference=int(state["difference"]) / _MICROSECONDS,
+    )
+
+
+def _by_pool(members: Iterable[str], claims: Mapping[str, ClaimView]) -> dict[str, list[ClaimView]]:
+    r"""Read ``<pool>\0<place>:<token>``; the mark of the state is none of them."""
+    found: dict[str, list[ClaimView]] = {}
+    for member in members:
+        pool, is_one, rest = member.partition("\0")
+        claim = claims.get(rest.partition(":")[2])
+        if is_one and claim is not None:
+            found.setdefault(pool, []).append(claim)
+    return found

@@ -1,0 +1,169 @@
+"""The command ``slots`` on a real server: what it shows, what it changes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+if sys.platform == "win32":
+    pytest.skip("there is no server to start", allow_module_level=True)
+
+from ratelimited_executor._core.fleet.slots import SlotCall, SlotEntry, SlotReply
+from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.peers.redis.slot_script import SLOT_SCRIPT, slot_arguments_of, slot_keys_of, slot_reply_of
+
+from ..peers.servers import RedisServer
+
+pytestmark = pytest.mark.real_time("a real server")
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[RedisServer]:
+    """The process behind ``server``."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: RedisServer) -> RedisServer:
+    """A server without keys."""
+    shared_server.flush()
+    return shared_server
+
+
+def call(server: RedisServer, peer: str = "web-1:17:aa", **fields: Any) -> SlotReply:
+    """Make one call of a peer."""
+    keys = slot_keys_of("rle", "default")
+    asked = SlotCall(peer=peer, lease_us=HOUR_US, difference_us=0, **fields)
+    with server.client() as client:
+        return slot_reply_of(client.eval(SLOT_SCRIPT, len(keys), *keys, *slot_arguments_of(asked)))
+
+
+def begin(server: RedisServer) -> list[int]:
+    """Have two slots of gpu held, one of them with a licence, and a third waited for; return the fences."""
+    call(server, limits=(("gpu", 2), ("licence", 1), ("idle", 0)))
+    with server.client() as client:
+        client.hset(slot_keys_of("rle", "default")[0], "safe", 0)  # no quarantine
+    entries = (
+        SlotEntry("web-1:17:aa:1", ("gpu",), 0.0, 0, 0, "render"),
+        SlotEntry("web-1:17:aa:2", ("licence", "gpu"), 0.0, 0, 0, "[red]"),
+        SlotEntry("web-1:17:aa:3", ("gpu",), 1.0, 0, 0, "preview"),
+    )
+    return list(call(server, entries=entries).fences)
+
+
+def slots(server: RedisServer, *arguments: str, answer: str | None = None) -> Result:
+    """Run the command in this process."""
+    arguments = ("slots", "--redis", server.url, *arguments)
+    return CliRunner().invoke(cli, arguments, input=answer, env={"REDIS_URL": None})
+
+
+def shown(text: str) -> str:
+    """Put X for fences and times."""
+    text = re.sub(r"\d{16}", "X", text)
+    text = re.sub(r"(?<=\s)([\d.]+ m?s|\d+(:\d\d)+)(?=\s)", "T", text)
+    return re.sub(r" +$", "", re.sub(r" {2,}", "  ", text), flags=re.MULTILINE)
+
+
+PLAIN = """\
+gpu: 2 of 2 slots held; 1 wait
+holder  node  fence  age  lease left
+render  web-1:17  X  T  T
+[red]  web-1:17  X  T  T
+preview  web-1:17  waits  T  T
+
+idle: 0 of 0 slots held, halted
+
+licence: 1 of 1 slots held
+holder  node  fence  age  lease left
+[red]  web-1:17  X  T  T
+"""
+
+
+def test_pools_are_shown_with_holders_and_who_waits(server: RedisServer) -> None:
+    """Who holds a slot, where, since when, and how long its lease lasts."""
+    begin(server)
+    result = slots(server)
+    assert (0, PLAIN) == (result.exit_code, shown(result.stdout))
+
+
+def test_peers_show_the_slots_of_their_group(server: RedisServer) -> None:
+    """Beside the rates, if there are any."""
+    begin(server)
+    result = CliRunner().invoke(cli, ["peers", "--redis", server.url])
+    assert 0 == result.exit_code
+    assert PLAIN in shown(result.stdout)
+    (line,) = CliRunner().invoke(cli, ["peers", "--redis", server.url, "--json"]).stdout.splitlines()
+    assert ["gpu", "idle", "licence"] == [pool["name"] for pool in json.loads(line)["slots"]["pools"]]
+
+
+def test_limits_are_set_for_the_group(server: RedisServer) -> None:
+    """And what comes free thereby is handed over."""
+    begin(server)
+    result = slots(server, "--set", "gpu=3", "--set", "idle=7", "--json")
+    pools = {pool["name"]: pool for pool in json.loads(result.stdout)["pools"]}
+    assert (3, 3, 0) == (pools["gpu"]["limit"], len(pools["gpu"]["holders"]), len(pools["gpu"]["waiting"]))
+    assert 7 == pools["idle"]["limit"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "arguments", "status", "left"), [("y\n", [], 0, 2), ("n\n", [], 1, 3), (None, ["--yes"], 0, 2)]
+)
+def test_slot_of_a_dead_holder_is_released_after_asking(
+    server: RedisServer, answer: str | None, arguments: list[str], status: int, left: int
+) -> None:
+    """The question says who holds it, and what happens if it is alive."""
+    fences = begin(server)
+    result = slots(server, "--release", str(fences[1]), *arguments, answer=answer)
+    assert status == result.exit_code
+    assert ("two will be at work in one slot" in result.stderr) == (answer is not None)
+    assert left == sum(call(server, watched=("gpu", "licence")).pools[index].held for index in (0, 1))
+
+
+def test_fence_that_nobody_holds_is_refused(server: RedisServer) -> None:
+    """And changes nothing."""
+    begin(server)
+    result = slots(server, "--release", "7", "--set", "gpu=9")
+    assert 2 == result.exit_code
+    assert "nobody holds a slot with fence 7" in result.stderr
+    assert 2 == call(server, watched=("gpu",)).pools[0].limit
+
+
+def test_group_without_slots_is_said(server: RedisServer) -> None:
+    """Rather than nothing."""
+    result = slots(server, "--group", "other")
+    assert (1, "No slots in group 'other' of prefix 'rle'\n") == (result.exit_code, result.stderr)
+
+
+@pytest.mark.parametrize("text", ["gpu", "=3", "gpu=-1", "gpu=many", "gpu=1e3", "gpu=" + "9" * 16])
+def test_limit_that_is_none_is_refused(server: RedisServer, text: str) -> None:
+    """With what it should look like."""
+    result = slots(server, "--set", text)
+    assert 2 == result.exit_code
+    assert "gpu=4" in result.stderr
+
+
+@pytest.mark.parametrize(("field", "value"), [("t:web-1:17:aa:1", "garbage"), ("clock", "x")])
+def test_garbage_in_the_state_is_said(server: RedisServer, field: str, value: str) -> None:
+    """In place of a traceback."""
+    begin(server)
+    with server.client() as client:
+        client.hset(slot_keys_of("rle", "default")[0], field, value)
+    result = slots(server)
+    assert 2 == result.exit_code
+    assert "Redis cannot be read" in result.stderr
+
+
+def test_server_that_is_away_is_said() -> None:
+    """As for every other command."""
+    result = CliRunner().invoke(cli, ["slots", "--redis", "redis://127.0.0.1:1"])
+    assert 2 == result.exit_code
+    assert "Redis cannot be read" in result.stderr
