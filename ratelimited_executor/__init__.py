@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.exceptions import RateLimitedExecutorError as RateLimitedExecutorError
     from ratelimited_executor.exceptions import RetryLater as RetryLater
     from ratelimited_executor.exceptions import RunTimeoutError as RunTimeoutError
+    from ratelimited_executor.exceptions import SlotLostError as SlotLostError
     from ratelimited_executor.exceptions import TaskDroppedError as TaskDroppedError
     from ratelimited_executor.exceptions import TaskExpiredError as TaskExpiredError
     from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
@@ -135,6 +136,7 @@ __all__ = [
     "RetryLater",
     "RunTimeoutError",
     "SQLiteProgress",
+    "SlotLostError",
     "StaticPeers",
     "Statistics",
     "Strictness",
@@ -245,6 +247,7 @@ _MODULES: Final = {
         "RateLimitedExecutorError",
         "RetryLater",
         "RunTimeoutError",
+        "SlotLostError",
         "TaskDroppedError",
         "TaskExpiredError",
         "WrongLoopError",

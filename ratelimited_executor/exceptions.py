@@ -10,8 +10,8 @@
     ├── TaskDroppedError             a task was given up for lack of room
     ├── RetryLater                   raised by a task that wants to be tried again
     ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
-    ├── SlotLostError                the slot that a body held may be somebody else's by now
     ├── RunTimeoutError              a task ran into its ``run_timeout`` or ``deadline`` (also TimeoutError)
+    ├── SlotLostError                the slot that a body held may be somebody else's by now
     └── IllegalTransitionError       a task or a peer went to a state that may not follow: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.

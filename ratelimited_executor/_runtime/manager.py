@@ -161,7 +161,7 @@ class ManagerBase(Fixed, Generic[E]):
             keeper = LocalSlots() if make is None else make()
             self._slot_keeper = keeper
             if self._runner is not None:
-                keeper.open(self._runner.loop)
+                keeper.open(self._runner.loop, self._runner.clock)
         if isinstance(keeper, LocalSlots):
             if count is None:
                 raise ValueError(f"limit must be given for a pool that is not there yet: slots({name!r}, limit=8)")
@@ -185,7 +185,7 @@ class ManagerBase(Fixed, Generic[E]):
             self._peers.start(loop, clock)
         self._runner = Runner(loop, clock, self._interval, self._precision, hooks=hooks)
         if self._slot_keeper is not None:
-            self._slot_keeper.open(loop)
+            self._slot_keeper.open(loop, clock)
         for executor in self._executors.values():
             executor._open(self._runner)
 

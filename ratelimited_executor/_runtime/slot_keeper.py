@@ -18,6 +18,8 @@ from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorSto
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ratelimited_executor.abc import Clock
+
 __all__ = ["LocalSlots"]
 
 _US: Final = 1_000_000
@@ -36,7 +38,7 @@ class LocalSlots:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
-    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+    def open(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:  # noqa: ARG002  # leases do not end here
         """Begin to hand over; called once, when the manager has started."""
         self._loop = loop
 

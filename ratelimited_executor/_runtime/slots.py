@@ -137,7 +137,7 @@ class Slots:
         pools = [self._name]
         for other in also:
             if not isinstance(other, Slots):
-                raise TypeError(f"also must be pools of slots, as manager.slots() returns them, got {other!r}")
+                raise TypeError(f"also must be pools of slots, as slots(name) of a manager returns them, got {other!r}")
             if other._keeper is not self._keeper:  # noqa: SLF001  # of the same class
                 raise ValueError(f"also must be pools of the same manager, {other!r} is another's")
             if other.name in pools:

@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.slot_peer import SlotSettings
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
+    from ratelimited_executor.abc import Clock
 
 __all__ = ["GroupSlots", "SlotTransport"]
 
@@ -166,7 +166,7 @@ class GroupSlots:
         self._timeout = timeout
         self._hang_timeout = hang_timeout
         self._is_threaded = is_threaded
-        self._clock: Callable[[], float] = _time_of_machine
+        self._clock: Callable[[], float] = _no_time
         self._home: asyncio.AbstractEventLoop | None = None
         self._kicked = asyncio.Event()
         self._owners: dict[asyncio.AbstractEventLoop, _Owner] = {}
@@ -179,15 +179,17 @@ class GroupSlots:
 
     # For the manager.
 
-    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+    def open(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         """Begin to call."""
+        monotonic, suspended = clock.monotonic, getattr(clock, "suspended", _no_time)
+        self._clock = lambda: monotonic() + suspended()  # a lease ends while the machine is suspended
         self._peer.settings = replace(self._peer.settings, id=self._new_id())
         if self._is_threaded:
             self._home = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run_thread, name="slots", daemon=True)
             self._thread.start()
         else:
-            self._home, self._clock = loop, loop.time
+            self._home = loop
             self._task = loop.create_task(self._run(), name="slots")
 
     def close(self) -> None:
@@ -340,12 +342,10 @@ class GroupSlots:
             claim.owner.tell(claim.state)
 
     def _run_thread(self) -> None:
-        assert self._home is not None
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._home) as runner:  # type: ignore[arg-type,return-value]
-                runner.run(self._run())
-        except Exception:
-            LOGGER.exception("slots: internal error; leases are renewed no more")
+        home = self._home
+        assert home is not None
+        with asyncio.Runner(loop_factory=lambda: home) as runner:
+            runner.run(self._run())
 
     async def _run(self) -> None:
         transport = self._transport = self._new_transport()
@@ -426,7 +426,8 @@ class GroupSlots:
         while True:
             try:
                 await transport.listen(peer.settings.id, listening, woken)
-            except Exception as error:  # noqa: BLE001  # whatever a client raises
+            except Exception as error:  # noqa: BLE001  # whatever a client raises: who waits asks meanwhile
+                peer.poll_ns = _POLL_NS
                 LOGGER.debug("slots: hand-overs are not heard of: %s", reason_of(error))
             peer.poll_ns = _POLL_NS
             self._kicked.set()
@@ -438,7 +439,5 @@ def _refuse_waker(grant: _Grant, error: Exception) -> None:
         grant.waker.set_exception(error)
 
 
-def _time_of_machine() -> float:
-    """Return seconds that have passed, those of a suspension of the machine included where it counts them."""
-    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
+def _no_time() -> float:
+    return 0.0

@@ -9,6 +9,8 @@ import redis
 
 from ratelimited_executor import ExecutorManager, RedisPeers
 from ratelimited_executor.cli.peers_command import PeersOptions, show_peers
+from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots
+from ratelimited_executor.slots import OnLost
 from ratelimited_executor.testing import run_virtual
 
 from .servers import RedisServer
@@ -17,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "share-a-rate.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT, re.DOTALL | re.MULTILINE)
 URL = "redis://localhost:6379"
-RIGHTS = dict(re.findall(r"^ACL SETUSER (\w+) (.*)$", TEXT, re.MULTILINE))
+RIGHTS = dict(re.findall(r"^ACL SETUSER ([\w-]+) (.*)$", TEXT, re.MULTILINE))
 
 
 def run(code: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -74,4 +76,31 @@ async def test_rights_of_the_page_are_enough(redis_server: RedisServer) -> None:
         finally:
             for name in RIGHTS:
                 client.acl_deluser(name)
-    assert {"mailer", "operator"} == set(RIGHTS)
+    assert {"mailer", "operator", "slots-mailer", "slots-operator"} == set(RIGHTS)
+
+
+@pytest.mark.real_time("a real server; the quarantine of a new group takes a lease")
+async def test_rights_for_slots_are_enough(redis_server: RedisServer) -> None:
+    """To hold slots, be told of them, set limits, and look."""
+    with redis_server.client() as client:
+        for name, rights in RIGHTS.items():
+            client.execute_command("ACL", "SETUSER", name, *rights.split())
+        client.execute_command("ACL", "LOG", "RESET")
+        try:
+            peers = RedisPeers(redis_server.url_of("slots-mailer", "secret"), "mail", lease=0.5, clock_difference=0)
+            async with ExecutorManager(peers=peers) as manager:
+                gpu, licence = manager.slots("gpu", limit=1), manager.slots("licence", limit=1)
+
+                async def use() -> None:
+                    async with gpu.hold(also=[licence], on_lost=OnLost.FINISH):
+                        await asyncio.sleep(0.3)
+
+                await asyncio.gather(use(), use())
+                gpu.limit = 2
+                options = SlotsOptions(url=redis_server.url_of("slots-operator", "secret"), group="mail", as_json=True)
+                assert 0 == await asyncio.to_thread(show_slots, options, confirm=lambda _: False)
+            refused = {entry["object"] for entry in client.acl_log()}
+            assert refused <= {"client", "client|setinfo", "client|maint_notifications"}
+        finally:
+            for name in RIGHTS:
+                client.acl_deluser(name)

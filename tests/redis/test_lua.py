@@ -14,13 +14,14 @@ import pytest
 
 import ratelimited_executor
 from ratelimited_executor._redis.lua import LuaScript
-from ratelimited_executor.peers.redis import script
+from ratelimited_executor.peers.redis import script, slot_script
 from ratelimited_executor.stores import redis as store
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
 ROOT = PACKAGE.parent
 SCRIPTS = {
     "peers/redis/grant.lua": script._GRANT,
+    "peers/redis/slots.lua": slot_script._SLOTS,
     "stores/claim_turn.lua": store._CLAIM,
     "stores/complete_turn.lua": store._COMPLETE,
 }
@@ -68,7 +69,9 @@ def test_preamble_names_keys_and_arguments_in_the_order_of_their_declaration(mak
 def test_argument_of_another_type_is_refused(make_script):
     """When the script is declared, by its name."""
     wrong = make_dataclass("Wrong", [("owner", str), ("names", list)])
-    with pytest.raises(TypeError, match=r"Wrong\.names must be a text, int, float or bool, it is <class 'list'>"):
+    with pytest.raises(
+        TypeError, match=r"Wrong\.names must be a text, int, float, bool or tuple, it is <class 'list'>"
+    ):
         make_script("return 1", wrong)
 
 

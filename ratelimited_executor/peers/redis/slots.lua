@@ -22,7 +22,14 @@
 --   ends    a sorted set: token -> when its lease ends by the clock of the leases
 --   In each of the sorted sets lies the mark of the state, '!<since>'.
 --
--- ARGS, the fields of `SlotCall`, where each is explained.
+-- ARGS, the fields of `SlotCall` in `_core/fleet/slots.py`, where each is explained.
+--
+--   peer                      who calls
+--   lease_us, difference_us   how long a lease lasts; how far the clocks of two servers are apart at most
+--   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note} of each
+--   releases                  tokens
+--   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known}
+--   watched                   pools
 --
 -- REPLY, all texts: now, era, quarantine, flaw; the number of entries and the fence of each; the number of other tokens of
 -- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting.
