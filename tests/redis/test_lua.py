@@ -135,10 +135,10 @@ BUILD = "import sys; from hatchling import build; print(build.build_wheel(sys.ar
 LOAD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from ratelimited_executor.peers.redis import script
+from ratelimited_executor.peers.redis import script, slot_script
 from ratelimited_executor.stores import redis
 assert script.__file__.startswith(sys.argv[1]), script.__file__
-print(len(script.SCRIPT), len(redis._CLAIM.text), len(redis._COMPLETE.text))
+print(len(script.SCRIPT), len(slot_script.SLOT_SCRIPT), len(redis._CLAIM.text), len(redis._COMPLETE.text))
 """
 
 
