@@ -2,6 +2,7 @@
 
     python -m tests.peers.load                               # 10, 100 and 1,000 peers, a row each: 3 times 15 s
     python -m tests.peers.load --peers 1000 --demand ahead   # tasks that are due later: nothing is asked for at once
+    python -m tests.peers.load --peers 1000 --join 1         # all of them join a new group within a second: that second alone
 
 Each peer is the pure one of production, with settings, id, phase and clock of its own, and calls once in a grant interval
 through the transport of production. While it runs, all grants are written down: a permit that is granted twice in an era,
@@ -72,6 +73,7 @@ class Load:
         busy: the part of the peers that wants permits; the others call once, and then are idle.
         demand: ``backlog``, all of which is due, or ``ahead``, which is due later.
         connections: over which calls go.
+        join: seconds within which the peers join; within an interval unless given.
     """
 
     peers: int
@@ -81,6 +83,7 @@ class Load:
     busy: float
     demand: str
     connections: int
+    join: float | None = None
 
     @property
     def busy_count(self) -> int:
@@ -185,15 +188,19 @@ class Group:
 
     async def start(self) -> None:
         """Begin to call, and return after the cold start."""
-        count, loop = len(self._transports), asyncio.get_running_loop()
-        for index, transport in enumerate(self._transports):
-            await transport.connect()
-            self._tasks.append(loop.create_task(self._serve(transport, self._peers[index::count])))
+        await self.join()
         end = time.monotonic() + COLD_SECONDS_MAX
         while self.last is None or self.number < self.last.safe + COLD_INTERVALS:
             if time.monotonic() > end:
                 raise TimeoutError(f"no full rate after {COLD_SECONDS_MAX} s: {self.seen.calls} calls, {self.last}")
             await self.sleep(self._load.interval)
+
+    async def join(self) -> None:
+        """Begin to call."""
+        count, loop = len(self._transports), asyncio.get_running_loop()
+        for index, transport in enumerate(self._transports):
+            await transport.connect()
+            self._tasks.append(loop.create_task(self._serve(transport, self._peers[index::count])))
 
     @property
     def number(self) -> int:
@@ -218,8 +225,8 @@ class Group:
 
     async def _serve(self, transport: RedisTransport, peers: list[SimulatedPeer]) -> None:
         """Make the calls of some peers over one connection."""
-        begin, interval_ns = time.monotonic_ns(), self._load.interval * _NS
-        due = [(begin + round(each.peer.settings.phase * interval_ns), each.number, each) for each in peers]
+        begin, join_ns = time.monotonic_ns(), (self._load.join or self._load.interval) * _NS
+        due = [(begin + round(each.peer.settings.phase * join_ns), each.number, each) for each in peers]
         heapq.heapify(due)
         while due and not self._is_closing:
             now = time.monotonic_ns()
@@ -374,6 +381,30 @@ async def measure(load: Load, server: RedisServer, idle_cpu: float, *, is_verbos
     return not ledger.doubled and abs(whole - 1) <= TOLERANCE and abs(worst - 1) <= TOLERANCE
 
 
+async def measure_joining(load: Load, server: RedisServer, idle_cpu: float) -> bool:
+    """Let one group join, and print what that took; return whether all grants were right."""
+    with server.client() as client:
+        group = Group(load, server.url)
+        meter = Meter(client)
+        try:
+            await group.join()
+            await group.sleep(load.join or load.interval)
+            meter.end()
+            ranks = {each.peer.rank for each in group._peers}
+        finally:
+            await group.aclose()
+    cpu = max(0.0, meter.cpu - idle_cpu * meter.seconds)
+    late = percentile(group.seen.late_ns, 0.99)
+    print(
+        f"{load.peers} peers joined in {meter.seconds:.1f} s with {meter.calls} calls: {cpu / max(1, meter.calls) * 1e6:.0f} us "
+        f"of CPU a call, {100 * cpu / meter.seconds:.0f} % of a core; script {meter.script_us:.0f} us, p99 "
+        f"{meter.script_p99_us} us, slowest {meter.slowest_ms} ms; calls were late by {late:.0f} ms (p99); "
+        f"{len(ranks - {None})} ranks",
+        flush=True,
+    )
+    return not group.ledger.doubled
+
+
 @contextlib.contextmanager
 def idle_server() -> Iterator[tuple[RedisServer, float]]:
     """Start a server, and measure the seconds of CPU that a second of idling takes."""
@@ -400,15 +431,20 @@ def main() -> None:
     parser.add_argument("--busy", type=float, default=1.0, help="part of the peers that wants permits")
     parser.add_argument("--demand", choices=("backlog", "ahead"), default="backlog", help="due already, or due later")
     parser.add_argument("--connections", type=int, default=8, help="over which calls go")
+    parser.add_argument("--join", type=float, help="seconds within which the peers join: that is all that is measured")
     parser.add_argument("--verbose", action="store_true", help="count the commands that the script calls, too")
     chosen = vars(parser.parse_args())
     sizes, is_verbose = chosen.pop("peers") or SIZES, chosen.pop("verbose")
     is_right = True
     with idle_server() as (server, idle_cpu):
-        print(row_of(tuple(name for name, _ in COLUMNS)))
+        if chosen["join"] is None:
+            print(row_of(tuple(name for name, _ in COLUMNS)))
         for peers in sizes:
             server.flush()
             load = Load(peers=peers, **chosen)
+            if load.join is not None:
+                is_right &= asyncio.run(measure_joining(load, server, idle_cpu))
+                continue
             is_right &= asyncio.run(measure(load, server, idle_cpu, is_verbose=is_verbose))
     sys.exit(0 if is_right else 1)
 

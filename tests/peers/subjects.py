@@ -208,6 +208,10 @@ class LuaOnRedis:
         """Return a field of one of :data:`KEYS`."""
         return str(self._client.hget(self._name(key), field).decode())
 
+    def remove(self, key: str, field: str) -> None:
+        """Lose a field of one of :data:`KEYS`."""
+        self._client.hdel(self._name(key), field)
+
     def speak(self, version: int) -> None:
         """Go on with the script of another version of the protocol."""
         self._script = self._client.register_script(script_with_arguments(version))

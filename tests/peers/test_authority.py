@@ -836,6 +836,10 @@ def test_clock_of_a_later_time_in_the_state_is_a_step_back(new_subject: NewSubje
         ("members", "b", "garbage"),
         ("members", "b", "nan,1,1,0"),
         ("members", "x", "1.0,5,-5,y"),
+        ("members", "x", "1.0,5,5,9007199254740991"),
+        ("members", "ranks", ""),
+        ("members", "ranks", "garbage"),
+        ("members", "ranks", "01"),
         ("plan1", "free", "0-1000000,7-3,"),
         ("plan1", "count", "many"),
         ("plan1", "stride", ""),
@@ -1463,6 +1467,64 @@ def test_ranks_are_the_smallest_that_nobody_has(new_subject: NewSubject) -> None
     log += [group.leave("b").rank, group.call("d").rank, group.call("e").rank, group.call("a").rank]
 
     assert [0, 1, 2, 1, 1, 3, 0] == log
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ranks_of_many_that_join_and_leave_are_the_smallest(new_subject: NewSubject, seed: int) -> None:
+    """Whoever leaves, is forgotten or comes back, and whether the members are lost: nobody else has a newcomer's rank."""
+    generator = random.Random(seed)
+    group = Group(new_subject())
+    ranks = {f"peer {index}": group.call(f"peer {index}").rank for index in range(90)}
+    assert list(ranks.values()) == list(range(90))
+    for step in range(150):
+        peer = f"peer {generator.randrange(120)}"
+        if step == 75:
+            group.subject.lose("members")
+            group.ranks.clear()
+            ranks.clear()
+        if generator.random() < 0.6:
+            assert ranks.pop(peer, 0) == group.leave(peer).rank
+        else:
+            free = next(rank for rank in itertools.count() if rank not in ranks.values())
+            reply = group.call(peer)
+            assert (ranks.setdefault(peer, free), len(ranks)) == (reply.rank, reply.peers)
+    group.subject.cleanup()
+
+
+def test_who_joins_a_large_group_does_not_look_at_all_members(redis_server: RedisServer) -> None:
+    """A thousand that join within a second would keep the server busy for longer than that."""
+    with redis_server.client() as client:
+        group = Group(LuaOnRedis(client))
+        group.warm_up(["first"], MANY)
+        group.go_to(group.number, 0.0)
+        group.call("first", MANY)  # makes the plan, which looks at all
+        client.config_resetstat()
+        for index in range(200):
+            group.call(f"peer {index}")
+        for index in range(0, 200, 10):
+            group.leave(f"peer {index}")
+            group.call(f"peer {index + 1000}")
+        commands = client.info("commandstats")
+        group.subject.cleanup()
+
+    assert 240 == commands["cmdstat_evalsha"]["calls"]
+    assert {"cmdstat_hvals", "cmdstat_hgetall"}.isdisjoint(commands)
+
+
+def test_fields_of_the_state_are_written_that_have_changed(new_on_redis: Callable[[], LuaOnRedis]) -> None:
+    """A field that is lost, whichever it is, is there again after the next call, though hardly any are written."""
+    subject = new_on_redis()
+    group = Group(subject)
+    group.warm_up(["a"], MANY)
+    fields = ["version", "run", "epoch", "safe", "last", "calls", "grid", "next", "planned0", "planned1"]
+    for field_name in fields:
+        before = {name: subject.read("state", name) for name in fields}
+        subject.remove("state", field_name)
+        group.now_us += 1000
+        group.call("a", later=MANY)
+        after = {name: subject.read("state", name) for name in fields}
+        assert before["run"] == after["run"]
+        assert before["last"] != after["last"]
 
 
 def test_peers_are_forgotten_after_a_while(new_subject: NewSubject) -> None:

@@ -297,7 +297,7 @@ def group_keys(server: RedisServer, group: str | None = None) -> list[str]:
 
 def members_of(server: RedisServer, group: str | None = None, name: str = "limit") -> list[str]:
     """Return the ids of a rate's members, as the server knows them."""
-    return sorted(server.ask("HKEYS", f"{{rle:{group or GROUP.get()}}}:{name}:members"))
+    return sorted({*server.ask("HKEYS", f"{{rle:{group or GROUP.get()}}}:{name}:members")} - {"ranks"})
 
 
 # Working.

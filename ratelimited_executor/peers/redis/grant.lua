@@ -20,6 +20,8 @@
 --                                      <base>,<since>', step permits in unit intervals; next is empty if there is none
 --                planned0, planned1    of each plan: '<interval>,<the call that changed it last>', 0 if it was lost
 --   members    a hash: peer -> '<weight>,<demand>,<microseconds of its last call>,<rank>'
+--                ranks                 who has which: a '1' for each rank from 0 on that a member has, else a '0'. So nobody
+--                                      who joins need look at all members, unless it is not there, or not as many.
 --   plan0      a hash: the plan of an even interval
 --   plan1      and of an odd one
 --                number, call          as noted in the state: else permits of it may have been granted and forgotten
@@ -60,7 +62,7 @@
 local STALE_INTERVALS, FORGET_US, STEP_US, JUMP_INTERVALS, LOOK_COUNT = 3, 300000000, 1000, 3, 256
 local QUARANTINE_MAX_US, ABANDONED_US, WHOLE_MAX, UNIT_MAX, AGE_MAX = 60000000, 60000000, 2 ^ 53, 2 ^ 50, 2 ^ 31
 local GOLDEN, TRIES, ROUNDING = 0.6180339887498949, 24, 1e-6
-local STATE_MS, CLOSED_MS, FILLER = 86400000, 30000, string.rep(' ', 65)
+local STATE_MS, CLOSED_MS, FILLER, RANK_MAX = 86400000, 30000, string.rep(' ', 65), 2 ^ 20
 
 local function whole(number) return string.format('%.0f', number) end
 
@@ -161,8 +163,8 @@ local time = redis.call('TIME')
 local told = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now = told
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local values = redis.call('HMGET', keys.state, 'run', 'epoch', 'safe', 'last', 'calls', 'grid', 'next', 'planned0', 'planned1',
-  'version')
+local FIELDS = {'run', 'epoch', 'safe', 'last', 'calls', 'grid', 'next', 'planned0', 'planned1', 'version'}
+local values = redis.call('HMGET', keys.state, unpack(FIELDS))
 local is_known, version = false, tonumber(values[10] or 1) or VERSION
 for index = 1, 10 do is_known = is_known or values[index] ~= false end
 local epoch, safe, last, calls = natural(values[2]), natural(values[3]), natural(values[4]), natural(values[5])
@@ -234,11 +236,14 @@ end
 
 local is_kept = false
 
-local function keep_state()
+local function keep_state()  -- of its fields, which are many and long, those that have changed
   is_kept = true
-  redis.call('HSET', keys.state, 'version', VERSION, 'run', run, 'epoch', whole(epoch), 'safe', whole(safe), 'last', whole(now),
-    'calls', whole(calls), 'grid', grid_text(grid), 'next', next_grid and grid_text(next_grid) or '',
-    'planned0', planned_text(0), 'planned1', planned_text(1))
+  local texts, changed = {run, whole(epoch), whole(safe), whole(now), whole(calls), grid_text(grid),
+    next_grid and grid_text(next_grid) or '', planned_text(0), planned_text(1), whole(VERSION)}, {}
+  for index, text in ipairs(texts) do
+    if text ~= values[index] then changed[#changed + 1], changed[#changed + 2] = FIELDS[index], text end
+  end
+  redis.call('HSET', keys.state, unpack(changed))  -- never none: the number of calls is another one
 end
 
 local function note(interval, call)  -- before the plan is changed: if anything fails in between, no more of it is granted
@@ -277,19 +282,28 @@ end
 
 local function member_of(text)  -- nil if nobody can have written it
   local w, demand, seen, rank = string.match(text, '^([^,]+),(%d+),(%d+),(%d+)$')
-  w = tonumber(w)
-  if w and w > 0 and w < math.huge then return w, tonumber(demand), tonumber(seen), rank end
+  w, rank = tonumber(w), tonumber(rank)
+  if w and w > 0 and w < math.huge and rank < RANK_MAX then return w, tonumber(demand), tonumber(seen), rank end
 end
 
-local stored = redis.call('HGET', keys.members, args.peer)
+local known = redis.call('HMGET', keys.members, args.peer, 'ranks')
+local stored, ranks = known[1], known[2]
 local demand, rank = later, nil
 if stored then
   local _
   _, demand, _, rank = member_of(stored)
   demand = demand or later
 end
+
+local function with_rank(mark)  -- the ranks, with one of them given or taken
+  return string.sub(ranks, 1, rank) .. mark .. string.sub(ranks, rank + 2)
+end
+
 if args.is_leaving then
   redis.call('HDEL', keys.members, args.peer)
+  local is_last = redis.call('HLEN', keys.members) == (known[2] and 1 or 0)
+  if is_last then redis.call('DEL', keys.members)
+  elseif rank and ranks then redis.call('HSET', keys.members, 'ranks', with_rank('0')) end
   local plan = find(number + 1)
   if plan then  -- what it was granted of an interval that has not begun is free again
     local mine = redis.call('HMGET', plan.key, 'free', 'r:' .. args.peer, 'g:' .. args.peer)
@@ -299,18 +313,22 @@ if args.is_leaving then
     redis.call('HDEL', plan.key, 'r:' .. args.peer)
   end
   if not is_kept then keep_state() end
-  if redis.call('HLEN', keys.members) == 0 then redis.call('PEXPIRE', keys.state, CLOSED_MS) end
-  return {whole(told), run .. ':' .. whole(epoch), whole(safe), rank or '0', '0', grid_text(grid_for(number + 1)), flaw}
+  if is_last then redis.call('PEXPIRE', keys.state, CLOSED_MS) end
+  return {whole(told), run .. ':' .. whole(epoch), whole(safe), whole(rank or 0), '0', grid_text(grid_for(number + 1)), flaw}
 end
 if not rank then
-  local taken = {}
-  for _, text in ipairs(redis.call('HVALS', keys.members)) do
-    local _, _, _, other = member_of(text)
-    if other then taken[other] = true end
+  if not ranks or select(2, string.gsub(ranks, '[^0]', '')) ~= redis.call('HLEN', keys.members) - 1 then
+    local marks, most = {}, 0
+    for _, text in ipairs(redis.call('HVALS', keys.members)) do
+      local _, _, _, other = member_of(text)
+      if other then marks[other + 1], most = '1', math.max(most, other + 1) end
+    end
+    for place = 1, most do marks[place] = marks[place] or '0' end
+    ranks = table.concat(marks, '', 1, most)
   end
-  local candidate = 0
-  while taken[tostring(candidate)] do candidate = candidate + 1 end
-  rank = tostring(candidate)
+  rank = (string.find(ranks, '0', 1, true) or #ranks + 1) - 1
+  ranks = with_rank('1')
+  redis.call('HSET', keys.members, 'ranks', ranks)
 end
 
 local kept_demand = nil
@@ -318,22 +336,21 @@ local kept_demand = nil
 local function keep_member()
   if demand == kept_demand then return end
   kept_demand = demand
-  redis.call('HSET', keys.members, args.peer, weight .. ',' .. whole(demand) .. ',' .. whole(now) .. ',' .. rank)
+  redis.call('HSET', keys.members, args.peer, weight .. ',' .. whole(demand) .. ',' .. whole(now) .. ',' .. whole(rank))
 end
-
-keep_member()
 
 -- Plans.
 
 local function share_out(interval, count, parts)  -- adds the range of each peer; returns the first rank left, and peers
   local stale, forget = now - STALE_INTERVALS * grid.interval, now - FORGET_US
   local names, weights, demands, total = {}, {}, {}, 0
+  keep_member()  -- who makes the plan is among those for whom it is made
   local all = redis.call('HGETALL', keys.members)
   for index = 1, #all, 2 do
     local w, d, seen = member_of(all[index + 1])
-    if not w or seen < forget then
+    if all[index] ~= 'ranks' and (not w or seen < forget) then
       redis.call('HDEL', keys.members, all[index])
-    elseif seen >= stale and seen <= now then
+    elseif w and seen >= stale and seen <= now then
       names[#names + 1], weights[#weights + 1], demands[#demands + 1] = all[index], w, d
       total = total + d
     end
@@ -490,8 +507,8 @@ if not stored then
   redis.call('PEXPIRE', keys.members, STATE_MS)
 end
 
-local reply = {whole(told), run .. ':' .. whole(epoch), whole(safe), rank,
-  plan and plan.peers or tostring(redis.call('HLEN', keys.members)), grid_text(grid_for(number + 1)), flaw}
+local reply = {whole(told), run .. ':' .. whole(epoch), whole(safe), whole(rank),
+  plan and plan.peers or whole(redis.call('HLEN', keys.members) - (ranks and 1 or 0)), grid_text(grid_for(number + 1)), flaw}
 for _, grant in ipairs({{plan or false, text or ''}, {running_plan or false, running_text or ''}}) do
   if grant[1] then
     reply[#reply + 1] = whole(grant[1].number)

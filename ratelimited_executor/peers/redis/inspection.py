@@ -19,6 +19,7 @@ __all__ = ["STALE_INTERVALS", "IntervalView", "PeerView", "RateView", "groups_of
 STALE_INTERVALS: Final = 3  # grant intervals without a call, after which the script plans without a peer
 _MICROSECONDS: Final = 1_000_000
 _STATE: Final = ":state"
+_RANKS: Final = "ranks"  # a field beside the members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +180,11 @@ def rate_of(
         _interval_of(each, following if following is not None and each >= following.since else grid, plans)
         for each in (number, number + 1)
     )
-    peers = [_peer_of(key, text, now_us, grid.interval_us, running, upcoming) for key, text in members.items()]
+    peers = [
+        _peer_of(key, text, now_us, grid.interval_us, running, upcoming)
+        for key, text in members.items()
+        if key != _RANKS
+    ]
     safe = int(state["safe"])
     return RateView(
         name=name,

@@ -20,7 +20,7 @@ __all__ = ["SCRIPT", "VERSION", "arguments_of", "keys_of", "reply_of"]
 
 # Raise it with every change of the keys, or of what they mean: a script of a later version takes the state over by a new era,
 # one of an earlier version then refuses to work on it, unless nobody has called for a minute. Version 1 named none.
-VERSION: Final = 2
+VERSION: Final = 3
 
 _GRANT: Final = LuaScript(
     __package__, "grant.lua", keys=("state", "members", "plan0", "plan1"), arguments=Request, VERSION=VERSION
