@@ -318,9 +318,9 @@ if args.is_leaving then
 end
 if not rank then
   if not ranks or select(2, string.gsub(ranks, '[^0]', '')) ~= redis.call('HLEN', keys.members) - 1 then
-    local marks, most = {}, 0
-    for _, text in ipairs(redis.call('HVALS', keys.members)) do
-      local _, _, _, other = member_of(text)
+    local all, marks, most = redis.call('HGETALL', keys.members), {}, 0
+    for index = 2, #all, 2 do
+      local _, _, _, other = member_of(all[index])
       if other then marks[other + 1], most = '1', math.max(most, other + 1) end
     end
     for place = 1, most do marks[place] = marks[place] or '0' end
