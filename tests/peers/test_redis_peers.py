@@ -828,7 +828,7 @@ async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, 
 
 # Rights.
 
-RIGHTS = "evalsha script|load info time hget hmget hset hdel hlen hgetall del pexpire".split()
+RIGHTS = "evalsha script|load info time hmget hset hdel hlen hgetall del pexpire".split()
 ONLY_SOMETIMES = {"hdel", "hlen", "pexpire"}  # a call that fails for the lack of them is repeated, and does without
 
 
@@ -839,7 +839,7 @@ def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
 async def test_least_rights_of_a_user(told: Told) -> None:
     """What a process needs, for the group ``g``; one right less, and the server refuses something that is needed.
 
-    ``ACL SETUSER app on >secret resetkeys ~{rle:g}:* resetchannels -@all +evalsha +script|load +info +time +hget +hmget
+    ``ACL SETUSER app on >secret resetkeys ~{rle:g}:* resetchannels -@all +evalsha +script|load +info +time +hmget
     +hset +hdel +hlen +hgetall +del +pexpire``
 
     (``~{rle:*}*`` for all groups.) redis-py also sends CLIENT SETINFO: that is refused, and does no harm.

@@ -444,7 +444,7 @@ end
 local function ask_at_once(interval)
   local plan = plan_of(interval, false)
   if not plan then return nil end
-  local asked = redis.call('HGET', plan.key, 'a:' .. args.peer)
+  local asked, swept = unpack(redis.call('HMGET', plan.key, 'a:' .. args.peer, 'swept'))
   local text = ''
   if asked then
     local before
@@ -452,7 +452,7 @@ local function ask_at_once(interval)
     text = text_of(ranges_of(text, plan.count))
     if before == sequence then return plan, text end
   end
-  if not redis.call('HGET', plan.key, 'swept') then  -- what was planned for those who did not call
+  if not swept then  -- what was planned for those who did not call
     note(interval, calls)
     local all, unfetched, ranges = redis.call('HGETALL', plan.key), {'swept'}, {}
     for index = 1, #all, 2 do
