@@ -112,6 +112,7 @@ class SlotPeer:
     def __init__(self, settings: SlotSettings, *, may_renew: Callable[[Any], bool] = lambda _: True) -> None:
         self.settings = settings
         self.era = ""
+        self.fence = 0  # the highest that is known
         self.failed_count = 0
         self.quarantine_ns = 0
         self.pools: dict[str, PoolState] = {}
@@ -260,6 +261,7 @@ class SlotPeer:
             peer=self.settings.id,
             lease_us=self.settings.lease_us,
             difference_us=self.settings.difference_us,
+            fence=self.fence,
             entries=tuple(
                 SlotEntry(claim.token, claim.pools, claim.priority, claim.fence, claim.until_us, claim.note)
                 for claim in entries
@@ -299,14 +301,14 @@ class SlotPeer:
             if self._limits.get(pool) == limit:
                 del self._limits[pool]
         self._undeclared -= {declared.pool for declared in call.declared}
+        self.fence = max(self.fence, reply.fence)
         if reply.era != self.era:
             self.era = reply.era
-            if not call.declared or len(call.declared) < len(self._declared):
-                self._undeclared |= set(self._declared)
-        self.pools.update(
-            (pool, state if pool not in self._limits else state._replace(limit=self._limits[pool]))
-            for pool, state in zip(call.watched, reply.pools, strict=True)
-        )
+            self._undeclared |= self._declared.keys() - {declared.pool for declared in call.declared}
+        for pool, state in zip(call.watched, reply.pools, strict=True):
+            # What is to be said yet is not unsaid by an answer: of a limit that was forgotten, this process is to remind.
+            is_ours = pool in self._limits or pool in self._undeclared
+            self.pools[pool] = state._replace(limit=self.pools[pool].limit) if is_ours else state
         self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         until_us = reply.now_us + self.settings.lease_us
         changed: list[SlotClaim] = []

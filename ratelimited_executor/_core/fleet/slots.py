@@ -15,7 +15,8 @@ forget:
 4. **In a quarantine a lease is adopted**: its holder names its fence, and until when it was to last. If that has not
    passed, by more than the clocks of two servers differ, nobody else has been handed the slot: before, it was the
    holder's, and since then nothing was handed over.
-5. **Fences begin at the time** of the server in microseconds, so that they rise over a loss of the state.
+5. **Fences begin at the time** of the server in microseconds, and after the highest that any peer knows of: so they rise
+   over a loss of the state, whatever the clock shows then.
 6. **A limit is set by whoever says so, and by a process that declares another one** than was declared last: so a pool that
    was halted stays halted over a restart, and a deployment with another number puts that in force.
 """
@@ -72,6 +73,7 @@ class SlotCall:
         peer: who calls.
         lease_us: how long a lease lasts, in microseconds.
         difference_us: by which the clocks of two servers differ at most.
+        fence: the highest that the peer knows of.
         entries: are asked for, or renewed.
         releases: tokens that hold and wait no more.
         limits: limits to be put in force, by the names of pools.
@@ -82,6 +84,7 @@ class SlotCall:
     peer: str
     lease_us: int
     difference_us: int
+    fence: int = 0
     entries: tuple[SlotEntry, ...] = ()
     releases: tuple[str, ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
@@ -111,6 +114,7 @@ class SlotReply:
         now_us: the server's clock, in microseconds since the epoch.
         era: another one means that the state was not whole: limits are to be declared again.
         quarantine_us: how long nothing is handed over yet.
+        fence: the highest so far.
         fences: of each entry, in the order of the call: its fence, or WAITING, or LOST.
         handed: fences of other tokens of this peer that were handed slots in this call: for half a lease, until renewed.
         pools: the state of each pool that is watched, in order.
@@ -120,6 +124,7 @@ class SlotReply:
     now_us: int
     era: str
     quarantine_us: int
+    fence: int
     fences: tuple[int, ...]
     handed: dict[str, int] = field(default_factory=dict)
     pools: tuple[PoolState, ...] = ()
@@ -169,6 +174,7 @@ class SlotAuthority:
         clock_us = self._go_on(now_us, run, call)
         pools = self._pools
         pools.confirm_us = call.lease_us // 2
+        pools.fence = max(pools.fence, call.fence)
         pools.look(clock_us)
         pools.halt(clock_us < self._safe_us)
         for name, limit, known in call.declared:
@@ -189,6 +195,7 @@ class SlotAuthority:
             now_us=now_us,
             era=f"{run}:{self._since_us}",
             quarantine_us=max(0, self._safe_us - clock_us),
+            fence=pools.fence,
             fences=fences,
             handed={token: fence for token, fence in handed.items() if peer_of(token) == call.peer},
             pools=tuple(

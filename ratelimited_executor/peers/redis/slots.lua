@@ -26,12 +26,13 @@
 --
 --   peer                      who calls
 --   lease_us, difference_us   how long a lease lasts; how far the clocks of two servers are apart at most
+--   fence                     the highest that the caller knows of
 --   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note} of each
 --   releases                  tokens
 --   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known}
 --   watched                   pools
 --
--- REPLY, all texts: now, era, quarantine, flaw; the number of entries and the fence of each; the number of other tokens of
+-- REPLY, all texts: now, era, quarantine, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
 -- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting.
 -- Peers whose tokens were handed slots get a message '<token>' on the channel '<key of slots>:<peer>'.
 -- An error, if a later version of this script has written the state within a minute, or if the state was damaged.
@@ -258,6 +259,7 @@ end
 -- The call.
 
 local function answer()
+  fence = math.max(fence, args.fence)
   look()
   halt(clock < safe)
   for _, each in ipairs(args.declared) do
@@ -270,8 +272,9 @@ local function answer()
   end
   for _, each in ipairs(args.limits) do set_limit(each[1], each[2]) end
   for _, token in ipairs(args.releases) do release(token) end
-  local reply = {whole(now), run .. ':' .. since, whole(math.max(0, safe - clock)), flaw, tostring(#args.entries)}
+  local reply = {whole(now), run .. ':' .. since, whole(math.max(0, safe - clock)), flaw, '', tostring(#args.entries)}
   for _, entry in ipairs(args.entries) do reply[#reply + 1] = enter(unpack(entry)) end
+  reply[5] = whole(fence)
   local own = {}
   for _, token in ipairs(handed) do
     if peer_of(token) == args.peer then own[#own + 1] = token
