@@ -208,7 +208,7 @@ class GroupSlots:
 
     def declare(self, pool: str, limit: int | None) -> None:
         """Tell of a pool, and of the limit with which this process was started."""
-        self._peer.pools.setdefault(pool, PoolState(limit or 0, 0, 0))
+        self._peer.pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
         self._post(self._peer.declare, pool, limit)
 
     # For those who hold and wait.

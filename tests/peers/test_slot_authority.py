@@ -21,7 +21,9 @@ pytestmark = pytest.mark.real_time("a real server, on one side")
 SECOND = 1_000_000
 START = 1_704_067_200 * SECOND
 LEASE = 9 * SECOND
+SPARE = LEASE // 3  # for which a lease lasts after its holder has stopped
 DIFFERENCE = SECOND
+QUARANTINE = LEASE + SPARE + DIFFERENCE
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ class Group:
         self.call()
         if limit is not None:
             self.call(limits=tuple((pool, limit) for pool in pools))
-            self.pass_time(LEASE + DIFFERENCE)
+            self.pass_time(QUARANTINE)
 
     def call(self, peer: str = "p", **fields) -> SlotReply:
         """Make one call."""
@@ -65,10 +67,10 @@ class Group:
         return self.reply
 
     def pass_time(self, passed: int) -> None:
-        """Let time go by, with a call in each third of a lease."""
+        """Let time go by, with a call in each quarter of a lease."""
         while passed > 0:
-            self.now += min(passed, LEASE // 3)
-            passed -= LEASE // 3
+            self.now += min(passed, LEASE // 4)
+            passed -= LEASE // 4
             self.call("somebody")
 
     def enter(self, *tokens: str, pools=("gpu",), priority: float = 0.0, fence: int = 0, until: int = 0) -> list[int]:
@@ -79,7 +81,7 @@ class Group:
 
     def held(self, pool: str = "gpu") -> tuple[int, int]:
         """Return how many hold and wait."""
-        return self.call(watched=(pool,)).pools[0][1:]
+        return self.call(watched=(pool,)).pools[0][1:3]
 
 
 def test_slots_are_handed_over_in_the_step_that_frees_them(subject):
@@ -127,7 +129,7 @@ def test_dead_holder_frees_its_slots_after_a_lease(subject, pools):
     group.enter("dead:1", pools=pools)
     group.enter("q:1", pools=pools)
     for _ in range(4):
-        group.now += LEASE // 4 - 1
+        group.now += (LEASE + SPARE) // 4 - 1
         assert [WAITING] == group.enter("q:1", pools=pools)
     group.now += 4
 
@@ -138,14 +140,15 @@ def test_dead_holder_frees_its_slots_after_a_lease(subject, pools):
 
 
 def test_hand_over_that_nobody_hears_of_lasts_for_half_a_lease(subject):
-    """Who was handed it has died."""
+    """And the spare: who was handed it has died."""
     group = Group(subject)
     group.enter("p:1")
     group.enter("dead:1")
     group.enter("q:1")
     group.call("p", releases=("p:1",))
-    group.now += LEASE // 2 - 1
-    assert [WAITING] == group.enter("q:1")
+    for passed in (LEASE // 4, LEASE // 4, SPARE - 1):
+        group.now += passed
+        assert [WAITING] == group.enter("q:1")
     group.now += 1
 
     assert group.enter("q:1")[0] > 0
@@ -192,24 +195,28 @@ def test_declared_limit_holds_where_it_is_another_than_before(subject):
         ((4, 4), (), 4),  # a deployment
         ((8, 8), (), 8),  # and back
     ):
-        group.now += 20 * SECOND  # no quarantine any more
         group.call("x")
-        group.now += 20 * SECOND
-        group.call("x")
-        group.call("x", declared=(SlotDeclaration("gpu", *declared),))
+        group.pass_time(QUARANTINE)
+        group.call("x", declared=(SlotDeclaration("gpu", *declared, 0),))
         group.call("x", limits=told)
         assert expected == group.call("x", watched=("gpu",)).pools[0].limit
 
 
-def test_after_a_loss_the_lowest_limit_that_anybody_knew_is_in_force(subject):
-    """Whoever calls first."""
+def test_after_a_loss_the_limit_that_was_set_last_is_in_force(subject):
+    """As far as anybody knows of it, whoever calls first; and what is set now is later."""
     group = Group(subject, limit=8)
+    group.call("q", limits=(("gpu", 0),))
+    version = group.call("q", watched=("gpu",)).pools[0].version
     subject.wipe()
-    group.call("p", declared=(SlotDeclaration("gpu", 8, 8),))
-    group.call("q", declared=(SlotDeclaration("gpu", 8, 0),))
-    group.call("r", declared=(SlotDeclaration("gpu", 8, 8),))
+    group.call("p", declared=(SlotDeclaration("gpu", 8, 8, version - 1),))
+    group.call("q", declared=(SlotDeclaration("gpu", 8, 0, version),))
+    group.call("r", declared=(SlotDeclaration("gpu", 8, 8, 0),))
+    assert (0, version) == group.call(watched=("gpu",)).pools[0][::3]
 
-    assert 0 == group.call(watched=("gpu",)).pools[0].limit
+    group.call("r", limits=(("gpu", 5),))
+    group.call("p", declared=(SlotDeclaration("gpu", 8, 8, version - 1),))
+    group.call("q", declared=(SlotDeclaration("gpu", 8, 0, version),))
+    assert 5 == group.call(watched=("gpu",)).pools[0].limit
 
 
 @pytest.mark.parametrize("loss", ["wiped", "restarted"])
@@ -229,8 +236,8 @@ def test_nothing_is_handed_over_for_a_lease_after_a_loss(subject, loss):
     assert group.reply.era != era
     group.call("r", limits=(("gpu", 2),))
     assert [WAITING] == group.enter("r:1")
-    assert LEASE + DIFFERENCE == group.reply.quarantine_us
-    for _ in range(9):
+    assert QUARANTINE == group.reply.quarantine_us
+    for _ in range(12):
         group.now += SECOND
         assert fences[:1] == group.enter("p:1", fence=fences[0], until=until)
         assert [WAITING] == group.enter("r:1")
@@ -265,23 +272,27 @@ def test_step_of_the_clock_ends_no_lease_that_is_renewed(subject, step):
     """Time that nobody has seen does not pass, and one that goes back stands still."""
     group = Group(subject)
     (fence,) = group.enter("p:1")
-    group.now += LEASE // 3 - 1
+    group.now += LEASE // 4
     assert [WAITING] == group.enter("q:1")
     group.now += step
     assert [WAITING] == group.enter("q:1")
-    group.now += 1
+    for _ in range(3):  # although its renewals are lost
+        group.now += LEASE // 4 - 1
+        assert [WAITING] == group.enter("q:1")
 
     assert [fence] == group.enter("p:1", fence=fence, until=1)
     assert (1, 1) == group.held()
 
 
-def test_fences_rise_over_a_loss(subject):
-    """They begin at the time."""
+@pytest.mark.parametrize("step", [0, -3600 * SECOND])
+def test_fences_rise_over_a_loss(subject, step):
+    """They begin at the time, and after what a peer knows of."""
     group = Group(subject)
     (before,) = group.enter("p:1")
     subject.wipe()
-    group.call(limits=(("gpu", 1),))
-    group.pass_time(LEASE + DIFFERENCE)
+    group.now += step
+    group.call(limits=(("gpu", 1),), fence=before)
+    group.pass_time(QUARANTINE)
 
     (after,) = group.enter("q:1")
     assert after > before >= START
@@ -297,7 +308,13 @@ programs = st.lists(
         st.tuples(st.just("release"), st.lists(tokens, min_size=1, max_size=3)),
         st.tuples(st.just("pass"), st.integers(-2, 8)),
         st.tuples(st.just("limit"), st.sampled_from(["gpu", "licence", "x"]), st.integers(0, 3)),
-        st.tuples(st.just("declare"), st.sampled_from(["gpu", "licence"]), st.integers(0, 3), st.integers(0, 3)),
+        st.tuples(
+            st.just("declare"),
+            st.sampled_from(["gpu", "licence"]),
+            st.integers(0, 3),
+            st.integers(0, 3),
+            st.sampled_from([0, 7, START * 2]),
+        ),
         st.tuples(st.sampled_from(["wipe", "restart"])),
     ),
     max_size=50,
@@ -358,7 +375,7 @@ def test_both_do_the_same_and_keep_the_law(client, program):
                 limits[rest[0]] = max(limits[rest[0]], rest[1])
             elif step == "declare":
                 fields["declared"] = (SlotDeclaration(*rest),)
-                limits[rest[0]] = max(limits[rest[0]], *rest[1:])
+                limits[rest[0]] = max(limits[rest[0]], *rest[1:3])
             elif step == "pass":
                 now += rest[0] * SECOND // 2 if rest[0] > 0 else 0
                 real += max(0, rest[0]) * SECOND // 2
@@ -397,7 +414,7 @@ def test_state_of_which_a_part_is_lost_begins_anew(on_redis, key):
     on_redis.lose(key)
 
     assert [WAITING] == group.enter("q:1")
-    assert ("state", LEASE + DIFFERENCE) == (group.reply.flaw, group.reply.quarantine_us)
+    assert ("state", QUARANTINE) == (group.reply.flaw, group.reply.quarantine_us)
     assert [fence] == group.enter("p:1", fence=fence, until=until)
 
 
@@ -413,7 +430,7 @@ def test_state_that_nobody_can_have_written_begins_anew(on_redis, field, value):
     on_redis.write(field, value)
 
     assert [WAITING] == group.enter("q:1")
-    assert LEASE + DIFFERENCE == group.reply.quarantine_us
+    assert QUARANTINE == group.reply.quarantine_us
 
 
 @pytest.mark.parametrize("value", ["garbage", "[]", "{}", '["x","1","","","gpu"]', "7"])
@@ -425,7 +442,7 @@ def test_damaged_lease_is_reported_and_begins_anew(on_redis, value):
 
     with pytest.raises(redis.ResponseError, match="damaged"):
         group.call("p", releases=("p:1",))
-    assert LEASE + DIFFERENCE == group.call().quarantine_us
+    assert QUARANTINE == group.call().quarantine_us
 
 
 def test_damaged_limit_halts_the_pool(on_redis):
@@ -446,7 +463,7 @@ def test_later_version_is_left_alone(on_redis):
     with pytest.raises(redis.ResponseError, match="install one release"):
         group.call()
     group.now += 61 * SECOND
-    assert LEASE + DIFFERENCE == group.call().quarantine_us
+    assert QUARANTINE == group.call().quarantine_us
 
 
 def test_nothing_is_kept_of_those_who_have_gone(on_redis):

@@ -1,7 +1,7 @@
 """One process's side of the slots of a group: when it calls, what it says, and until when a slot is surely held.
 
 Whoever asks for slots makes a *claim*. New claims, releases and limits go out at once, but for a gap after the last call;
-what comes meanwhile goes together. Whoever holds or waits is renewed in each third of a lease, with all
+what comes meanwhile goes together. Whoever holds or waits is renewed in each quarter of a lease, with all
 others that are soon due. One call is under way at a time; one that fails is repeated, with all that it said.
 
 A holder's lease ends here before it ends there: it is counted from when the call was sent, and is shorter by the part by
@@ -180,7 +180,7 @@ class SlotPeer:
 
     def declare(self, pool: str, limit: int | None) -> None:
         """Tell of a pool, and of the limit with which this process was started."""
-        self.pools.setdefault(pool, PoolState(limit or 0, 0, 0))
+        self.pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
         if limit is not None:
             self._declared[pool] = limit
             self._undeclared.add(pool)
@@ -188,7 +188,7 @@ class SlotPeer:
     def set_limit(self, pool: str, limit: int) -> None:
         """Put a limit in force for the group."""
         self._limits[pool] = limit
-        self.pools[pool] = self.pools.get(pool, PoolState(limit, 0, 0))._replace(limit=limit)
+        self.pools[pool] = self.pools.get(pool, PoolState(limit, 0, 0, 0))._replace(limit=limit)
 
     def note_woken(self, token: str) -> None:
         """Take in that slots were handed over: a call has to say which."""
@@ -225,7 +225,7 @@ class SlotPeer:
     def _beat_ns(self, claim: SlotClaim) -> int:
         """Return how long after it was renewed it is renewed again."""
         poll = self.poll_ns
-        return self.lease_ns // 3 if poll is None or claim.state is not EntryState.WAITING else poll
+        return self.lease_ns // 4 if poll is None or claim.state is not EntryState.WAITING else poll
 
     def next_call(self, now_ns: int) -> int | None:
         """Tell when the next call is due; None if there is nothing to say."""
@@ -269,7 +269,8 @@ class SlotPeer:
             releases=tuple(list(self._releases)[:_CALL_COUNT]),
             limits=tuple(self._limits.items()),
             declared=tuple(
-                SlotDeclaration(pool, self._declared[pool], self.pools[pool].limit) for pool in sorted(self._undeclared)
+                SlotDeclaration(pool, self._declared[pool], self.pools[pool].limit, self.pools[pool].version)
+                for pool in sorted(self._undeclared)
             ),
             watched=tuple(self.pools),
         )
@@ -308,7 +309,8 @@ class SlotPeer:
         for pool, state in zip(call.watched, reply.pools, strict=True):
             # What is to be said yet is not unsaid by an answer: of a limit that was forgotten, this process is to remind.
             is_ours = pool in self._limits or pool in self._undeclared
-            self.pools[pool] = state._replace(limit=self.pools[pool].limit) if is_ours else state
+            known = self.pools[pool]
+            self.pools[pool] = state._replace(limit=known.limit, version=known.version) if is_ours else state
         self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         until_us = reply.now_us + self.settings.lease_us
         changed: list[SlotClaim] = []

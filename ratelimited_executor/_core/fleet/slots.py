@@ -5,20 +5,22 @@
 forget:
 
 1. **A lease ends by the authority's clock**, and its holder stops before, by its own: a lease is counted from when the
-   server reads a call, and by its holder from when that was sent.
-2. **Time that nobody has seen does not pass.** From one call to the next the clock of the leases goes on by half a lease
-   at most. Who holds a slot calls three times in a lease: so a server's clock that is set forward, or taken over by
-   another server's, ends no lease that is being renewed; one that is set back stands still.
-3. **An authority that may have forgotten hands nothing over for one lease**, the *quarantine*: where its state is not
-   there, or not whole, and where the server is another run, whose last writes may be lost. Whoever held a slot before has
-   renewed it by then, or stopped.
+   server reads a call, and by its holder from when that was sent. There it also lasts for a third longer, the *spare*.
+2. **Time that nobody has seen does not pass.** The clock of the leases goes on by what has passed since the call before,
+   unless that is more than the spare: then it stands still, as it does where the server's clock has gone back. Whoever holds
+   or waits calls four times in a lease, so that it goes on while it matters. A step of the server's clock that is not seen
+   is within the spare: it ends no lease too early.
+3. **An authority that may have forgotten hands nothing over for a lease and the spare**, the *quarantine*: where its state is
+   not there, or not whole, and where the server is another run, whose last writes may be lost. Whoever held a slot before
+   has renewed it by then, or stopped.
 4. **In a quarantine a lease is adopted**: its holder names its fence, and until when it was to last. If that has not
    passed, by more than the clocks of two servers differ, nobody else has been handed the slot: before, it was the
    holder's, and since then nothing was handed over.
-5. **Fences begin at the time** of the server in microseconds, and after the highest that any peer knows of: so they rise
+5. **Fences begin at the time** of the server in microseconds, in each of its runs, and after the highest that any peer knows of: so they rise
    over a loss of the state, whatever the clock shows then.
 6. **A limit is set by whoever says so, and by a process that declares another one** than was declared last: so a pool that
-   was halted stays halted over a restart, and a deployment with another number puts that in force.
+   was halted stays halted over a restart, and a deployment with another number puts that in force. Each setting has a
+   *version*, its time; in a quarantine the latest is in force that anybody knows of.
 """
 
 from __future__ import annotations
@@ -58,11 +60,13 @@ class SlotDeclaration(NamedTuple):
         pool: its name.
         limit: as the process was started with.
         known: that in force, as far as it knows.
+        version: of that; 0 if it knows none.
     """
 
     pool: str
     limit: int
     known: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +103,13 @@ class PoolState(NamedTuple):
         limit: how many may hold a slot.
         held: how many do.
         waiting: how many wait.
+        version: of the limit.
     """
 
     limit: int
     held: int
     waiting: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +158,7 @@ class SlotAuthority:
         "_run",
         "_safe_us",
         "_since_us",
+        "_versions",
         "woken",
     )
 
@@ -161,6 +168,7 @@ class SlotAuthority:
         self._run = ""
         self._pools = SlotPools()
         self._declared: dict[str, int] = {}
+        self._versions: dict[str, int] = {}  # of limits
         self._since_us = self._clock_us = self._last_us = self._safe_us = 0
 
     def call(self, now_us: int, run: str, call: SlotCall) -> SlotReply:
@@ -173,21 +181,21 @@ class SlotAuthority:
         """
         clock_us = self._go_on(now_us, run, call)
         pools = self._pools
-        pools.confirm_us = call.lease_us // 2
+        pools.confirm_us = call.lease_us // 2 + _spare_of(call)
         pools.fence = max(pools.fence, call.fence)
         pools.look(clock_us)
         pools.halt(clock_us < self._safe_us)
-        for name, limit, known in call.declared:
+        for name, limit, known, version in call.declared:
             if self._declared.get(name) != limit:
+                self._set_limit(name, limit, clock_us, now_us if name in self._declared else 0)
                 self._declared[name] = limit
-                pools.set_limit(name, limit, clock_us)
-            if pools.is_halted:  # what was set last may have been forgotten
-                pools.set_limit(name, min(pools.pool(name).limit, known), clock_us)
+            if pools.is_halted and version > self._versions.get(name, 0):  # what was set last may have been forgotten
+                self._set_limit(name, known, clock_us, version)
         for name, limit in call.limits:
-            pools.set_limit(name, limit, clock_us)
+            self._set_limit(name, limit, clock_us, now_us)
         for token in call.releases:
             pools.release(token, clock_us)
-        until_us = clock_us + call.lease_us
+        until_us = clock_us + call.lease_us + _spare_of(call)
         fences = tuple(self._enter(entry, now_us, clock_us, until_us, call) for entry in call.entries)
         handed = {str(lease.token): lease.fence for lease in pools.handed()}
         self.woken += [token for token in handed if peer_of(token) != call.peer]
@@ -199,7 +207,8 @@ class SlotAuthority:
             fences=fences,
             handed={token: fence for token, fence in handed.items() if peer_of(token) == call.peer},
             pools=tuple(
-                PoolState(pool.limit, len(pool.holding), pool.waiting_count) for pool in map(pools.pool, call.watched)
+                PoolState(pool.limit, len(pool.holding), pool.waiting_count, self._versions.get(pool.name, 0))
+                for pool in map(pools.pool, call.watched)
             ),
         )
 
@@ -208,16 +217,22 @@ class SlotAuthority:
         if not self._is_whole:
             self._is_whole = True
             self._pools = SlotPools()
-            self._pools.fence = now_us
-            self._declared = {}
+            self._declared, self._versions = {}, {}
             self._since_us = self._clock_us = now_us
         elif run == self._run:
-            self._clock_us += min(max(0, now_us - self._last_us), call.lease_us // 2)
-            self._last_us = now_us
+            passed_us, self._last_us = now_us - self._last_us, now_us
+            if 0 <= passed_us <= _spare_of(call):
+                self._clock_us += passed_us
             return self._clock_us
         self._run, self._last_us = run, now_us
-        self._safe_us = self._clock_us + call.lease_us + call.difference_us
+        self._pools.fence = max(self._pools.fence, now_us)
+        self._safe_us = self._clock_us + call.lease_us + _spare_of(call) + call.difference_us
         return self._clock_us
+
+    def _set_limit(self, pool: str, limit: int, clock_us: int, version: int) -> None:
+        """Put a limit in force; one that is set now is later than all before."""
+        self._versions[pool] = max(version, self._versions.get(pool, 0) + 1) if version else 0
+        self._pools.set_limit(pool, limit, clock_us)
 
     def _enter(self, entry: SlotEntry, now_us: int, clock_us: int, until_us: int, call: SlotCall) -> int:
         """Ask for slots, or renew a lease; adopt it where it may have been forgotten."""
@@ -231,3 +246,8 @@ class SlotAuthority:
             fence = entry.fence
             pools.adopt(entry.token, entry.pools, clock_us, fence=fence, until_us=until_us, note=entry.note)
         return fence
+
+
+def _spare_of(call: SlotCall) -> int:
+    """Return for how long a lease lasts after its holder has stopped, in microseconds."""
+    return call.lease_us // 3

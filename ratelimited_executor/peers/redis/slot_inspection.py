@@ -99,8 +99,8 @@ def slots_of(
     if not state.get("since"):
         return None
     last_us, clock_us, safe_us, lease_us = (int(state[name]) for name in ("last", "clock", "safe", "lease"))
-    passed_us = min(max(0, now_us - last_us), lease_us // 2)  # of the clock of the leases
-    clock_us += passed_us
+    passed_us = now_us - last_us
+    clock_us += passed_us if 0 <= passed_us <= lease_us // 3 else 0  # as the script's does
     names = sorted(field[2:] for field in state if field.startswith("l:"))
     claims: dict[str, ClaimView] = {}
     for field, text in state.items():

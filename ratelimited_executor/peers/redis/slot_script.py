@@ -54,6 +54,6 @@ def slot_reply_of(values: Sequence[Any]) -> SlotReply:
         fence=int(fence),
         fences=fences,
         handed=handed,
-        pools=tuple(PoolState(*numbers[start : start + 3]) for start in range(0, len(numbers), 3)),
+        pools=tuple(PoolState(*numbers[start : start + 4]) for start in range(0, len(numbers), 4)),
         flaw=flaw,
     )

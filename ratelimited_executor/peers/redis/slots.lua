@@ -15,6 +15,7 @@
 --             lease, difference   of the process that called last, for whoever looks
 --             fence, number       of the last lease; of the last that has asked
 --             l:<pool>            its limit
+--             v:<pool>            the version of that
 --             d:<pool>            the limit that a process has declared last
 --             t:<token>           who holds slots or waits: a JSON list of texts: fence, since, place, note, pool, pool ...
 --   held    a sorted set of equal scores: '<pool>\0<fence>:<token>', so that a pool's are together, the longest held first
@@ -29,11 +30,11 @@
 --   fence                     the highest that the caller knows of
 --   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note} of each
 --   releases                  tokens
---   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known}
+--   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known, version}
 --   watched                   pools
 --
 -- REPLY, all texts: now, era, quarantine, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
--- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting.
+-- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting, version.
 -- Peers whose tokens were handed slots get a message '<token>' on the channel '<key of slots>:<peer>'.
 -- An error, if a later version of this script has written the state within a minute, or if the state was damaged.
 
@@ -67,7 +68,7 @@ end
 
 local function begin_anew()
   redis.call('DEL', keys.slots, keys.held, keys.line, keys.ends)
-  since, clock, fence, number, is_halted = whole(now), now, now, 0, false
+  since, clock, fence, number, is_halted = whole(now), now, 0, 0, false
   redis.call('ZADD', keys.held, 0, '!' .. since)
   redis.call('ZADD', keys.line, 0, '!' .. since)
   redis.call('ZADD', keys.ends, '+inf', '!' .. since)
@@ -80,10 +81,12 @@ if not is_whole then
   if is_known then flaw = 'state' end
   begin_anew()
 end
-if is_whole and run == values[3] then
-  clock = clock + math.min(math.max(0, now - last), math.floor(args.lease_us / 2))
-else
-  safe = clock + args.lease_us + args.difference_us
+local spare = math.floor(args.lease_us / 3)
+if not is_whole or run ~= values[3] then
+  fence = math.max(fence, now)
+  safe = clock + args.lease_us + spare + args.difference_us
+elseif now >= last and now - last <= spare then
+  clock = clock + now - last
 end
 
 -- Records: {fence, since, place, note, pool, pool ...}, all texts.
@@ -183,7 +186,7 @@ local function hand_over(pools)  -- what is free of some pools, and of those in 
       end
       record[1], record[2] = whole(fence), whole(clock)
       hold(token, record)
-      redis.call('ZADD', keys.ends, clock + math.floor(args.lease_us / 2), token)
+      redis.call('ZADD', keys.ends, clock + math.floor(args.lease_us / 2) + spare, token)
       handed[#handed + 1] = token
     else
       at = at + 1
@@ -221,8 +224,11 @@ local function halt(halts)
   hand_over(pools)
 end
 
-local function set_limit(pool, limit)
-  redis.call('HSET', keys.slots, 'l:' .. pool, whole(limit))
+local function version_of(pool) return natural(redis.call('HGET', keys.slots, 'v:' .. pool)) or 0 end
+
+local function set_limit(pool, limit, version_now)  -- one that is set now is later than all before
+  if version_now > 0 then version_now = math.max(version_now, version_of(pool) + 1) end
+  redis.call('HSET', keys.slots, 'l:' .. pool, whole(limit), 'v:' .. pool, whole(version_now))
   hand_over({pool})
 end
 
@@ -252,7 +258,7 @@ local function enter(token, pools, priority, claimed, until_us, note)  -- the fe
   end
   if not record then return '-1' end
   if claimed == 0 then told(token) end
-  redis.call('ZADD', keys.ends, clock + args.lease_us, token)
+  redis.call('ZADD', keys.ends, clock + args.lease_us + spare, token)
   return record[1]
 end
 
@@ -263,14 +269,15 @@ local function answer()
   look()
   halt(clock < safe)
   for _, each in ipairs(args.declared) do
-    local pool, limit, known = each[1], each[2], each[3]
-    if natural(redis.call('HGET', keys.slots, 'd:' .. pool)) ~= limit then
+    local pool, limit, known, known_version = unpack(each)
+    local before = natural(redis.call('HGET', keys.slots, 'd:' .. pool))
+    if before ~= limit then
       redis.call('HSET', keys.slots, 'd:' .. pool, whole(limit))
-      set_limit(pool, limit)
+      set_limit(pool, limit, before and now or 0)
     end
-    if is_halted then set_limit(pool, math.min(limit_of(pool), known)) end
+    if is_halted and known_version > version_of(pool) then set_limit(pool, known, known_version) end
   end
-  for _, each in ipairs(args.limits) do set_limit(each[1], each[2]) end
+  for _, each in ipairs(args.limits) do set_limit(each[1], each[2], now) end
   for _, token in ipairs(args.releases) do release(token) end
   local reply = {whole(now), run .. ':' .. since, whole(math.max(0, safe - clock)), flaw, '', tostring(#args.entries)}
   for _, entry in ipairs(args.entries) do reply[#reply + 1] = enter(unpack(entry)) end
@@ -289,6 +296,7 @@ local function answer()
     reply[#reply + 1] = whole(limit_of(pool))
     reply[#reply + 1] = whole(count(keys.held, pool))
     reply[#reply + 1] = whole(count(keys.line, pool))
+    reply[#reply + 1] = whole(version_of(pool))
   end
   redis.call('HSET', keys.slots, 'version', VERSION, 'since', since, 'run', run, 'clock', whole(clock), 'last', whole(now),
     'safe', whole(safe), 'halted', is_halted and '1' or '0', 'fence', whole(fence), 'number', whole(number),
