@@ -11,7 +11,8 @@ Held against each history, at every instant of true time:
 
 - **law**: of a pool no more are at work than its limit, or than held slots when it was lowered. Who is at work: whoever has been
   handed a slot and has not released it, until its lease ends by its own clock.
-- **fences**: no two hand-overs have the same one, and in the order of hand-overs they rise, over losses as well.
+- **fences**: no two hand-overs have the same one, and in the order of hand-overs they rise, over losses as well; unless the
+  server's clock was set back and it has then lost its memory, and with it a fence that only those knew who are gone.
 - **stranded**: in the end, nobody waits any more.
 - **leaked**: three leases later the authority holds nothing: a lease, its spare, and a hand-over that nobody heard of.
 """
@@ -212,6 +213,8 @@ class World:
         self.numbers = count()
         self.found = Found()
         self.fences: dict[int, str] = {}
+        self.latest_us = 0  # that the server's clock has shown
+        self.may_forget_fences = False
         self.has_changing_limits = self.random.random() < 0.5
         self.declared = {pool: self.random.randint(1, 3) for pool in POOLS}
         self.bounds = {pool: [(0, limit)] for pool, limit in self.declared.items()}  # (since, highest that may be)
@@ -269,6 +272,7 @@ class World:
         server, draw = self.server, self.random
         if not server.is_up:
             return
+        self.latest_us = max(self.latest_us, server.now_us())
         reply = server.call(call)
         self.note_bounds()
         woken, server.authority.woken = server.authority.woken, []
@@ -315,6 +319,7 @@ class World:
         if not self.has_faults:
             return
         server.is_up = True
+        self.may_forget_fences = self.may_forget_fences or server.now_us() < self.latest_us
         match draw.choice(["same run", "memory", "older memory", "nothing", "wiped"]):
             case "memory":
                 server.run += 1
@@ -352,6 +357,8 @@ class World:
 
     def check_fence(self, claim: SlotClaim) -> None:
         """Hold a fence against those of before."""
+        if self.may_forget_fences:
+            return
         self.found.fences += self.fences.setdefault(claim.fence, claim.token) != claim.token
         for pool in claim.pools if self.declared[claim.pools[0]] == 1 and not self.has_changing_limits else ():
             if self.declared[pool] == 1:  # one after the other: so each is later than those that have worked
@@ -382,11 +389,13 @@ class World:
         self.server.is_up = True
         for process in self.processes:
             process.stopped_until = min(process.stopped_until, self.now)
+        self.at(self.now + 4 * LEASE, self.set_limits)
+
+    def set_limits(self) -> None:
+        """Let everybody work, once nothing of before is under way."""
         process = next(each for each in self.processes if each.is_alive)
-        for pool in POOLS:
-            process.do(
-                lambda pool=pool: process.peer.set_limit(pool, 3 if self.has_changing_limits else self.declared[pool])
-            )
+        for pool in POOLS if self.has_changing_limits else ():
+            process.do(lambda pool=pool: process.peer.set_limit(pool, 3))
 
 
 def main() -> None:

@@ -1,0 +1,216 @@
+"""One process's side of the slots of a group: when it calls, what it says, and until when a slot is surely held."""
+
+from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, SlotPeer, SlotSettings
+from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotReply
+
+MS = 1_000_000
+LEASE = 1_000 * MS
+HELD, WAITING, LOST, GONE = EntryState.HELD, EntryState.WAITING, EntryState.LOST, EntryState.GONE
+
+
+class Line:
+    """A peer, and a server of which the test says what it answers."""
+
+    def __init__(self, **options) -> None:
+        self.peer = SlotPeer(SlotSettings(id="h:1:x", lease_us=LEASE // 1000, difference_us=0), **options)
+        self.now = 10**12
+        self.last: SlotCall
+
+    def ask(self, *, pools=("gpu",), priority=0.0) -> SlotClaim:
+        claim = SlotClaim(pools, priority, "note")
+        self.peer.ask(claim, self.now)
+        return claim
+
+    def call(self, *fences: int, passed: int = MS, era: str = "1", **fields) -> list[SlotClaim]:
+        """Make the call that is due; the answer comes a while later."""
+        due = self.peer.next_call(self.now)
+        assert due is not None
+        self.now = max(self.now, due)
+        sent, self.last = self.now, self.peer.request(self.now)
+        self.now += passed
+        reply = SlotReply(
+            now_us=self.now // 1000,
+            era=era,
+            quarantine_us=0,
+            fence=max(fences, default=0),
+            fences=fences or (0,) * len(self.last.entries),
+            pools=tuple(PoolState(5, 0, 0, 1) for _ in self.last.watched),
+        )
+        return self.peer.take_in(self.last, reply, sent, self.now, **fields)
+
+    def told(self) -> list[str]:
+        return [entry.token for entry in self.last.entries]
+
+
+def test_what_is_new_goes_at_once_and_together():
+    """Asks, releases and limits in one call; then there is nothing to say."""
+    line = Line()
+    assert line.peer.next_call(line.now) is None
+    first, second = line.ask(), line.ask()
+    line.peer.set_limit("gpu", 3)
+    assert line.now == line.peer.next_call(line.now)
+    assert [first] == line.call(7, 0)
+    assert (HELD, WAITING) == (first.state, second.state)
+    assert (("gpu", 3),) == line.last.limits
+
+    line.peer.release(first)
+    line.call()
+    assert ((first.token,), (), ()) == (line.last.releases, line.last.entries, line.last.limits)
+
+
+def test_whoever_holds_or_waits_is_renewed_in_each_quarter():
+    """With all others that are soon due, in one call."""
+    line = Line()
+    first = line.ask()
+    line.call(7)
+    begun = line.now
+    line.now += LEASE // 8
+    second = line.ask()
+    line.call(7, 0)
+    line.now = begun + LEASE // 5
+    due = line.peer.next_call(line.now)
+    assert begun - MS + LEASE // 8 < due <= begun + LEASE // 4 + LEASE // 8
+    line.call(7, 0)
+    assert {first.token, second.token} == set(line.told())
+    assert (first.fence, first.until_us) == line.last.entries[line.told().index(first.token)][3:5]
+
+
+def test_lease_is_counted_from_when_the_call_was_sent_and_is_shorter():
+    """However late the answer comes; one that comes too late is worth nothing."""
+    line = Line()
+    claim = line.ask()
+    sent = line.now
+    line.call(7, passed=300 * MS)
+    assert sent + LEASE - 2 * MS <= claim.end_ns < sent + LEASE
+    assert [] == line.peer.look(claim.end_ns - 1)
+    assert [claim] == line.peer.look(claim.end_ns)
+    assert LOST is claim.state
+    line.call()
+    assert (claim.token,) == line.last.releases  # it may be there still
+
+    late = line.ask()
+    assert [] == line.call(9, passed=LEASE)
+    assert WAITING is late.state
+    assert [late] == line.call(9)
+
+
+def test_call_without_an_answer_is_repeated_with_all_that_it_said():
+    """After a pause, which grows up to a part of a lease."""
+    line = Line()
+    claim, gone = line.ask(), line.ask()
+    line.call(7, 8)
+    line.peer.release(gone)
+    line.peer.set_limit("gpu", 2)
+    line.peer.renew(claim)
+    pauses = []
+    for _ in range(8):
+        line.now = max(line.now, line.peer.next_call(line.now))
+        call = line.peer.request(line.now)
+        assert ((claim.token,), (gone.token,), (("gpu", 2),)) == (
+            tuple(entry.token for entry in call.entries),
+            call.releases,
+            call.limits,
+        )
+        line.peer.note_failure(call, line.now)
+        pauses.append(line.peer.next_call(line.now) - line.now)
+    assert sorted(pauses) == pauses
+    assert 20 * MS == pauses[0]
+    assert pauses[-1] <= LEASE // 6
+
+
+def test_release_while_the_ask_is_under_way_is_told():
+    """The answer finds nobody, and the slot is given back."""
+    line = Line()
+    claim = line.ask()
+    call = line.peer.request(line.now)
+    line.peer.release(claim)
+    reply = SlotReply(now_us=0, era="1", quarantine_us=0, fence=7, fences=(7,))
+    assert [] == line.peer.take_in(call, reply, line.now, line.now)
+    assert GONE is claim.state
+    line.call()
+    assert (claim.token,) == line.last.releases
+    assert line.peer.is_idle
+
+
+def test_who_was_never_told_is_not_released():
+    """The authority does not know it."""
+    line = Line()
+    claims = [line.ask() for _ in range(129)]
+    line.peer.release(claims[-1])
+    line.call()
+    assert () == line.last.releases
+    assert claims[-1].token not in line.told()
+
+
+def test_so_many_who_wait_are_told_and_the_others_follow():
+    """Of a priority and the same pools; in order."""
+    line = Line()
+    claims = [line.ask() for _ in range(300)]
+    urgent = line.ask(priority=1.0)
+    line.call()
+    line.call()
+    told = {claim for claim in claims if claim.is_told}
+    assert set(claims[:128]) == told
+    assert urgent.is_told
+    for claim in claims[:100]:
+        line.peer.release(claim)
+    assert set(claims[:228]) == {claim for claim in claims if claim.is_told}
+    assert 300 - 100 + 1 == len(line.peer.waiting())
+
+
+def test_lost_answers_lose_who_held_and_let_ask_again_who_waited():
+    """Who waited had been handed slots, and has not heard of it in time."""
+    line = Line()
+    holds, waits = line.ask(), line.ask()
+    line.call(7, 0)
+    line.peer.renew(holds)
+    line.peer.note_woken(waits.token)
+    assert [holds] == line.call(-1, -1)
+    assert (LOST, WAITING) == (holds.state, waits.state)
+    line.call(9)
+    assert [waits.token] == line.told()
+    assert HELD is waits.state
+
+
+def test_another_era_is_told_the_limits_again():
+    """With what is known to be in force, which an answer that has forgotten it does not unsay."""
+    line = Line()
+    line.peer.declare("gpu", 8)
+    line.call()
+    assert (("gpu", 8, 8, 0),) == line.last.declared
+    line.ask()
+    line.call(7)
+    assert () == line.last.declared
+    assert PoolState(5, 0, 0, 1) == line.peer.pools["gpu"]
+    line.ask()
+    line.call(7, era="2")
+    line.call(era="2")
+    assert (("gpu", 8, 5, 1),) == line.last.declared
+
+
+def test_owner_that_is_not_well_is_not_renewed():
+    """Its lease ends; it is tried again, and not without a pause."""
+    well = []
+    line = Line(may_renew=well.__contains__)
+    claim = line.ask()
+    claim.owner = "owner"
+    line.call(7)
+    line.now += LEASE // 4
+    line.call()
+    assert [] == line.told()
+    assert line.peer.next_call(line.now) > line.now + LEASE // 5
+    well.append("owner")
+    line.call(7)
+    assert [claim.token] == line.told()
+
+
+def test_who_waits_asks_more_often_where_nobody_tells_it():
+    """Who holds does not."""
+    line = Line()
+    line.ask()
+    line.call(7)
+    line.peer.poll_ns = LEASE // 10
+    assert line.peer.next_call(line.now) > line.now + LEASE // 5
+    line.ask()
+    line.call(0)
+    assert line.peer.next_call(line.now) <= line.now + LEASE // 10
