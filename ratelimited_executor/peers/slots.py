@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -130,17 +131,21 @@ class GroupSlots:
 
     __slots__ = (
         "_again",
+        "_called_ns",
         "_clock",
         "_handed",
         "_hang_timeout",
+        "_holders",
         "_home",
         "_is_closing",
         "_is_threaded",
         "_kicked",
         "_new_id",
+        "_new_pools",
         "_new_transport",
         "_owners",
         "_peer",
+        "_process",
         "_reason",
         "_task",
         "_thread",
@@ -161,6 +166,8 @@ class GroupSlots:
         self._peer = SlotPeer(settings, may_renew=self._may_renew)
         self._peer.poll_ns = _POLL_NS
         self._again: list[_Grant] = []  # whose leases are renewed before they begin
+        self._called_ns = -settings.lease_us * 1000  # of the latest call
+        self._new_pools: dict[str, PoolState] = {}  # as they were made, until the peer knows them
         self._new_transport = transport
         self._new_id = new_id
         self._timeout = timeout
@@ -170,11 +177,13 @@ class GroupSlots:
         self._home: asyncio.AbstractEventLoop | None = None
         self._kicked = asyncio.Event()
         self._owners: dict[asyncio.AbstractEventLoop, _Owner] = {}
+        self._holders: set[_Grant] = set()
         self._handed: Counter[str] = Counter()
         self._transport: SlotTransport | None = None
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._process = 0  # in which it was opened
         self._reason = ""  # why the latest call had no answer
 
     # For the manager.
@@ -183,6 +192,7 @@ class GroupSlots:
         """Begin to call."""
         monotonic, suspended = clock.monotonic, getattr(clock, "suspended", _no_time)
         self._clock = lambda: monotonic() + suspended()  # a lease ends while the machine is suspended
+        self._process = os.getpid()
         self._peer.settings = replace(self._peer.settings, id=self._new_id())
         if self._is_threaded:
             self._home = asyncio.new_event_loop()
@@ -199,7 +209,7 @@ class GroupSlots:
 
     async def aclose(self) -> None:
         """Wait until what was released is told, unless somebody still holds slots."""
-        if self._peer.claims:
+        if self._holders:  # not the peer's: the thread may not have come to what was released
             return
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, _GOODBYE_SECONDS)
@@ -208,24 +218,25 @@ class GroupSlots:
 
     def declare(self, pool: str, limit: int | None) -> None:
         """Tell of a pool, and of the limit with which this process was started."""
-        self._peer.pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
+        self._new_pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
         self._post(self._peer.declare, pool, limit)
 
     # For those who hold and wait.
 
     def limit_of(self, pool: str) -> int:
         """Return how many may be held, as was told last."""
-        return self._peer.pools[pool].limit
+        return self._state_of(pool).limit
 
     def set_limit(self, pool: str, limit: int) -> None:
         """Put a limit in force for the group."""
-        self._peer.pools[pool] = self._peer.pools[pool]._replace(limit=limit)
+        pools = self._peer.pools if pool in self._peer.pools else self._new_pools
+        pools[pool] = pools[pool]._replace(limit=limit)
         self._post(self._peer.set_limit, pool, limit)
 
     def statistics(self, pool: str) -> SlotStatistics:
         """Return what is known of a pool, and who holds slots here."""
         peer, now_ns = self._peer, self._now_ns()
-        state = peer.pools[pool]
+        state = self._state_of(pool)
         held = [claim for claim in peer.claims if pool in claim.pools]
         return SlotStatistics(
             name=pool,
@@ -252,7 +263,7 @@ class GroupSlots:
         text = f"slots {pools[0]!r}"
         if self._is_closing:
             raise ExecutorStoppedError(text)
-        if self._home is None:
+        if self._home is None or self._process != os.getpid():  # a thread is not there in a process that was forked
             raise ExecutorNotStartedError(text)
         loop = asyncio.get_running_loop()
         owner = self._owners.setdefault(loop, _Owner(loop))
@@ -273,11 +284,16 @@ class GroupSlots:
             self.release(grant)
             raise
         self._handed.update(pools)
+        self._holders.add(grant)
         return grant, grant.claim.fence
 
     def release(self, grant: Any) -> None:
         """Give slots back."""
+        self._holders.discard(grant)
         self._post(self._release, grant)
+
+    def _state_of(self, pool: str) -> PoolState:
+        return self._peer.pools.get(pool) or self._new_pools[pool]
 
     def _is_fresh(self, claim: SlotClaim) -> bool:
         """Whether so much of a lease is left that its holder may begin."""
@@ -286,16 +302,21 @@ class GroupSlots:
     # In the thread.
 
     def _post(self, do: Callable[..., object], *arguments: Any) -> None:
-        """Have something done in the thread, which then looks what is due."""
+        """Have something done in the thread, which then looks what is due; nothing in a process that was forked."""
         home = self._home
         if home is None:
             do(*arguments)  # nobody else is there yet
             return
+        if self._process != os.getpid():
+            return
         if not self._is_threaded and home is asyncio._get_running_loop():
             self._do(do, arguments)
             return
-        with contextlib.suppress(RuntimeError):  # the thread has ended: nobody holds or waits any more
+        try:
             home.call_soon_threadsafe(self._do, do, arguments)
+        except RuntimeError:  # the loop is closed: nobody holds or waits any more, but for who comes now
+            if do == self._ask:
+                self._ask(*arguments)
 
     def _do(self, do: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         do(*arguments)
@@ -348,6 +369,12 @@ class GroupSlots:
             runner.run(self._run())
 
     async def _run(self) -> None:
+        try:
+            await self._serve()
+        finally:
+            self._end()  # what is posted from now on runs while the loop is closed, or finds it closed
+
+    async def _serve(self) -> None:
         transport = self._transport = self._new_transport()
         listener = asyncio.ensure_future(self._listen(transport))
         try:
@@ -363,6 +390,14 @@ class GroupSlots:
             with contextlib.suppress(Exception):
                 await transport.aclose()
 
+    def _end(self) -> None:
+        """Refuse whoever waits and comes, and tell whoever holds slots that they are renewed no more."""
+        self._is_closing = True
+        self._refuse_all()
+        for claim in self._peer.claims:
+            claim.state = EntryState.LOST
+            claim.owner.tell(claim.state)
+
     def _is_done(self) -> bool:
         """Whether nobody holds or waits, and what is to be said is said, or nobody listens."""
         return self._peer.is_idle or (self._peer.is_free and self._peer.failed_count >= _AWAY_COUNT)
@@ -374,6 +409,8 @@ class GroupSlots:
         now_ns = self._now_ns()
         self._tell(peer.look(now_ns))
         due = peer.next_call(now_ns)
+        if due is None and peer.pools and not self._is_closing:
+            due = self._called_ns + peer.lease_ns  # nothing is to be said, but a limit may have been set elsewhere
         if due is not None and due <= now_ns:
             await self._call(transport)
             return
@@ -386,6 +423,7 @@ class GroupSlots:
     async def _call(self, transport: SlotTransport) -> None:
         peer, sent_ns = self._peer, self._now_ns()
         call = peer.request(sent_ns)
+        self._called_ns = sent_ns
         try:
             async with asyncio.timeout(self._timeout):
                 reply = await transport.call_slots(call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor.peers.redis.refusals import refusal_of
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
 
 __all__ = ["RedisSlotTransport", "is_copyable"]
+
+_LISTEN_SECONDS: Final = 10.0  # for one message; then it is listened on
 
 
 def is_copyable(redis: Any) -> bool:
@@ -83,7 +85,12 @@ class RedisSlotTransport:
         try:
             await messages.subscribe(wake_channel_of(self._prefix, self._group, peer))
             listening()
-            async for message in messages.listen():
+            while True:
+                message = await messages.get_message(
+                    timeout=_LISTEN_SECONDS
+                )  # listen() ends after a client's socket_timeout
+                if message is None:
+                    continue
                 data = message["data"]
                 woken(data.decode() if isinstance(data, bytes) else str(data))
         finally:
