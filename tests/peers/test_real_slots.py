@@ -1,0 +1,241 @@
+"""Slots of processes on a real server, through what befalls them: counted at a resource outside of the fleet.
+
+Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. Leases are
+short, and what is used of the slots is given wide room. ``python -m tests.peers.real_slots`` measures more, and longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+
+import pytest
+import redis.asyncio
+
+from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor.exceptions import (
+    ExecutorNotStartedError,
+    ExecutorStoppedError,
+    SlotLostError,
+    TaskExpiredError,
+)
+from ratelimited_executor.slots import OnLost
+
+from . import real_slots
+from .real_slots import fleet, left
+from .servers import RedisServer
+
+pytestmark = [pytest.mark.real_time("processes and servers of their own"), pytest.mark.usefixtures("quiet")]
+LEASE = 0.6
+HOUR = 3600
+
+
+def manager_of(url, **options):
+    return ExecutorManager(peers=RedisPeers(url, "fleet", lease=LEASE, clock_difference=0.1, **options))
+
+
+async def until(condition, seconds=5.0):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_processes_that_are_killed_or_stand_still(redis_server: RedisServer) -> None:
+    """Their slots go to others after a lease; who goes on with a lost one is refused by its fence; nothing is left."""
+    with fleet(url=redis_server.url, limit=1, lease=LEASE) as running:
+        killed, stopped, _ = running.add(3)
+        for number in (killed, stopped):
+            running.wait_for_entry(number=number)
+        running.signal(killed, signal.SIGKILL)
+        assert running.wait_for_entry(3) > 0
+        running.wait_for_entry(number=stopped)
+        running.signal(stopped, signal.SIGSTOP)
+        time.sleep(2 * LEASE)
+        running.signal(stopped, signal.SIGCONT)
+        running.wait_for_entry(number=stopped)
+    assert running.most() <= 1
+    assert running.stale == []
+
+
+async def test_blocked_event_loop_keeps_its_slot(redis_server: RedisServer) -> None:
+    """The thread renews the lease, so that nobody else gets it."""
+    async with manager_of(redis_server.url) as manager, manager_of(redis_server.url) as other:
+        async with manager.slots("pool", limit=1).hold() as slot:
+            time.sleep(2.5 * LEASE)  # noqa: ASYNC251  # this is what is tested
+            with pytest.raises(TaskExpiredError):
+                async with other.slots("pool", limit=1).hold(expires=0.2):
+                    pass
+            assert not slot.is_lost
+
+
+async def test_event_loop_that_hangs_loses_its_slot(redis_server: RedisServer) -> None:
+    async with manager_of(redis_server.url, hang_timeout=LEASE) as manager:
+        with pytest.raises(SlotLostError):
+            async with manager.slots("pool", limit=1).hold():
+                time.sleep(4 * LEASE)  # noqa: ASYNC251  # this is what is tested
+                await asyncio.sleep(HOUR)
+
+
+@pytest.mark.parametrize("fault", ["flush", "restart"])
+async def test_holders_keep_their_slots_over_a_loss_of_the_state(redis_server: RedisServer, fault: str) -> None:
+    """They are adopted, the limit is what it was, and what is free then is handed over."""
+    async with manager_of(redis_server.url) as manager:
+        slots = manager.slots("pool", limit=2)
+        async with slots.hold() as slot:
+            if fault == "flush":
+                redis_server.flush()
+            else:
+                redis_server.kill()
+                redis_server.restart()
+            async with slots.hold(expires=5) as later:
+                assert later.fence > slot.fence
+                with pytest.raises(TaskExpiredError):
+                    async with slots.hold(expires=0.2):
+                        pass
+            assert not slot.is_lost
+            assert slots.limit == 2
+
+
+@pytest.mark.parametrize("is_handed_in", [False, True])
+async def test_hand_overs_are_heard_of_after_connections_were_closed(
+    redis_server: RedisServer, *, is_handed_in: bool
+) -> None:
+    """And over a client's own timeout for reading; a client that was handed in is not closed."""
+    client = redis.asyncio.Redis.from_url(redis_server.url, socket_timeout=0.2)
+    async with client, manager_of(client if is_handed_in else redis_server.url) as manager:
+        slots = manager.slots("pool", limit=1)
+        async with slots.hold():
+            pass
+        for kind in ("normal", "pubsub"):
+            redis_server.ask("CLIENT", "KILL", "TYPE", kind)
+        keeper = manager._slot_keeper
+        await until(lambda: keeper._peer.poll_ns is None)
+        await asyncio.sleep(0.5)  # longer than the client's timeout
+        assert keeper._peer.poll_ns is None
+        async with slots.hold(expires=5):
+            pass
+        await manager.aclose()
+        assert await client.ping()
+
+
+async def test_lost_slots(own_redis_server: RedisServer) -> None:
+    """While the server is away for a lease: cancelled, let finish, or a function called."""
+    called = []
+    async with manager_of(own_redis_server.url) as manager:
+        slots = manager.slots("pool", limit=3)
+
+        async def body(on_lost):
+            async with slots.hold(on_lost=on_lost) as slot:
+                begun.append(slot)
+                if on_lost is OnLost.CANCEL:
+                    await asyncio.sleep(HOUR)
+                await until(lambda: slot.is_lost)
+
+        begun: list[object] = []
+        tasks = [asyncio.create_task(body(each)) for each in (OnLost.CANCEL, OnLost.FINISH, called.append)]
+        await until(lambda: len(begun) == 3)
+        own_redis_server.kill()
+        cancelled, finished, told = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(cancelled, SlotLostError)
+        assert finished is told is None
+        assert len(called) == 1
+        thread = manager._slot_keeper._thread
+        assert thread is not None
+    await asyncio.to_thread(thread.join, 10)
+    assert not thread.is_alive(), "it lives on though the server is away and nobody holds slots"
+
+
+async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisServer) -> None:
+    manager = manager_of(redis_server.url)
+    async with manager:
+        slots = manager.slots("pool", limit=1)
+        async with slots.hold():
+            waiting = asyncio.create_task(slots.hold().__aenter__())
+            await until(lambda: slots.statistics().waiting == 1)
+            await manager.aclose()
+            with pytest.raises(ExecutorStoppedError):
+                await waiting
+            assert manager._slot_keeper._thread.is_alive(), "who holds a slot goes on with it"
+    await asyncio.to_thread(manager._slot_keeper._thread.join, 5)
+    assert not manager._slot_keeper._thread.is_alive()
+    assert left(redis_server) == 0
+    manager._slot_keeper._is_closing = False  # as who had asked just before it was closed
+    async with asyncio.timeout(5):
+        with pytest.raises(ExecutorStoppedError):
+            async with slots.hold():
+                pass
+
+
+async def test_what_is_released_last_is_told(redis_server: RedisServer) -> None:
+    for _ in range(10):
+        async with manager_of(redis_server.url) as manager:
+            async with manager.slots("pool", limit=1).hold():
+                pass
+        assert left(redis_server) == 0
+
+
+async def test_thread_that_fails_refuses_who_comes(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for ever."""
+    errors = []
+    monkeypatch.setattr("threading.excepthook", errors.append)
+    manager = manager_of(redis_server.url)
+    slots = manager.slots("pool", limit=1)
+
+    def fail():
+        raise RuntimeError("no transport")
+
+    monkeypatch.setattr(manager._slot_keeper, "_new_transport", fail)
+    async with manager, asyncio.timeout(5):
+        with pytest.raises(ExecutorStoppedError):
+            async with slots.hold():
+                pass
+    assert len(errors) <= 1
+
+
+async def test_limit_that_another_process_sets(redis_server: RedisServer) -> None:
+    """It is heard of by a process that neither holds nor waits; 0 halts, and more wakes at once."""
+    async with manager_of(redis_server.url) as manager, manager_of(redis_server.url) as other:
+        slots, others = manager.slots("pool", limit=2), other.slots("pool")
+        async with slots.hold():
+            pass
+        await until(lambda: others.limit == 2)
+        slots.limit = 0
+        await until(lambda: others.limit == 0)
+        with pytest.raises(TaskExpiredError):
+            async with others.hold(expires=0.1):
+                pass
+        waiting = asyncio.create_task(slots.hold().__aenter__())
+        await asyncio.sleep(0.1)
+        others.limit = 1
+        await asyncio.wait_for(waiting, 2)
+
+
+async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with RedisServer(password="right") as server:
+        async with manager_of(server.url.replace("right", "wrong")) as manager:
+            with caplog.at_level(logging.WARNING, "ratelimited_executor"), pytest.raises(TaskExpiredError):
+                async with manager.slots("pool", limit=1).hold(expires=1):
+                    pass
+    assert any("WRONGPASS" in each.message or "password" in each.message for each in caplog.records), caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+async def test_forked_process_is_told_that_nothing_runs_there(redis_server: RedisServer) -> None:
+    async with manager_of(redis_server.url) as manager:
+        slots = manager.slots("pool", limit=1)
+        async with slots.hold():
+            keeper = manager._slot_keeper
+            keeper._process += 1  # as it is in a child
+            with pytest.raises(ExecutorNotStartedError):
+                await slots.hold().__aenter__()
+            keeper._process -= 1
+
+
+def test_scenarios_have_a_line_each() -> None:
+    """``python -m tests.peers.real_slots`` knows what each of them shows."""
+    assert all(scenario.__doc__ for scenario in real_slots.SCENARIOS.values())
