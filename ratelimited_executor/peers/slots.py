@@ -315,8 +315,8 @@ class GroupSlots:
         try:
             home.call_soon_threadsafe(self._do, do, arguments)
         except RuntimeError:  # the loop is closed: nobody holds or waits any more, but for who comes now
-            if do == self._ask:
-                self._ask(*arguments)
+            if do in (self._ask, self._ask_again):
+                self._refuse(arguments[0].claim)
 
     def _do(self, do: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         do(*arguments)

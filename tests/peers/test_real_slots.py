@@ -112,6 +112,7 @@ async def test_hand_overs_are_heard_of_after_connections_were_closed(
         for kind in ("normal", "pubsub"):
             redis_server.ask("CLIENT", "KILL", "TYPE", kind)
         keeper = manager._slot_keeper
+        await asyncio.sleep(0.3)  # until it has noticed
         await until(lambda: keeper._peer.poll_ns is None)
         await asyncio.sleep(0.5)  # longer than the client's timeout
         assert keeper._peer.poll_ns is None
@@ -177,9 +178,7 @@ async def test_what_is_released_last_is_told(redis_server: RedisServer) -> None:
         assert left(redis_server) == 0
 
 
-async def test_thread_that_fails_refuses_who_comes(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_thread_that_fails_refuses_who_comes(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever."""
     errors = []
     monkeypatch.setattr("threading.excepthook", errors.append)
