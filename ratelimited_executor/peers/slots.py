@@ -81,12 +81,14 @@ class _Owner:
 
     def is_well(self, now: float, seconds: float) -> bool:
         """Whether the loop has turned within so many seconds; asks it to tell when it does."""
+        if self.loop.is_closed():  # whoever it ran is gone
+            return False
         asked_at = self._asked_at  # read once: the loop clears it meanwhile
         if asked_at is None:
             asked_at = self._asked_at = now
             try:
                 self.loop.call_soon_threadsafe(self._note_turn)
-            except RuntimeError:  # it is closed, and whoever it ran is gone
+            except RuntimeError:  # it has just been closed
                 return False
         return now - asked_at <= seconds
 

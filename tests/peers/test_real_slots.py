@@ -22,6 +22,7 @@ from ratelimited_executor.exceptions import (
     SlotLostError,
     TaskExpiredError,
 )
+from ratelimited_executor.peers.slots import _Owner
 from ratelimited_executor.slots import OnLost
 
 from . import real_slots
@@ -208,10 +209,12 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer) -> Non
         with pytest.raises(TaskExpiredError):
             async with others.hold(expires=0.1):
                 pass
-        waiting = asyncio.create_task(slots.hold().__aenter__())
+        hold = slots.hold()
+        waiting = asyncio.create_task(hold.__aenter__())
         await asyncio.sleep(0.1)
         others.limit = 1
         await asyncio.wait_for(waiting, 2)
+        await hold.__aexit__(None, None, None)
 
 
 async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -223,11 +226,19 @@ async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFix
     assert any("WRONGPASS" in each.message or "password" in each.message for each in caplog.records), caplog.text
 
 
+def test_event_loop_that_is_closed_is_not_well() -> None:
+    """Neither at the first look nor later, so that what it held is not renewed."""
+    owner = _Owner(asyncio.new_event_loop())
+    owner.loop.close()
+    assert not owner.is_well(0.0, HOUR)
+    assert not owner.is_well(1.0, HOUR)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 async def test_forked_process_is_told_that_nothing_runs_there(redis_server: RedisServer) -> None:
     async with manager_of(redis_server.url) as manager:
         slots = manager.slots("pool", limit=1)
-        async with slots.hold():
+        async with slots.hold(expires=5):
             keeper = manager._slot_keeper
             keeper._process += 1  # as it is in a child
             with pytest.raises(ExecutorNotStartedError):
