@@ -19,9 +19,10 @@ module            names
 ``abc``           protocols that a program may implement
 ``typing``        types for annotations
 ``slots``         pools of slots: how many at once, whoever they are
+``blocking``      permits and slots for threads without an event loop
 ================  ==========================================================
 
-All their names but those of ``typing`` and ``slots`` can be imported from here as well, and are the same objects.
+All their names but those of ``typing``, ``slots`` and ``blocking`` can be imported from here as well, and are the same objects.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ import pytest
 import ratelimited_executor
 from ratelimited_executor import (
     abc,
+    blocking,
     cycles,
     exceptions,
     handles,
@@ -138,7 +139,7 @@ def reference_text() -> str:
 
 
 TOPICS = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]  # also at the top
-HOMES = [ratelimited_executor, *TOPICS, slots, spread, simulation]  # where public names live
+HOMES = [ratelimited_executor, *TOPICS, blocking, slots, spread, simulation]  # where public names live
 NAMES = sorted({name for home in HOMES for name in home.__all__})
 
 

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     # public names of one topic each
     **{
         f"{module}.py": ["_runtime", "_core", "_kernel"]
-        for module in ("handles", "insight", "orders", "policies", "slots")
+        for module in ("blocking", "handles", "insight", "orders", "policies", "slots")
     },
     "cycles.py": ["_runtime", "stores"],
     "retries.py": ["_runtime", "_core", "_kernel", "exceptions"],

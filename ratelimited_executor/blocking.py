@@ -1,0 +1,13 @@
+"""Permits and slots for threads that have no event loop."""
+
+from __future__ import annotations
+
+from ratelimited_executor._runtime.blocking import (
+    BlockingHold,
+    BlockingLimiter,
+    BlockingManager,
+    BlockingPermit,
+    BlockingSlots,
+)
+
+__all__ = ["BlockingHold", "BlockingLimiter", "BlockingManager", "BlockingPermit", "BlockingSlots"]

@@ -1,0 +1,598 @@
+"""Permits and slots for threads: the same law and order as on the loop, and nothing is lost whatever ends a wait."""
+
+import asyncio
+import gc
+import inspect
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+
+import anyio
+import pytest
+
+from ratelimited_executor import (
+    ExecutorManager,
+    ExecutorStoppedError,
+    Rate,
+    RateLimitedExecutor,
+    StaticPeers,
+    TaskExpiredError,
+)
+from ratelimited_executor._runtime import blocking
+from ratelimited_executor.blocking import BlockingLimiter, BlockingManager, BlockingSlots
+from ratelimited_executor.policies import Window
+from ratelimited_executor.slots import Slot, Slots
+from ratelimited_executor.testing import audit
+
+pytestmark = [pytest.mark.real_time("threads wait for a loop in another thread"), pytest.mark.timeout(30)]
+
+
+@pytest.fixture
+def manager():
+    with BlockingManager(interval=0.05) as manager:  # within which waits expire
+        yield manager
+
+
+@pytest.fixture
+def threads():
+    pool = ThreadPoolExecutor(32)
+    yield pool
+    pool.shutdown(wait=False)  # a thread that waits for ever is a failure to be shown
+
+
+def until(condition) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def use(context, log, item=None, seconds=0.0):
+    with context() as held:
+        log.append((item, time.monotonic()))
+        time.sleep(seconds)
+    return held
+
+
+# What it gives.
+
+
+def test_waiting_threads_start_under_the_law(manager, threads):
+    """Thirty-two threads at once start no faster than the rate."""
+    log = []
+    limiter = manager.limiter("api", rate="100/s")
+
+    wait([threads.submit(use, limiter.permit, log) for _ in range(32)])
+
+    assert 32 == len(log)
+    assert audit([moment for _, moment in log], 100, slack=0.1).ok
+    assert log[-1][1] - log[0][1] >= 0.25
+    assert (32, 0, 0) == (limiter.statistics().done, limiter.statistics().waiting, limiter.statistics().running)
+
+
+def test_no_more_threads_hold_slots_than_may(manager, threads):
+    """Of thirty-two threads that come again and again three hold at a time, and no slot is lost."""
+    gpu, lock = manager.slots("gpu", limit=3), threading.Lock()
+    held, most, fences = 0, 0, []
+
+    def work(_):
+        nonlocal held, most
+        for _ in range(5):
+            with gpu.hold() as slot:
+                with lock:
+                    held += 1
+                    most = max(most, held)
+                    fences.append(slot.fence)
+                with lock:
+                    held -= 1
+
+    list(threads.map(work, range(32)))
+
+    assert most <= 3
+    assert sorted(fences) == list(range(1, 161))
+    assert (0, 0) == (gpu.statistics().held, gpu.statistics().waiting)
+
+
+def test_larger_priority_goes_first(manager, threads):
+    """Threads wait in the order of tasks, for permits and for slots."""
+    gpu, limiter = manager.slots("gpu", limit=0), manager.limiter("api", rate=0)
+    slots, permits, futures = [], [], []
+    for number, priority in enumerate([0, 2, 1, 2]):
+        futures.append(threads.submit(use, lambda p=priority: gpu.hold(priority=p), slots, number))
+        until(lambda: gpu.statistics().waiting == number + 1)
+        futures.append(threads.submit(use, lambda p=priority: limiter.permit(priority=p), permits, number))
+        until(lambda: limiter.statistics().waiting == number + 1)
+    gpu.limit = 1
+    limiter.rate = "50/s"
+    wait(futures)
+
+    assert [1, 3, 2, 0] == [number for number, _ in slots]
+    assert [1, 3, 2, 0] == [number for number, _ in permits]
+    assert (1, Rate(50)) == (gpu.limit, limiter.rate)
+
+
+def test_holder_is_named_by_its_thread(manager):
+    """A slot has a pool and a fence; its holder is called as the thread is, or as it says."""
+    gpu = manager.slots("gpu", limit=2)
+    with gpu.hold() as slot, gpu.hold(name="mine") as second:
+        names = [holder.name for holder in gpu.statistics().holders]
+
+    assert (Slot("gpu", 1), Slot("gpu", 2)) == (slot, second)
+    assert [threading.current_thread().name, "mine"] == names
+    assert ("gpu", 0) == (manager.slots("gpu").name, manager.slots("gpu").statistics().held)
+
+
+def test_body_takes_a_place_until_it_is_left(manager):
+    """A permit that is held is a running task; one that is acquired is used up, and nothing is held."""
+    limiter = manager.limiter("api", max_concurrency=1)
+    with limiter.permit():
+        assert 1 == limiter.statistics().running
+        with pytest.raises(anyio.WouldBlock):
+            limiter.acquire_nowait()
+        with pytest.raises(TaskExpiredError, match="acquire was not started within"):
+            limiter.acquire(expires=0.01)
+    limiter.acquire()
+    limiter.acquire_nowait()
+    with pytest.raises(KeyError, match="mine"), limiter.permit():
+        raise KeyError("mine")
+
+    statistics = limiter.statistics()
+    assert (3, 1, 1, 0) == (statistics.done, statistics.failed, statistics.expired, statistics.running)
+
+
+def test_cost_is_settled_in_the_body_and_afterwards(manager):
+    """What was reserved too much is free at once."""
+    limiter = manager.limiter("model", policy=Window(), resources={"tokens": "1000/min"})
+
+    def left():
+        return next(limit.left for limit in limiter.statistics().limits if limit.resource == "tokens")
+
+    with limiter.permit(cost={"tokens": 800}) as permit:
+        assert 200 == left()
+        permit.settle({"tokens": 500})
+        assert 500 == left()
+    permit.settle({"tokens": 100})
+    assert 900 == left()
+    with pytest.raises(ValueError, match="without a cost in 'dollars'"):
+        permit.settle({"dollars": 1})
+    with pytest.raises(RuntimeError, match="before it is entered"):
+        limiter.permit().settle(1)
+
+
+def test_penalty_holds_everybody(manager):
+    """Nothing starts until it is over."""
+    limiter = manager.limiter("api")
+    limiter.penalize("10 s")
+
+    with pytest.raises(TaskExpiredError):
+        limiter.acquire(expires=0.02)
+    assert limiter.statistics().penalty > 9
+
+
+def test_held_permit_may_be_left_by_another_thread(manager, threads):
+    """Who enters need not be who leaves."""
+    limiter = manager.limiter("api", max_concurrency=1)
+    permit = limiter.permit()
+    threads.submit(permit.__enter__).result()
+    permit.__exit__(None, None, None)
+
+    assert 1 == limiter.statistics().done
+    with pytest.raises(RuntimeError, match="entered once"):
+        permit.__enter__()
+
+
+# How a wait ends.
+
+
+def test_who_expires_has_taken_nothing(manager):
+    """After a wait in vain there is neither a slot nor a permit less."""
+    gpu, limiter = manager.slots("gpu", limit=1), manager.limiter("api", max_concurrency=1)
+    with gpu.hold(), limiter.permit():
+        for wait_in_vain in (gpu.hold(expires=0.01, name="vain"), limiter.permit(expires=0.01, name="vain")):
+            with pytest.raises(TaskExpiredError, match="vain was not started within"), wait_in_vain:
+                pytest.fail("entered")
+    with gpu.hold(expires=0), limiter.permit(expires=1):
+        pass
+
+
+class Interrupted(BaseException):
+    """What the handler of a signal raises; KeyboardInterrupt would end the tests."""
+
+
+class Limited(Exception):
+    """The same of a task queue whose time limit is an ordinary exception."""
+
+
+def lines_that_can_be_undone():
+    """Return what can be interrupted: the lines of an entry until it returns, and of a leaving from its ``try`` on."""
+    lines = set()
+    for function in (blocking.Crossing.enter, blocking.Crossing.leave, blocking.LoopThread.call, Future.result):
+        source, first = inspect.getsourcelines(function)
+        begin = 0 if function.__name__ in ("call", "result") else source.index("        try:\n") + 1
+        # Python handles signals after calls, and so never between a ``with`` and its body: a trace function would.
+        lines |= {(function.__code__, first + i) for i in range(begin, len(source)) if " with " not in source[i]}
+    return lines
+
+
+@pytest.mark.parametrize("kind", [Interrupted, Limited])
+@pytest.mark.parametrize("face", ["permit", "slot"])
+def test_interrupt_at_any_line_loses_nothing(manager, face, kind):
+    """Wherever the handler of a signal raises, what was entered is left, once; what was not does not come later."""
+    limiter, gpu = manager.limiter("api", max_concurrency=1), manager.slots("gpu", limit=1)
+    make = limiter.permit if face == "permit" else gpu.hold
+    places, reached = lines_that_can_be_undone(), itertools.count()
+    numbers = iter(range(1000))
+    number = interrupted = 0
+
+    def trace(frame, event, argument):
+        if not any(frame.f_code is code for code, _ in places):
+            return None
+        return trace_line(frame, event, argument) or trace_line
+
+    def trace_line(frame, event, argument):
+        if event == "line" and (frame.f_code, frame.f_lineno) in places and next(reached) == number:
+            raise kind
+        return trace_line
+
+    before = sys.gettrace()
+    for number in numbers:
+        hold, reached, was_interrupted = make(), itertools.count(), False
+        sys.settrace(trace)
+        try:
+            with hold:
+                pass
+        except kind:
+            was_interrupted = True
+        finally:
+            sys.settrace(before)
+        with make(expires=5):  # the only place is free, or becomes so
+            pass
+        interrupted += was_interrupted
+        if not was_interrupted:
+            break
+
+    assert interrupted > 20
+    assert 0 == limiter.statistics().running + limiter.statistics().waiting
+    assert 0 == gpu.statistics().held + gpu.statistics().waiting
+
+
+def test_interrupted_wait_ends_at_once_and_takes_nothing():
+    """Ctrl-C, while a permit and a slot are waited for, goes on as it does everywhere."""
+    program = """
+        import os, signal, threading, time
+        from ratelimited_executor.blocking import BlockingManager
+
+        with BlockingManager() as manager:
+            gpu, limiter = manager.slots("gpu", limit=0), manager.limiter("api", rate=0)
+
+            def interrupt(waits):
+                while not waits():
+                    time.sleep(0.001)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            for hold, count in ((gpu.hold, gpu), (limiter.permit, limiter)):
+                threading.Thread(target=interrupt, args=[lambda: count.statistics().waiting]).start()
+                try:
+                    with hold():
+                        print("entered")
+                except KeyboardInterrupt:
+                    while count.statistics().waiting:
+                        time.sleep(0.001)
+                    print("interrupted")
+            gpu.limit, limiter.rate = 1, 10
+            with gpu.hold() as slot, limiter.permit():
+                print(slot.fence)
+    """
+    assert ("interrupted\ninterrupted\n1\n", "") == run_program(program)
+
+
+def test_cancelled_waiter_is_told_so(manager, threads):
+    """Whoever cancels a waiter on the loop ends its wait, as that of a future."""
+    limiter = manager.limiter("api", rate=0)
+    future = threads.submit(use, limiter.permit, [])
+    until(lambda: limiter.statistics().waiting)
+    (waiter,) = limiter._thread.call(
+        lambda: [one for one in asyncio.all_tasks() if one.get_coro().__name__ == "_enter"]
+    )
+    limiter._thread.call(waiter.cancel)
+
+    with pytest.raises(CancelledError):
+        future.result()
+
+
+# How it ends.
+
+
+def test_closing_refuses_who_waits_and_lets_holders_go_on(threads):
+    """Threads that wait get the error within no time; leaving what is held afterwards does nothing."""
+    manager = BlockingManager()
+    gpu, limiter, full = (
+        manager.slots("gpu", limit=1),
+        manager.limiter("api", rate=0),
+        manager.limiter("full", max_concurrency=1, drain_timeout=None),
+    )
+    with gpu.hold(), full.permit(cost={"permits": 1}) as permit:
+        futures = [threads.submit(use, one, []) for one in (gpu.hold, limiter.permit, full.permit) for _ in range(5)]
+        until(lambda: gpu.statistics().waiting == limiter.statistics().waiting == full.statistics().waiting == 5)
+        began = time.monotonic()
+        closings = [threads.submit(manager.close) for _ in range(3)]
+        for future in futures:
+            with pytest.raises(ExecutorStoppedError, match="is closed and accepts nothing more"):
+                future.result()
+        wait(closings)
+        assert time.monotonic() - began < 3
+        permit.settle(0)
+
+    assert "<BlockingManager closed limiters=0>" == repr(manager)
+    assert not [thread for thread in threading.enumerate() if thread.name == "ratelimited_executor"]
+    for call in (
+        gpu.hold,
+        limiter.permit,
+        limiter.acquire_nowait,
+        gpu.statistics,
+        lambda: manager.limiter("new"),
+        manager.__enter__,
+    ):
+        with pytest.raises(ExecutorStoppedError):
+            call()
+    with pytest.raises(ExecutorStoppedError):
+        gpu.limit = 2
+
+
+def test_closing_meets_threads_that_come_and_go(threads):
+    """Whoever comes while it closes is served or refused; nobody is left waiting."""
+    for _ in range(10):
+        manager = BlockingManager()
+        gpu, limiter = manager.slots("gpu", limit=2), manager.limiter("api", rate="1000/s")
+
+        def come_and_go():
+            with pytest.raises(ExecutorStoppedError):
+                while True:
+                    with gpu.hold(), limiter.permit():
+                        pass
+
+        futures = [threads.submit(come_and_go) for _ in range(8)]
+        until(lambda: limiter.statistics().done > 3)
+        manager.close()
+        done, not_done = wait(futures, timeout=10)
+        assert not not_done
+        for future in done:
+            future.result()
+
+
+def test_never_used_has_no_thread():
+    """It is made and closed without one, and a second closing does nothing."""
+    manager = BlockingManager(interval=0.5)
+    limiter, gpu = manager.limiter("api", rate=5), manager.slots("gpu", limit=1)
+    gpu.limit, limiter.rate = 2, 6
+    assert "<BlockingManager new limiters=1>" == repr(manager)
+    assert "<BlockingLimiter 'api' rate=6/s>" == repr(limiter)
+    assert "<BlockingSlots 'gpu' limit=2 held=0 waiting=0>" == repr(gpu)
+    manager.close()
+    manager.close()
+    assert "closed" in repr(manager)
+    with pytest.raises(ExecutorStoppedError):
+        limiter.acquire()
+
+
+def test_dropped_without_closing_warns_and_ends():
+    """As with an executor that nobody has closed."""
+    limiter = BlockingManager().limiter("api")
+    limiter.acquire()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "ratelimited_executor"]
+    gc.collect()
+    limiter.acquire()  # the limiter keeps it
+    with pytest.warns(ResourceWarning, match="unclosed BlockingManager"):
+        del limiter
+        gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_failed_start_is_an_error_of_each_use():
+    """What the start raises reaches whoever has needed it."""
+
+    class Clock:
+        def monotonic(self):
+            raise OSError("no clock")
+
+        wall = monotonic
+
+    manager = BlockingManager(clock=Clock())
+    limiter = manager.limiter("api", rate=1)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no clock"):
+            limiter.acquire()
+    manager.close()
+
+
+# Where it cannot be used.
+
+
+async def test_thread_of_an_event_loop_is_refused(manager):
+    """Waiting there would stop the loop; a worker thread of it may wait."""
+    limiter, gpu = manager.limiter, manager.slots
+    with pytest.raises(RuntimeError, match=r"would block the event loop of this thread.*asyncio.to_thread"):
+        limiter("api")
+    limiter, gpu = await asyncio.to_thread(lambda: (limiter("api"), gpu("gpu", limit=1)))
+    for call in (limiter.permit, limiter.acquire, limiter.acquire_nowait, gpu.hold, gpu.statistics):
+        with pytest.raises(RuntimeError, match="would block the event loop"):
+            call()
+    hold = await asyncio.to_thread(gpu.hold)
+    with pytest.raises(RuntimeError, match="would block the event loop"), hold:
+        pytest.fail("entered")
+    assert Slot("gpu", 1) == await asyncio.to_thread(use, gpu.hold, [])
+
+
+async def test_held_slot_may_be_left_on_an_event_loop(manager):
+    """Leaving does not wait there."""
+    gpu = await asyncio.to_thread(manager.slots, "gpu", limit=1)
+    hold = await asyncio.to_thread(gpu.hold)
+    await asyncio.to_thread(hold.__enter__)
+    hold.__exit__(None, None, None)
+    assert Slot("gpu", 2) == await asyncio.to_thread(use, gpu.hold, [])
+
+
+def test_own_thread_cannot_close_it(manager):
+    """It would wait for itself."""
+    limiter = manager.limiter("api")
+    with pytest.raises(RuntimeError, match="cannot be closed on its own thread"):
+        limiter._thread.call(manager.close)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_fork_may_come_before_the_first_use_and_not_after():
+    """A manager that has not started works in each fork; one that has says what to do, and its parent's goes on."""
+    program = """
+        import os, warnings
+        from ratelimited_executor.blocking import BlockingManager
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: that is the point
+
+        def forked(call):
+            if child := os.fork():
+                assert os.waitpid(child, 0)[1] == 0
+                return
+            try:
+                print("child:", call(), flush=True)
+            except RuntimeError as error:
+                print("child:", str(error).replace(str(os.getppid()), "PARENT"), flush=True)
+            finally:
+                manager.close()
+                os._exit(0)
+
+        manager = BlockingManager()
+        limiter, gpu = manager.limiter("api", rate=10), manager.slots("gpu", limit=1)
+        forked(limiter.acquire)
+        with gpu.hold():
+            forked(limiter.acquire)
+            forked(lambda: gpu.hold())
+            forked(lambda: manager.limiter("new"))
+        with gpu.hold() as slot:
+            print("parent:", slot.fence)
+    """
+    refused = (
+        "child: BlockingManager was started in process PARENT, of which this one is a fork without its threads: "
+        "make it, or use it for the first time, after the fork\n"
+    )
+    assert (f"child: None\n{refused * 3}parent: 2\n", "") == run_program(program)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_fork_of_a_holder_leaves_nothing():
+    """Only the process that holds a slot gives it back."""
+    program = """
+        import os, warnings
+        from ratelimited_executor.blocking import BlockingManager
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with BlockingManager() as manager:
+            gpu = manager.slots("gpu", limit=1)
+            with gpu.hold():
+                child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+            print(gpu.statistics().handed, gpu.statistics().held)
+    """
+    assert ("1 0\n", "") == run_program(program)
+
+
+def test_program_that_never_closes_ends_in_silence():
+    """It is closed at the interpreter's exit, whoever holds and waits."""
+    program = """
+        import threading, time
+        from ratelimited_executor import ExecutorStoppedError
+        from ratelimited_executor.blocking import BlockingManager
+
+        manager = BlockingManager()
+        gpu, limiter = manager.slots("gpu", limit=1), manager.limiter("api", rate=0)
+
+        def in_vain():
+            try:
+                limiter.acquire()
+            except ExecutorStoppedError:
+                pass
+
+        threading.Thread(target=in_vain, daemon=True).start()
+        while not limiter.statistics().waiting:
+            time.sleep(0.001)
+        gpu.hold().__enter__()
+        print("end")
+    """
+    assert ("end\n", "") == run_program(program)
+
+
+# Bad input.
+
+
+def test_bad_input_is_refused_at_the_call_and_changes_nothing(manager):
+    """As on the loop, before the start and after it."""
+    for one in (BlockingManager(), manager):
+        limiter, gpu = one.limiter("api", rate=5), one.slots("gpu", limit=1)
+        with pytest.raises(TypeError, match="unknown"):
+            one.limiter("other", unknown=1)
+        with pytest.raises(ValueError, match="name 'api' is in use"):
+            one.limiter("api")
+        with pytest.raises(ValueError, match="limit must be given"):
+            one.slots("other")
+        with pytest.raises(ValueError, match="limit"):
+            gpu.limit = -1
+        with pytest.raises(ValueError, match="rate"):
+            limiter.rate = -1
+        with pytest.raises(AttributeError):
+            limiter.rates = 1
+        with pytest.raises(AttributeError):
+            one.limitter = 1
+        assert (1, Rate(5)) == (gpu.limit, limiter.rate)
+    with pytest.raises(ValueError, match="cost"):
+        limiter.permit(cost=-1)
+    with pytest.raises(ValueError, match="expires"):
+        limiter.permit(expires=-1)
+    with pytest.raises(TypeError, match="priority"):
+        gpu.hold(priority="high")
+    with pytest.raises(ValueError, match="expires"):
+        gpu.hold(expires=-1)
+    with pytest.raises(ValueError, match="interval"):
+        BlockingManager(interval=0)
+    with pytest.raises(TypeError, match="peers"):
+        BlockingManager(peers="redis://")
+    assert 0 == limiter.statistics().accepted
+
+
+def test_rate_is_shared_as_that_of_executors(threads):
+    """Peers are those of any manager: of two processes each has its half."""
+    with BlockingManager(peers=StaticPeers(2, 0)) as manager:
+        limiter = manager.limiter("api", rate="40/s")
+        began = time.monotonic()
+        for _ in range(6):
+            limiter.acquire()
+        assert time.monotonic() - began > 0.2
+
+
+def test_arguments_are_those_of_the_loop():
+    """Each method takes what its model takes, with the same defaults."""
+    for name in ("permit", "acquire", "acquire_nowait", "penalize"):
+        ours, model = getattr(BlockingLimiter, name), getattr(RateLimitedExecutor, name)
+        assert inspect.signature(ours).parameters == inspect.signature(model).parameters, name
+    assert inspect.signature(BlockingSlots.hold).parameters == inspect.signature(Slots.hold).parameters
+    assert inspect.signature(BlockingManager).parameters == inspect.signature(ExecutorManager).parameters
+
+
+def run_program(text: str) -> tuple[str, str]:
+    """Run a program in an interpreter of its own, and return what it has printed."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=False,
+    )
+    assert 0 == run.returncode, run.stderr
+    return run.stdout, run.stderr
