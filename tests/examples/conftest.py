@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 
@@ -27,3 +33,80 @@ def example() -> Callable[[str], ModuleType]:
         return module
 
     return load
+
+
+@dataclass
+class Site:
+    """A real HTTP server that counts what guests do to it; it answers a GET or POST of any path.
+
+    Attributes:
+        url: where it is.
+        arrivals: when requests came.
+        bodies: what they brought.
+        most: how many were there at a time, at most.
+        seconds: an answer takes.
+        answer: what it is, as JSON.
+        refusals: how many requests are answered 429 yet, with Retry-After of one second.
+    """
+
+    url: str = ""
+    arrivals: list[float] = field(default_factory=list)
+    bodies: list[object] = field(default_factory=list)
+    most: int = 0
+    seconds: float = 0.0
+    answer: object = None
+    refusals: int = 0
+    _present: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def visited(self, body: object) -> Iterator[bool]:
+        """Count one request; gives whether it is refused."""
+        with self._lock:
+            self.arrivals.append(time.monotonic())
+            self.bodies.append(body)
+            self._present += 1
+            self.most = max(self.most, self._present)
+            self.refusals -= 1
+            is_refused = self.refusals >= 0
+        try:
+            yield is_refused
+        finally:
+            with self._lock:
+                self._present -= 1
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A server of one test."""
+    site = Site()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            size = int(self.headers.get("Content-Length", 0))
+            with site.visited(json.loads(self.rfile.read(size)) if size else None) as is_refused:
+                time.sleep(site.seconds)
+                content = json.dumps(site.answer).encode()
+            self.send_response(429 if is_refused else 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            if is_refused:
+                self.send_header("Retry-After", "1")
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        site.url = f"http://127.0.0.1:{server.server_port}/"
+        yield site
+        server.shutdown()
+        thread.join()

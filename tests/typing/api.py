@@ -39,10 +39,12 @@ from ratelimited_executor import (
 )
 from ratelimited_executor import RedisPeers as TopRedisPeers
 from ratelimited_executor import SQLiteProgress as TopSQLiteProgress
+from ratelimited_executor.blocking import BlockingLimiter, BlockingManager, BlockingPermit, BlockingSlots
 from ratelimited_executor.cycles import SQLiteProgress
 from ratelimited_executor.orders import latest_due_first
 from ratelimited_executor.peers import RedisPeers, StaticPeers as PeersOfTheModule
 from ratelimited_executor.policies import Paced as PacedOfTheModule
+from ratelimited_executor.slots import Slot, SlotStatistics
 from ratelimited_executor.typing import Order, RateLike
 
 
@@ -217,6 +219,23 @@ async def settings() -> None:
         assert_type(await executor.await_termination(1), bool)
     async with RateLimitedExecutor("two", rate="100/s", policy=Paced(slack=0.01), max_pending=10) as alone:
         assert_type(alone, RateLimitedExecutor)
+
+
+def threads() -> None:
+    """The blocking face gives what the others give, by ``with``."""
+    with BlockingManager(peers=StaticPeers(2, 0)) as manager:
+        limiter, gpu = manager.limiter("api", rate="10/s"), manager.slots("gpu", limit=2)
+        assert_type((limiter, gpu), tuple[BlockingLimiter, BlockingSlots])
+        with limiter.permit(cost={"tokens": 5}, expires="2s") as permit, gpu.hold(priority=1) as slot:
+            assert_type(permit, BlockingPermit)
+            assert_type(slot, Slot)
+            permit.settle({"tokens": 3})
+        assert_type(limiter.statistics(), Statistics)
+        assert_type(gpu.statistics(), SlotStatistics)
+        limiter.rate = 5  # type: ignore[assignment]  # what it takes is more than what it gives
+        gpu.limit = 3
+        limiter.permit(price=1)  # type: ignore[call-arg]
+        gpu.hold(2)  # type: ignore[misc]
 
 
 def modules() -> None:
