@@ -232,10 +232,10 @@ def threads() -> None:
             permit.settle({"tokens": 3})
         assert_type(limiter.statistics(), Statistics)
         assert_type(gpu.statistics(), SlotStatistics)
-        limiter.rate = 5  # type: ignore[assignment]  # what it takes is more than what it gives
+        limiter.rate = "5/s"
         gpu.limit = 3
         limiter.permit(price=1)  # type: ignore[call-arg]
-        gpu.hold(2)  # type: ignore[misc]
+        gpu.hold(2)  # type: ignore[call-arg]
 
 
 def modules() -> None:
