@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 
 import anyio
 import pytest
@@ -212,9 +212,9 @@ class Limited(Exception):
 def lines_that_can_be_undone():
     """Return what can be interrupted: the lines of an entry until it returns, and of a leaving from its ``try`` on."""
     lines = set()
-    for function in (blocking.Crossing.enter, blocking.Crossing.leave, blocking.LoopThread.call, Future.result):
+    for function in (blocking.Crossing.enter, blocking.Crossing.leave, blocking.LoopThread.call, blocking.Reply.wait):
         source, first = inspect.getsourcelines(function)
-        begin = 0 if function.__name__ in ("call", "result") else source.index("        try:\n") + 1
+        begin = 0 if function.__name__ in ("call", "wait") else source.index("        try:\n") + 1
         # Python handles signals after calls, and so never between a ``with`` and its body: a trace function would.
         lines |= {(function.__code__, first + i) for i in range(begin, len(source)) if " with " not in source[i]}
     return lines
@@ -260,6 +260,66 @@ def test_interrupt_at_any_line_loses_nothing(manager, face, kind):
     assert interrupted > 20
     assert 0 == limiter.statistics().running + limiter.statistics().waiting
     assert 0 == gpu.statistics().held + gpu.statistics().waiting
+
+
+def test_hold_that_is_dropped_is_given_back(manager):
+    """What nobody can leave any more is left, as after an interrupt between an entry and its block."""
+    gpu, limiter = manager.slots("gpu", limit=1), manager.limiter("api", max_concurrency=1)
+    for _ in range(3):
+        gpu.hold(expires=5).__enter__()
+        limiter.permit(expires=5).__enter__()
+        gc.collect()
+    until(lambda: gpu.statistics().held == limiter.statistics().running == 0)
+    assert 3 == limiter.statistics().done
+
+
+def test_storm_of_interrupts_leaves_nothing_behind():
+    """A signal's handler raises wherever it strikes, a thousand times; two other threads go on all the while."""
+    program = """
+        import random, signal, sys, threading, time
+        from ratelimited_executor.blocking import BlockingManager
+
+        class Interrupted(BaseException):
+            pass
+
+        def handler(*_):
+            if is_armed:
+                raise Interrupted
+
+        is_armed, is_over, count, randomness = False, False, 0, random.Random(1)
+        sys.unraisablehook = lambda _: None  # where it strikes a finalizer
+        signal.signal(signal.SIGALRM, handler)
+        with BlockingManager() as manager:
+            limiter, gpu = manager.limiter("api", max_concurrency=1), manager.slots("gpu", limit=1)
+
+            def go_on():
+                while not is_over:
+                    with limiter.permit(), gpu.hold():
+                        pass
+
+            threads = [threading.Thread(target=go_on) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            end = time.monotonic() + 2
+            while time.monotonic() < end:
+                signal.setitimer(signal.ITIMER_REAL, randomness.uniform(0.00005, 0.002))
+                is_armed = True
+                try:
+                    try:
+                        with limiter.permit(), gpu.hold():
+                            pass
+                    finally:
+                        is_armed = False
+                except Interrupted:
+                    count += 1
+            is_over = True
+            for thread in threads:
+                thread.join()
+            with limiter.permit(expires=5), gpu.hold(expires=5):
+                pass
+            print(count > 50, limiter.statistics().running, gpu.statistics().held)
+    """
+    assert ("True 0 0\n", "") == run_program(program)
 
 
 def test_interrupted_wait_ends_at_once_and_takes_nothing():
@@ -412,6 +472,29 @@ def test_failed_start_is_an_error_of_each_use():
     manager.close()
 
 
+def test_exit_in_a_function_of_ours_is_raised_where_it_was_asked_for(manager):
+    """It ends the thread that asks, as in any call, and not the loop of all."""
+    limiter = manager.limiter("api", key_rate=lambda key: sys.exit(key))
+    with pytest.raises(SystemExit, match="leave"):
+        limiter.acquire(key="leave")
+    limiter.acquire()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is how it dies
+def test_loop_that_has_died_leaves_nobody_waiting(threads):
+    """Who waits and who comes gets an error, and closing ends."""
+    manager = BlockingManager()
+    limiter = manager.limiter("api", rate=0)
+    future = threads.submit(use, limiter.permit, [])
+    until(lambda: limiter.statistics().waiting)
+    limiter._thread.call_soon(sys.exit)
+    with pytest.raises(CancelledError):
+        future.result(10)
+    with pytest.raises(RuntimeError, match="closed"):
+        limiter.acquire()
+    manager.close()
+
+
 # Where it cannot be used.
 
 
@@ -523,7 +606,8 @@ def test_program_that_never_closes_ends_in_silence():
         threading.Thread(target=in_vain, daemon=True).start()
         while not limiter.statistics().waiting:
             time.sleep(0.001)
-        gpu.hold().__enter__()
+        kept = gpu.hold()
+        kept.__enter__()
         print("end")
     """
     assert ("end\n", "") == run_program(program)
