@@ -23,10 +23,12 @@ from ratelimited_executor import (
     StaticPeers,
     TaskExpiredError,
 )
-from ratelimited_executor._runtime import blocking
+from ratelimited_executor._runtime import loop_thread
 from ratelimited_executor.blocking import BlockingLimiter, BlockingManager, BlockingSlots
+from ratelimited_executor.exceptions import SlotLostError
+from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.policies import Window
-from ratelimited_executor.slots import Slot, Slots
+from ratelimited_executor.slots import OnLost, Slots
 from ratelimited_executor.testing import audit
 
 pytestmark = [pytest.mark.real_time("threads wait for a loop in another thread"), pytest.mark.timeout(30)]
@@ -123,7 +125,7 @@ def test_holder_is_named_by_its_thread(manager):
     with gpu.hold() as slot, gpu.hold(name="mine") as second:
         names = [holder.name for holder in gpu.statistics().holders]
 
-    assert (Slot("gpu", 1), Slot("gpu", 2)) == (slot, second)
+    assert [("gpu", 1), ("gpu", 2)] == [(one.pool, one.fence) for one in (slot, second)]
     assert [threading.current_thread().name, "mine"] == names
     assert ("gpu", 0) == (manager.slots("gpu").name, manager.slots("gpu").statistics().held)
 
@@ -187,6 +189,46 @@ def test_held_permit_may_be_left_by_another_thread(manager, threads):
         permit.__enter__()
 
 
+def test_slots_of_several_pools_are_held_at_once(manager, threads):
+    """Nobody holds one while it waits for the other, and both are given back."""
+    gpu, disk = manager.slots("gpu", limit=1), manager.slots("disk", limit=1)
+    log = []
+    wait([threads.submit(use, lambda p=p: p[0].hold(also=p[1:]), log) for p in [(gpu, disk), (disk, gpu)] * 8])
+    with gpu.hold(also=[disk]) as slot:
+        assert (("gpu", "disk"), 17) == (slot.pools, slot.fence)
+    assert 16 == len(log)
+    assert 0 == gpu.statistics().held + disk.statistics().held
+    with pytest.raises(TypeError, match=r"also must be pools of slots, as manager.slots\(\) returns them, got 'disk'"):
+        gpu.hold(also=["disk"])
+    with pytest.raises(ValueError, match="each pool once"):
+        gpu.hold(also=[gpu])
+    with pytest.raises(TypeError, match="on_lost must be"):
+        gpu.hold(on_lost="cancel")
+
+
+@pytest.mark.parametrize("on_lost", [*OnLost, "call"])
+def test_holder_that_has_lost_its_slot_is_told(manager, on_lost):
+    """A thread cannot be cancelled: it sees ``is_lost``, and its ``with`` raises unless it has said that it goes on."""
+    gpu, lost = manager.slots("gpu", limit=1), []
+    hold = gpu.hold(on_lost=lost.append if on_lost == "call" else on_lost)
+
+    def body():
+        with hold as slot:
+            manager._thread.call(hold._crossing._context._note_lost)
+            assert slot.is_lost
+            if on_lost == "call":
+                assert [slot] == lost
+
+    if on_lost is OnLost.CANCEL:
+        with pytest.raises(SlotLostError, match="fence 1 is lost"):
+            body()
+    else:
+        body()
+    with pytest.raises(KeyError), gpu.hold():  # the body's own error goes first
+        raise KeyError
+    assert 0 == gpu.statistics().held
+
+
 # How a wait ends.
 
 
@@ -212,7 +254,12 @@ class Limited(Exception):
 def lines_that_can_be_undone():
     """Return what can be interrupted: the lines of an entry until it returns, and of a leaving from its ``try`` on."""
     lines = set()
-    for function in (blocking.Crossing.enter, blocking.Crossing.leave, blocking.LoopThread.call, blocking.Reply.wait):
+    for function in (
+        loop_thread.Crossing.enter,
+        loop_thread.Crossing.leave,
+        loop_thread.LoopThread.call,
+        loop_thread.Reply.wait,
+    ):
         source, first = inspect.getsourcelines(function)
         begin = 0 if function.__name__ in ("call", "wait") else source.index("        try:\n") + 1
         # Python handles signals after calls, and so never between a ``with`` and its body: a trace function would.
@@ -433,7 +480,7 @@ def test_never_used_has_no_thread():
     gpu.limit, limiter.rate = 2, 6
     assert "<BlockingManager new limiters=1>" == repr(manager)
     assert "<BlockingLimiter 'api' rate=6/s>" == repr(limiter)
-    assert "<BlockingSlots 'gpu' limit=2 held=0 waiting=0>" == repr(gpu)
+    assert ("<BlockingSlots 'gpu'>", 2) == (repr(gpu), gpu.limit)
     manager.close()
     manager.close()
     assert "closed" in repr(manager)
@@ -490,6 +537,7 @@ def test_loop_that_has_died_leaves_nobody_waiting(threads):
     limiter._thread.call_soon(sys.exit)
     with pytest.raises(CancelledError):
         future.result(10)
+    limiter._thread._thread.join(10)
     with pytest.raises(RuntimeError, match="closed"):
         limiter.acquire()
     manager.close()
@@ -510,7 +558,7 @@ async def test_thread_of_an_event_loop_is_refused(manager):
     hold = await asyncio.to_thread(gpu.hold)
     with pytest.raises(RuntimeError, match="would block the event loop"), hold:
         pytest.fail("entered")
-    assert Slot("gpu", 1) == await asyncio.to_thread(use, gpu.hold, [])
+    assert 1 == (await asyncio.to_thread(use, gpu.hold, [])).fence
 
 
 async def test_held_slot_may_be_left_on_an_event_loop(manager):
@@ -519,7 +567,7 @@ async def test_held_slot_may_be_left_on_an_event_loop(manager):
     hold = await asyncio.to_thread(gpu.hold)
     await asyncio.to_thread(hold.__enter__)
     hold.__exit__(None, None, None)
-    assert Slot("gpu", 2) == await asyncio.to_thread(use, gpu.hold, [])
+    assert 2 == (await asyncio.to_thread(use, gpu.hold, [])).fence
 
 
 def test_own_thread_cannot_close_it(manager):
@@ -660,12 +708,42 @@ def test_rate_is_shared_as_that_of_executors(threads):
         assert time.monotonic() - began > 0.2
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no Redis for Windows")
+def test_slots_of_a_group_are_held_by_threads_of_all_its_processes(redis_server, threads):
+    """By two managers with peers one slot is held by one thread at a time, and closing gives back nothing that is held."""
+    held, most, lock = 0, 0, threading.Lock()
+    with (
+        BlockingManager(peers=RedisPeers(redis_server.url, "group", lease=1)) as first,
+        BlockingManager(peers=RedisPeers(redis_server.url, "group", lease=1)) as second,
+    ):
+        pools = [one.slots("gpu", limit=1) for one in (first, second)]
+
+        def work(number):
+            nonlocal held, most
+            with pools[number % 2].hold(expires=20) as slot:
+                with lock:
+                    held += 1
+                    most = max(most, held)
+                time.sleep(0.005)
+                with lock:
+                    held -= 1
+            return slot.fence
+
+        fences = list(threads.map(work, range(12)))
+
+    assert 1 == most
+    assert 12 == len(set(fences))
+
+
 def test_arguments_are_those_of_the_loop():
     """Each method takes what its model takes, with the same defaults."""
     for name in ("permit", "acquire", "acquire_nowait", "penalize"):
         ours, model = getattr(BlockingLimiter, name), getattr(RateLimitedExecutor, name)
         assert inspect.signature(ours).parameters == inspect.signature(model).parameters, name
-    assert inspect.signature(BlockingSlots.hold).parameters == inspect.signature(Slots.hold).parameters
+    ours, model = inspect.signature(BlockingSlots.hold).parameters, inspect.signature(Slots.hold).parameters
+    assert [(one.name, one.kind, one.default) for one in ours.values()] == [
+        (one.name, one.kind, one.default) for one in model.values()
+    ]
     assert inspect.signature(BlockingManager).parameters == inspect.signature(ExecutorManager).parameters
 
 

@@ -1,0 +1,406 @@
+"""A thread that runs a manager on an event loop, for other threads that wait for what they ask of it.
+
+One thread runs a manager on an event loop; all other threads ask there, and wait. Who is next is decided by the manager as
+ever: this module only crosses between threads.
+
+::
+
+    a thread                            the loop's thread
+    with limiter.permit(...):  ------>  executor.permit(...)    checks the arguments
+                               ------>  __aenter__() as a task  waits in the executor's order
+        ...                    <------  what it gives, or raises
+                               ------>  __aexit__()
+
+A handler of a signal may raise in the main thread while that waits: KeyboardInterrupt, or the soft time limit of a task
+queue. Then only the loop's thread knows whether the permit has come already, so it is asked there to undo the entry: to
+cancel it, or to leave it again. It is asked after the entry, since calls to a loop keep their order.
+
+Rejected: anyio's ``BlockingPortal``. Its ``wrap_async_context_manager`` leaves entered what an interrupted thread was about
+to enter; its calls wait twice for the loop, and by futures, see :class:`Reply`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import os
+import threading
+import warnings
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from ratelimited_executor._runtime.closing import GRACE_SECONDS
+from ratelimited_executor.exceptions import ExecutorStoppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager
+
+    from ratelimited_executor._runtime.executor import ExecutorManager
+
+__all__ = ["Crossing", "LoopThread"]
+
+T = TypeVar("T")
+
+
+class Crossings:
+    """The calls of other threads on the loop, and the tasks that they have started; none is left when the loop ends."""
+
+    def __init__(self) -> None:
+        self.replies: set[Reply] = set()  # for which threads wait
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+
+    def answer(self, reply: Reply, call: Callable[[], Any]) -> None:
+        """Make a call, and hand over what it comes to."""
+        try:
+            outcome = call()
+        except BaseException as error:  # noqa: BLE001  # an exit as well: it is raised in the thread that waits
+            self._give(reply, None, error)
+            return
+        if isinstance(outcome, asyncio.Task):
+            outcome.add_done_callback(partial(self._give_end, reply))
+        else:
+            self._give(reply, outcome)
+
+    def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T] | None:
+        """Run a coroutine as a task; None, and nothing is made, once the loop is about to end."""
+        if self._is_over:
+            return None
+        task = asyncio.ensure_future(make())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def finish(self) -> None:
+        """Start no other, and wait for those that are there."""
+        self._is_over = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+
+    def give_up(self) -> None:
+        """Cancel what was asked and never answered, because the loop has ended by an error; the loop is closed."""
+        for reply in list(self.replies):
+            self._give(reply, None, concurrent.futures.CancelledError())
+
+    def _give_end(self, reply: Reply, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self._give(reply, None, concurrent.futures.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._give(reply, None, error)
+        else:
+            self._give(reply, task.result())
+
+    def _give(self, reply: Reply, value: Any, error: BaseException | None = None) -> None:
+        if reply in self.replies:
+            self.replies.discard(reply)
+            reply.give(value, error)
+
+
+class Start:
+    """The start of a loop's thread, for which others wait."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.stopped: asyncio.Event | None = None  # set on the loop to end it
+        self.error: BaseException | None = None
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def succeed(self, loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
+        """Tell that it runs, and what ends it."""
+        self.loop, self.stopped = loop, stopped
+        self._gate.release()
+
+    def fail(self, error: BaseException) -> None:
+        """Tell that it will never run."""
+        self.error = error
+        self._gate.release()
+
+    def wait(self) -> None:
+        """Wait for either."""
+        if self.loop is None and self.error is None:
+            with self._gate:
+                pass
+
+
+class Reply:
+    """What one call on the loop comes to, for the thread that waits for it.
+
+    It is handed over by a bare lock, since a handler of a signal may raise in that thread at any instant. Within a
+    ``threading.Condition``, of which futures and events are made, that can leave its lock taken for ever, and the loop
+    would wait for it with everybody else.
+    """
+
+    __slots__ = ("_error", "_gate", "_value")
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def wait(self) -> Any:
+        """Wait, and return it, or raise."""
+        self._gate.acquire()
+        if self._error is None:
+            return self._value
+        try:
+            raise self._error
+        finally:
+            del self  # the error's traceback has this frame, and would hold it together with the error
+
+    def give(self, value: Any, error: BaseException | None) -> None:
+        """Hand it over, once."""
+        self._value, self._error = value, error
+        self._gate.release()
+
+
+class LoopThread:
+    """The thread that runs a manager on an event loop; started when it is first needed.
+
+    Args:
+        manager: what it runs.
+        name: of whom errors speak.
+    """
+
+    def __init__(self, manager: ExecutorManager, name: str) -> None:
+        self.manager = manager
+        self.crossings = Crossings()
+        self._name = name
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._process = 0  # that has started it; a fork of that has none of its threads
+        self._thread: threading.Thread | None = None
+        self._start = Start()
+
+    @property
+    def state(self) -> str:
+        """``new``, ``open`` or ``closed``."""
+        return "closed" if self._is_closed else "new" if self._thread is None else "open"
+
+    def start(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, started if it is not yet.
+
+        Raises:
+            ExecutorStoppedError: if it is closed.
+            RuntimeError: in a fork of the process that has started it.
+        """
+        self._check_process()
+        with self._lock:
+            if self._is_closed:
+                raise ExecutorStoppedError(self._name)
+            if self._thread is None:
+                self._process = os.getpid()
+                self._thread = threading.Thread(
+                    target=_run,
+                    args=(self.manager, self.crossings, self._start),
+                    name="ratelimited_executor",
+                    daemon=True,
+                )
+                self._thread.start()
+                _OPEN.add(self)
+        self._start.wait()
+        if self._start.error is not None:
+            raise self._start.error
+        assert self._start.loop is not None
+        return self._start.loop
+
+    def configure(self, call: Callable[[], T]) -> T:
+        """Make a call that needs no loop: here as long as there is none, else on the loop."""
+        self._check_process()
+        with self._lock:
+            if self._is_closed:
+                raise ExecutorStoppedError(self._name)
+            if self._thread is None:
+                return call()
+        value: T = self.call(call)
+        return value
+
+    def call(self, call: Callable[[], Any]) -> Any:
+        """Call on the loop, and return what the call returns, or what a task that it returns comes to.
+
+        Raises:
+            ExecutorStoppedError: if it is closed, or closes meanwhile.
+            RuntimeError: in a thread that runs an event loop, which would stand still; or in a fork.
+        """
+        if runs_event_loop():
+            raise RuntimeError(
+                f"{self._name} would block the event loop of this thread: call it in a worker thread, as by "
+                "asyncio.to_thread(), or use an ExecutorManager on the loop"
+            )
+        loop = self.start()
+        reply = Reply()
+        with self._lock:  # whatever is asked before the closing is answered by it
+            if self._is_closed:
+                raise ExecutorStoppedError(self._name)
+            self.crossings.replies.add(reply)
+            loop.call_soon_threadsafe(self.crossings.answer, reply, call)
+        try:
+            return reply.wait()
+        except concurrent.futures.CancelledError:
+            if self._is_closed:
+                raise ExecutorStoppedError(self._name) from None
+            raise
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Call on the loop without waiting, if it still runs, and in this process."""
+        if self._process == os.getpid() and self._start.loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is held there any more
+                self._start.loop.call_soon_threadsafe(call)
+
+    @property
+    def is_open(self) -> bool:
+        """True while it runs, in this process."""
+        return not self._is_closed and self._process == os.getpid()
+
+    def close(self) -> None:
+        """Refuse who waits and who comes, and wait for the end; a second call waits as well.
+
+        Raises:
+            RuntimeError: on the thread itself.
+        """
+        if self._process not in (0, os.getpid()):
+            return  # it is the parent's to close
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"{self._name} cannot be closed on its own thread, which would wait for itself")
+        with self._lock:
+            self._is_closed = True
+        if self._thread is not None:
+            self._start.wait()
+            self.stop()
+            self._thread.join()
+        _OPEN.discard(self)
+
+    def stop(self) -> None:
+        """Have it end, without waiting."""
+        if self._start.stopped is not None:
+            self.call_soon(self._start.stopped.set)
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        if self._thread is None or not self.is_open:
+            return
+        _warn(f"unclosed {self._name}: use with, or close()", ResourceWarning, source=self)
+        self.stop()  # the collector runs in any thread, even in this one's: it cannot wait
+
+    def _check_process(self) -> None:
+        if self._process not in (0, os.getpid()):
+            raise RuntimeError(
+                f"{self._name} was started in process {self._process}, of which this one is a fork without its threads: "
+                "make it, or use it for the first time, after the fork"
+            )
+
+
+# Until they are closed; the interpreter's end does it, as long as daemon threads still run.
+_OPEN: Final[weakref.WeakSet[LoopThread]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_open() -> None:
+    for thread in list(_OPEN):
+        thread.close()
+
+
+def runs_event_loop() -> bool:
+    """True in a thread that runs an event loop."""
+    return asyncio._get_running_loop() is not None
+
+
+def _run(manager: ExecutorManager, crossings: Crossings, start: Start) -> None:
+    """Run a manager on an event loop until it is stopped."""
+
+    async def main() -> None:
+        await manager.start()
+        stopped = asyncio.Event()
+        start.succeed(asyncio.get_running_loop(), stopped)
+        await stopped.wait()
+        for executor in manager.executors.values():
+            executor._closing.abort()  # there is nothing to drain but waiters, who are told
+        await manager.aclose()
+        await crossings.finish()
+
+    try:
+        with asyncio.Runner() as runner:
+            runner.run(main())
+    except BaseException as error:
+        if start.loop is not None:
+            raise
+        start.fail(error)
+    finally:
+        crossings.give_up()
+
+
+class Crossing(Generic[T]):
+    """An async context manager of the loop's thread, entered and left by another one, once.
+
+    One that is dropped while it is entered is left. There are instants between an entry and its ``with`` block, and between
+    that and the leaving, at which the handler of a signal may raise as well.
+
+    Args:
+        thread: of the loop.
+        context: that was made there.
+    """
+
+    _is_entered = False  # both are set by the loop's thread alone; here, since an interrupt may come before __init__()
+    _is_left = False
+
+    def __init__(self, thread: LoopThread, context: AbstractAsyncContextManager[T]) -> None:
+        self._thread = thread
+        self._context = context
+
+    def enter(self) -> T:
+        """Enter it, and return what that gives; undone if this thread is interrupted meanwhile."""
+        entries: list[asyncio.Task[T]] = []
+
+        def begin() -> asyncio.Task[T]:
+            entry = self._thread.crossings.start(self._enter)
+            assert entry is not None  # nobody comes in any more, once it closes
+            entries.append(entry)
+            return entry
+
+        try:
+            return self._thread.call(begin)  # type: ignore[no-any-return]  # it is what the task comes to
+        except BaseException:  # the entry has failed; or a signal's handler has raised here, such as KeyboardInterrupt
+            self._thread.call_soon(partial(self._undo, entries))
+            raise
+
+    def leave(self, error: BaseException | None) -> None:
+        """Leave it; without waiting where the manager is closed, and not at all in a fork of the holder."""
+        try:
+            if self._thread.is_open and not runs_event_loop():
+                self._thread.call(partial(self._leave, error))
+            else:
+                self._thread.call_soon(partial(self._leave, error))
+        except BaseException as stop:  # interrupted, perhaps before it was asked for; or closed meanwhile
+            self._thread.call_soon(partial(self._leave, error))
+            if not isinstance(stop, ExecutorStoppedError):
+                raise
+
+    def __del__(self) -> None:
+        if self._is_entered and not self._is_left:
+            self._thread.call_soon(partial(self._leave, None))
+
+    async def _enter(self) -> T:
+        value = await self._context.__aenter__()
+        self._is_entered = True
+        return value
+
+    def _undo(self, entries: list[asyncio.Task[T]]) -> None:
+        for entry in entries:
+            if not entry.cancel() and not entry.cancelled() and entry.exception() is None:
+                self._leave(None)
+
+    def _leave(self, error: BaseException | None) -> asyncio.Task[None] | None:
+        if self._is_left:
+            return None
+        self._is_left = True
+        return self._thread.crossings.start(partial(_leave, self._context, error))
+
+
+async def _leave(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
+    await context.__aexit__(
+        None if error is None else type(error), error, None if error is None else error.__traceback__
+    )
