@@ -2,7 +2,7 @@
 
 ``Agent(max_concurrency=)`` and ``ConcurrencyLimitedModel`` take any ``AbstractConcurrencyLimiter``. This one holds slots of
 a pool, so that agents, models and tasks of executors count together, those of a larger priority go first, and the limit can
-be changed while they run. Slots count at once; the requests of a minute are what an executor's ``rate`` is for.
+be changed while they run; with ``ExecutorManager(peers=RedisPeers(...))`` it is that of all processes.
 
 Run ``python examples/pydantic_ai_limiter.py``; needs ``pip install pydantic-ai-slim``.
 """

@@ -241,7 +241,7 @@ class BlockingSlots:
 
 def _slots_of(pools: Iterable[BlockingSlots]) -> list[Slots]:
     """Return the pools that others stand for; what is none is refused by the pool that is asked."""
-    return [pool._slots if isinstance(pool, BlockingSlots) else cast("Slots", pool) for pool in pools]  # noqa: SLF001  # ours
+    return [pool._slots if isinstance(pool, BlockingSlots) else cast("Slots", pool) for pool in pools]  # noqa: SLF001  # of the same class
 
 
 class BlockingManager:

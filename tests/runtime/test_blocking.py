@@ -198,7 +198,7 @@ def test_slots_of_several_pools_are_held_at_once(manager, threads):
         assert (("gpu", "disk"), 17) == (slot.pools, slot.fence)
     assert 16 == len(log)
     assert 0 == gpu.statistics().held + disk.statistics().held
-    with pytest.raises(TypeError, match=r"also must be pools of slots, as manager.slots\(\) returns them, got 'disk'"):
+    with pytest.raises(TypeError, match=r"also must be pools of slots.* got 'disk'"):
         gpu.hold(also=["disk"])
     with pytest.raises(ValueError, match="each pool once"):
         gpu.hold(also=[gpu])
