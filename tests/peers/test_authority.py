@@ -40,6 +40,7 @@ FIRST = START_US // INTERVAL_US
 QUARANTINE = 5
 STEP_US = 1000  # by so much a clock may go back and still counts as the same
 JUMP_INTERVALS = 3
+LATE_US = 200_000  # two starts are closer together than their permits by so much at most
 MANY = 1 << 40
 
 # Fine and coarse, whole and broken, and one with more permits in an interval than are looked at for a call at once.
@@ -124,7 +125,7 @@ class Group:
 
     def warm_up(self, peers: Sequence[str] = ("a",), later: int = 0) -> None:
         """Let peers make themselves known, and the quarantine pass until permits are granted from the next call on."""
-        for number in range(self.number, self.number + QUARANTINE + 2):
+        for number in range(self.number, self.number + max(QUARANTINE, lapse_intervals(self.ratio)) + 2):
             for place, peer in enumerate(peers):
                 self.go_to(number, 0.1 + 0.8 * place / len(peers))
                 self.call(peer, later=later)
@@ -204,6 +205,12 @@ class Group:
     def count_of(self, number: int) -> int:
         """Count the permits of an interval that were granted in any era."""
         return sum(granted == number for _, granted, _ in self.owners)
+
+
+def lapse_intervals(ratio: tuple[int, int]) -> int:
+    """Return how many intervals beyond the next a new era grants nothing at least: until a gap after the last permit used."""
+    step, unit = ratio
+    return 1 + math.ceil(unit / step + LATE_US / INTERVAL_US) if unit >= step else 0
 
 
 def ranks_of(grant: Grant) -> list[int]:
@@ -636,6 +643,51 @@ def test_authority_that_takes_over_grants_nothing_in_its_quarantine(new_subject:
     assert number + 2 + QUARANTINE == after.safe
     assert [0] * (QUARANTINE + 1) == counts[:-1]
     assert counts[-1] > 0
+
+
+@pytest.mark.parametrize("kind", ["wipe", "fail_over", "state", "back", "jump"])
+@pytest.mark.parametrize("rate", [Rate(1), Rate(1, per=10), Rate(Fraction(7, 3)), Rate(1, per=3600)], ids=str)
+def test_era_of_a_slow_rate_begins_a_gap_after_the_permits_of_the_last_have_lapsed(
+    new_subject: NewSubject, rate: Rate, kind: str
+) -> None:
+    """Where the last of them was is not known: it may have been used as late as it can be."""
+    group = Group(new_subject(), grid_rate(rate, INTERVAL_US, STRETCHES[1]))
+    group.call("a")
+    group.go_to(group.number + 2 + max(QUARANTINE, lapse_intervals(group.ratio)), 0.9)
+    before = group.call("a", MANY)
+    match kind:
+        case "state":
+            group.subject.lose("state")
+        case "back":
+            group.now_us -= 3_600_000_000
+        case "wipe" | "fail_over":
+            getattr(group.subject, kind)()
+    number = group.number
+    after = group.call("a", MANY, now=MANY, has_jumped=kind == "jump")
+    least = lapse_intervals(group.ratio)
+
+    assert before.era != after.era or kind == "state"  # which has the number of the era as well
+    assert (number + 2 + max(least, 0 if kind == "jump" else QUARANTINE)) == after.safe
+    begin_us = after.safe * INTERVAL_US - group.now_us
+    assert begin_us >= 2 * INTERVAL_US + LATE_US + INTERVAL_US / (group.ratio[0] / group.ratio[1])
+    group.now_us += 1000
+    assert ("", after.era) == (group.call("b").flaw, group.call("b").era)
+
+
+def test_quarantine_of_a_slow_rate_is_shorter_once_a_faster_one_is_put_in_force(new_subject: NewSubject) -> None:
+    """It goes by the gap of the rate in force, and for no rate is it shorter than the authority's least one."""
+    group = Group(new_subject(), grid_rate(Rate(1, per=3600), INTERVAL_US))
+    slow = group.call("a")
+    assert slow.safe == FIRST + 2 + lapse_intervals(group.ratio)
+    group.go_to(group.number + 3)
+    group.ratio = RATIOS[0]
+    fast = group.call("a", is_new_rate=True)
+    group.go_to(group.number + 1)
+    group.ratio = grid_rate(Rate(1, per=10), INTERVAL_US)
+    again = group.call("a", is_new_rate=True)
+
+    assert fast.safe == FIRST + 3 + 2 + QUARANTINE == again.safe
+    assert (slow.era, "") == (again.era, again.flaw)
 
 
 @pytest.mark.parametrize("back_us", [STEP_US + 1, INTERVAL_US, 3_600_000_000], ids=str)

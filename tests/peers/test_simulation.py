@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from ratelimited_executor import Adaptive, Fair, Hold, Outage, Strictness
+from ratelimited_executor import Adaptive, Fair, Hold, Outage, Rate, Strictness
 
 from .simulation import SPOILT, Simulation, chaos
 from .subjects import KEYS
@@ -600,6 +600,32 @@ async def test_chaos(seed):
     worst, used = await chaos(seed, seconds=40)
     assert worst <= 100
     assert used >= 0.96
+
+
+@pytest.mark.parametrize("fault", ["wipe", "fail over", "state", "step"])
+@pytest.mark.parametrize("seconds", [1, 2, 5])
+async def test_slow_rate_is_kept_over_eras(seconds, fault):
+    """One start in so many seconds, however often a server begins anew, and whatever its clock shows then."""
+    gaps = []
+    for seed in range(3):
+        fleet = Simulation(seed, rate=Rate(1, per=seconds), options={"group": f"group {seed}"})
+        await fleet.add(3, load=100)
+        for _ in range(8):
+            await asyncio.sleep(seconds * fleet.generator.uniform(1.5, 2.5) + 2)
+            match fault:
+                case "wipe":
+                    fleet.server.wipe()
+                case "fail over":
+                    fleet.server.fail_over(lost=None, clock_step=fleet.generator.uniform(-1, 1))
+                case "state":
+                    fleet.server.lose("state")
+                case "step":
+                    fleet.server.offset += fleet.generator.choice([-1, 1]) * fleet.generator.uniform(0.2, seconds)
+        await asyncio.sleep(4 * seconds)
+        assert fleet.starts
+        gaps += [after - before for before, after in itertools.pairwise(sorted(fleet.starts))]
+        await fleet.close()
+    assert min(gaps) >= seconds
 
 
 async def test_same_seed_same_history():

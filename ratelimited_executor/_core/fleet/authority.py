@@ -16,6 +16,7 @@ A state that no authority has written is not believed: a new era begins.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +32,7 @@ _STALE_INTERVALS: Final = 3  # without a call, after which a peer's demand count
 _FORGET_US: Final = 300_000_000
 _STEP_US: Final = 1000  # a clock that goes back by more has stepped
 _JUMP_INTERVALS: Final = 3  # without grants after a step of the clock
+_LATE_US: Final = 200_000  # by which two starts may come closer together than their permits: each is late by half of it
 _LOOK_COUNT: Final = 256  # ranks looked at, at most, for permits at once
 _QUARANTINE_MAX_US: Final = 60_000_000  # by which the clocks of two servers may differ at most
 _WHOLE_MAX: Final = 1 << 53  # integers below are exact in the script, too
@@ -58,6 +60,11 @@ class _Plan:
     free: list[range]
     granted: dict[str, list[range]] = field(default_factory=dict)
     asked: dict[str, tuple[int, list[range]]] = field(default_factory=dict)  # at once: the latest wish, and all permits
+
+
+def _gap(step: int, unit: int) -> float:
+    """Return how many intervals pass from one permit to the next; 0 if there are no permits."""
+    return unit / step if step else 0.0
 
 
 class Authority:
@@ -104,12 +111,13 @@ class Authority:
         if has_gone_back:
             grid = self._go_back(now_us // grid.interval_us)
         if self._flaw or has_gone_back or self._known_run != self.run:
-            self._begin_era(now_us // grid.interval_us + 2 + request.quarantine)
+            self._begin_era(now_us // grid.interval_us + 2 + max(request.quarantine, self._lapse_intervals(request)))
             self._known_run = self.run
         else:
             now_us = max(now_us, self._last_us)  # else an interval could be planned twice
             if request.has_jumped:
-                self._begin_era(max(self._safe, now_us // grid.interval_us + 1 + _JUMP_INTERVALS))
+                jump = max(_JUMP_INTERVALS - 1, self._lapse_intervals(request))
+                self._begin_era(max(self._safe, now_us // grid.interval_us + 2 + jump))
         self._last_us = now_us
         self._calls += 1
         number = now_us // grid.interval_us
@@ -147,8 +155,9 @@ class Authority:
         if now_us < self._last_us - _STEP_US:
             return True  # the clock has gone back: nothing else of it counts
         number = max(now_us, self._last_us) // grid.interval_us
+        gap = max(_gap(each.step, each.unit) for each in (grid, following or grid))
         return (
-            self._safe <= number + 4 + _QUARANTINE_MAX_US // grid.interval_us
+            self._safe <= number + 4 + (_QUARANTINE_MAX_US + _LATE_US) // grid.interval_us + gap
             and max(planned for planned, _ in self._planned) <= number + 1
             and (following is None or (following.interval_us == grid.interval_us and following.since <= number + 2))
         )
@@ -170,6 +179,19 @@ class Authority:
         latest = self._next_grid or self._grid
         self._grid, self._next_grid = self._grid.with_rate(latest.step, latest.unit, number), None
         return self._grid
+
+    def _lapse_intervals(self, request: Request) -> int:
+        """Return for how many intervals beyond the next nothing is granted in a new era, so that two eras keep the rate.
+
+        They pass until no permit of the last era may be used any more, and then a gap between two permits: where the last of
+        them was is not known. Where a gap is shorter than an interval, the quarantine that peers ask for has room for it.
+        """
+        assert self._grid is not None
+        latest = self._next_grid or self._grid
+        gap = _gap(latest.step, latest.unit)
+        if request.is_new_rate:
+            gap = max(gap, _gap(request.step, request.unit))
+        return 1 + math.ceil(gap + _LATE_US / self._grid.interval_us) if gap >= 1 else 0
 
     def _begin_era(self, safe: int) -> None:
         self._epoch += 1
@@ -195,6 +217,8 @@ class Authority:
             self._grid = self._next_grid  # the plan of that interval goes by it
         new = self._grid.with_rate(request.step, request.unit, since)
         self._grid, self._next_grid = (new, None) if since == number else (self._grid, new)
+        # Of a slow rate a quarantine is long: it is shorter from the moment on at which a faster one is put in force.
+        self._safe = min(self._safe, number + 2 + max(request.quarantine, self._lapse_intervals(request)))
 
     def _grid_of(self, number: int) -> FleetGrid:
         assert self._grid is not None

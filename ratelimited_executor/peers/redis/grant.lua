@@ -59,7 +59,8 @@
 --   5. Numbers are doubles: all stay below 2^53, where integers are exact. `whole` writes them, as `..` keeps 14 digits.
 --   6. What is read is checked before it is believed: `natural`, `grid_of`, `member_of`, `is_sound`, `find`.
 
-local STALE_INTERVALS, FORGET_US, STEP_US, JUMP_INTERVALS, LOOK_COUNT = 3, 300000000, 1000, 3, 256
+local STALE_INTERVALS, FORGET_US, STEP_US, LATE_US, LOOK_COUNT = 3, 300000000, 1000, 200000, 256
+local JUMP_INTERVALS = 3
 local QUARANTINE_MAX_US, ABANDONED_US, WHOLE_MAX, UNIT_MAX, AGE_MAX = 60000000, 60000000, 2 ^ 53, 2 ^ 50, 2 ^ 31
 local GOLDEN, TRIES, ROUNDING = 0.6180339887498949, 24, 1e-6
 local STATE_MS, CLOSED_MS, FILLER, RANK_MAX = 86400000, 30000, string.rep(' ', 65), 2 ^ 20
@@ -180,12 +181,17 @@ for index = 0, 1 do
   planned[index] = {tonumber(interval or -1), tonumber(call or 0)}
 end
 
+local function gap_of(g)  -- intervals from one permit to the next; 0 if there are no permits
+  return g.step > 0 and g.unit / g.step or 0
+end
+
 local function is_sound()
   if not (epoch and safe and last and calls and grid and (next_grid or values[7] == '')) then return false end
   if (planned[0][1] < 0) ~= (values[8] == '') or (planned[1][1] < 0) ~= (values[9] == '') then return false end
   if now < last - STEP_US then return true end  -- the clock has gone back: nothing else of it counts
   local current = math.floor(math.max(now, last) / grid.interval)
-  return safe <= current + 4 + math.floor(QUARANTINE_MAX_US / grid.interval)
+  local gap = math.max(gap_of(grid), gap_of(next_grid or grid))
+  return safe <= current + 4 + math.floor((QUARANTINE_MAX_US + LATE_US) / grid.interval) + gap
     and math.max(planned[0][1], planned[1][1]) <= current + 1
     and (not next_grid or (next_grid.interval == grid.interval and next_grid.since <= current + 2))
 end
@@ -211,11 +217,19 @@ if has_gone_back then
   local latest = next_grid or grid
   grid, next_grid = with_rate(grid, latest.step, latest.unit, math.floor(now / grid.interval)), nil
 end
+local function lapse_intervals()  -- until no permit of the last era may be used any more, and then a gap between two
+  local gap = gap_of(next_grid or grid)
+  if args.is_new_rate then gap = math.max(gap, gap_of(args)) end
+  return gap >= 1 and 1 + math.ceil(gap + LATE_US / grid.interval) or 0
+end
+
 if flaw ~= '' or has_gone_back or values[1] ~= run then
-  begin_era(math.floor(now / grid.interval) + 2 + args.quarantine)
+  begin_era(math.floor(now / grid.interval) + 2 + math.max(args.quarantine, lapse_intervals()))
 else
   now = math.max(now, last)
-  if args.has_jumped then begin_era(math.max(safe, math.floor(now / grid.interval) + 1 + JUMP_INTERVALS)) end
+  if args.has_jumped then
+    begin_era(math.max(safe, math.floor(now / grid.interval) + 2 + math.max(JUMP_INTERVALS - 1, lapse_intervals())))
+  end
 end
 local number = math.floor(now / grid.interval)
 if next_grid and number >= next_grid.since then grid, next_grid = next_grid, nil end
@@ -228,6 +242,8 @@ if args.is_new_rate and (latest.step ~= args.step or latest.unit ~= args.unit) t
   if next_grid and next_grid.since < since then grid = next_grid end  -- the plan of that interval goes by it
   next_grid = with_rate(grid, args.step, args.unit, since)
   if since == number then grid, next_grid = next_grid, nil end
+  -- Of a slow rate a quarantine is long: it is shorter from the moment on at which a faster one is put in force.
+  safe = math.min(safe, number + 2 + math.max(args.quarantine, lapse_intervals()))
 end
 
 local function planned_text(index)
