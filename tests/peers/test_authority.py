@@ -674,6 +674,19 @@ def test_era_of_a_slow_rate_begins_a_gap_after_the_permits_of_the_last_have_laps
     assert ("", after.era) == (group.call("b").flaw, group.call("b").era)
 
 
+def test_era_that_begins_with_a_slower_rate_waits_for_a_gap_of_that_one(new_subject: NewSubject) -> None:
+    """A group that is deployed anew with 1 in 10 s, while its server fails over, has started something just now."""
+    group = Group(new_subject())
+    group.warm_up()
+    group.call("a", MANY)
+    group.subject.fail_over()
+    group.ratio = grid_rate(Rate(1, per=10), INTERVAL_US)
+    reply = group.call("b", is_new_rate=True)
+
+    assert group.number + 2 + lapse_intervals(group.ratio) == reply.safe
+    assert (reply.safe, "") == (group.call("a").safe, group.call("a").flaw)
+
+
 def test_quarantine_of_a_slow_rate_is_shorter_once_a_faster_one_is_put_in_force(new_subject: NewSubject) -> None:
     """It goes by the gap of the rate in force, and for no rate is it shorter than the authority's least one."""
     group = Group(new_subject(), grid_rate(Rate(1, per=3600), INTERVAL_US))
