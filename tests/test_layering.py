@@ -19,7 +19,7 @@ ROOT = "ratelimited_executor"
 # Arithmetic, containers, weak ones too, and words: nothing that reads a clock, draws a number, logs, waits or touches the world.
 CORE_MAY_USE = {
     "__future__", "abc", "array", "bisect", "collections", "collections.abc", "copy", "dataclasses", "decimal", "enum",
-    "fractions", "functools", "heapq", "itertools", "math", "operator", "re", "typing", "weakref",
+    "fractions", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "typing", "weakref",
 }  # fmt: skip
 FOR_TYPES_ONLY = {"contextvars", "datetime"}  # values that the core only carries, or asks for their seconds
 

@@ -19,7 +19,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_origin, get_type_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -43,7 +43,7 @@ class LuaScript(Generic[A]):
 
     Args:
         package: in which its file lies.
-        file: its name.
+        file: its name; or names, of files with local functions, and of the one with the script's main text behind them.
         keys: the names of its keys.
         arguments: a dataclass, whose fields are its arguments: texts, integers, floats, bools, and tuples of these or of tuples.
         constants: numbers that Python and the script share; their names are upper case.
@@ -54,7 +54,9 @@ class LuaScript(Generic[A]):
 
     __slots__ = ("_writers", "keys", "text")
 
-    def __init__(self, package: str, file: str, *, keys: Iterable[str], arguments: type[A], **constants: int) -> None:
+    def __init__(
+        self, package: str, file: str | Sequence[str], *, keys: Iterable[str], arguments: type[A], **constants: int
+    ) -> None:
         self.keys = tuple(keys)
         kinds = {name: get_origin(kind) or kind for name, kind in get_type_hints(arguments).items()}
         names = [field.name for field in fields(arguments)]
@@ -69,8 +71,8 @@ class LuaScript(Generic[A]):
             _table("keys", ((name, f"KEYS[{place}]") for place, name in enumerate(self.keys, start=1))),
             _table("args", ((name, _FORMS[kinds[name]][0].format(place)) for place, name in enumerate(names, start=1))),
         ]
-        body = files(package).joinpath(file).read_text(encoding="utf-8")
-        self.text = "\n".join([*preamble, body])
+        texts = [files(package).joinpath(each) for each in ([file] if isinstance(file, str) else file)]
+        self.text = "\n".join([*preamble, *(each.read_text(encoding="utf-8") for each in texts)])
 
     def write(self, arguments: A) -> list[str]:
         """Write the arguments of a call, in the script's order."""

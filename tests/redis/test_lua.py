@@ -25,6 +25,7 @@ SCRIPTS = {
     "stores/claim_turn.lua": store._CLAIM,
     "stores/complete_turn.lua": store._COMPLETE,
 }
+LIBRARIES = {"peers/redis/laws.lua"}  # put before the main text of a script
 WORDS = re.compile(r"\b(keys|args)\.(\w+)")
 
 
@@ -66,6 +67,14 @@ def test_preamble_names_keys_and_arguments_in_the_order_of_their_declaration(mak
     assert ["", "0", "0", "2.0"] == made.write(Order("", 0, False, 2))
 
 
+def test_files_of_functions_stand_before_the_main_text(make_script, tmp_path):
+    """In the order in which they are named."""
+    package = make_script("return two(args.count)").text and f"scripts_of_{tmp_path.name}"
+    (tmp_path / package / "two.lua").write_text("local function two(x) return x end", encoding="utf-8")
+    made = LuaScript(package, ("two.lua", "one.lua"), keys=(), arguments=Order)
+    assert made.text.endswith("\nlocal function two(x) return x end\nreturn two(args.count)")
+
+
 def test_argument_of_another_type_is_refused(make_script):
     """When the script is declared, by its name."""
     wrong = make_dataclass("Wrong", [("owner", str), ("names", list)])
@@ -98,7 +107,7 @@ def test_lua_reads_what_python_writes(make_script, redis_server, order):
 
 def test_every_script_of_the_package_is_known_here():
     """So that the tests below hold for all of them."""
-    assert set(SCRIPTS) == {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.lua")}
+    assert {*SCRIPTS, *LIBRARIES} == {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.lua")}
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
@@ -112,6 +121,21 @@ def test_script_uses_what_is_declared_and_declares_what_it_uses(file):
     assert set(declared.keys) == used["keys"]
     assert {name for name, _ in declared._writers} == used["args"]
     assert not re.search(r"\b(KEYS|ARGV)\b", code)
+
+
+@pytest.mark.parametrize("file", sorted(LIBRARIES))
+def test_library_defines_local_functions_and_nothing_else(file):
+    """It takes no keys and arguments, makes no globals, and leaves room for the locals of the main text."""
+    code = re.sub(r"--.*", "", (PACKAGE / file).read_text(encoding="utf-8"))
+    own = {
+        name
+        for names in re.findall(r"^local (?:function )?(\w+(?:, \w+)*)", code, re.MULTILINE)
+        for name in names.split(", ")
+    }
+    assigned = {name for name in re.findall(r"^(?:function )?(\w+)[.\w]*(?: =|\()", code, re.MULTILINE)} - {"local"}
+    assert assigned <= own
+    assert not re.search(r"\b(KEYS|ARGV|keys|args|redis\.call)\b", code)
+    assert len(own) <= 40  # of 200
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
@@ -146,7 +170,7 @@ def test_wheel_and_sdist_hold_the_scripts(tmp_path):
     """And Python loads them from the wheel itself, which is not even unpacked."""
     build = [sys.executable, "-c", BUILD, str(tmp_path)]
     wheel, sdist = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    files = {f"ratelimited_executor/{file}" for file in SCRIPTS}
+    files = {f"ratelimited_executor/{file}" for file in [*SCRIPTS, *LIBRARIES]}
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         assert files <= set(archive.namelist())
     with tarfile.open(tmp_path / sdist) as archive:

@@ -1,0 +1,175 @@
+"""The laws of shared limits behind one face, for one suite of tests: in Python, and in Lua on a real server.
+
+Both are asked with texts and answer with texts, so that what one says can be compared with what the other says.
+"""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple, Protocol
+
+import redis
+
+from ratelimited_executor._core.fleet.laws import decide, read_limit
+
+LAWS = files("ratelimited_executor.peers.redis").joinpath("laws.lua").read_text(encoding="utf-8")
+
+# ARGV: what to do, and the present; then the horizon and settings, state and cost of each limit, or one limit and the numbers.
+MAIN = """
+local function whole(number) return number and string.format('%.0f', number) or '' end
+local act, now, limits, costs = ARGV[1], tonumber(ARGV[2]), {}, {}
+if act == 'decide' then
+  for index = 4, #ARGV, 3 do
+    local limit = read_limit(ARGV[index], ARGV[index + 1], now)
+    if not limit then return {'unsound', whole((index - 4) / 3)} end
+    limits[#limits + 1], costs[#costs + 1] = limit, tonumber(ARGV[index + 2])
+  end
+  local when, holder, receipts = decide(limits, costs, now, tonumber(ARGV[3]))
+  local answer = {'sound', whole(when), whole(holder and holder - 1), receipts and '1' or '0'}
+  for _, receipt in ipairs(receipts or {}) do answer[#answer + 1] = whole(receipt) end
+  for _, limit in ipairs(limits) do answer[#answer + 1] = limit.is_changed and limit.law.write(limit) or '' end
+  return answer
+end
+local limit = read_limit(ARGV[3], ARGV[4], now)
+if not limit then return {'unsound', '0'} end
+if act == 'look' then
+  local used, amount, till = limit.law.use(limit, now)
+  return {'sound', limit.law.is_at_rest(limit, now) and '1' or '0', whole(used), whole(amount), whole(till)}
+end
+if act == 'batch' then
+  local answer = {'sound', ''}
+  for index = 6, #ARGV, 4 do
+    local one, other, last = tonumber(ARGV[index + 1]), tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3])
+    if ARGV[index] == 'ask' then
+      local when, _, receipts = decide({limit}, {one}, now + other, tonumber(ARGV[5]))
+      answer[#answer + 1] = receipts and whole(when) or ''
+    else
+      limit.law[ARGV[index]](limit, one, other, last)
+    end
+  end
+  answer[2] = limit.is_changed and limit.law.write(limit) or ''
+  return answer
+end
+limit.law[act](limit, tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]))
+return {'sound', limit.is_changed and limit.law.write(limit) or ''}
+"""
+
+
+class UnsoundError(Exception):
+    """The text of this limit's settings or state is not sound."""
+
+
+class Answer(NamedTuple):
+    """What a subject decides; states are empty where they have not changed."""
+
+    at: int | None
+    holder: int | None
+    receipts: list[int] | None
+    states: list[str]
+
+
+class Look(NamedTuple):
+    """What a subject sees in a state."""
+
+    is_at_rest: bool
+    used: int
+    amount: int
+    until: int
+
+
+Entry = tuple[str, str, int]  # settings, state, cost
+Step = tuple[str, int, int, int]  # add or give_back, t, cost and receipt; or ask, cost and how much later
+
+
+class LawSubject(Protocol):
+    """Decides over texts."""
+
+    def decide(self, now: int, horizon: int, entries: Sequence[Entry]) -> Answer:
+        """Admit a ticket, or refuse it."""
+        ...
+
+    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, int, int]) -> str:
+        """Add to a ticket's cost or give back of it: t, cost and receipt; return the new state, or nothing."""
+        ...
+
+    def batch(self, now: int, horizon: int, settings: str, state: str, steps: Sequence[Step]) -> tuple[str, list[str]]:
+        """Correct and ask in one call; return the new state, and the time of each ticket that is admitted."""
+        ...
+
+    def look(self, now: int, settings: str, state: str) -> Look:
+        """Look at a state."""
+        ...
+
+
+class InPython:
+    """The laws of the core."""
+
+    def decide(self, now: int, horizon: int, entries: Sequence[Entry]) -> Answer:
+        """Admit a ticket, or refuse it."""
+        limits = [self._read(place, settings, state, now) for place, (settings, state, _) in enumerate(entries)]
+        got = decide(limits, [cost for _, _, cost in entries], now, horizon)
+        states = [limit.write() if limit.is_changed else "" for limit in limits]
+        return Answer(got.at_us, got.holder, got.receipts, states)
+
+    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, int, int]) -> str:
+        """Add or give back."""
+        limit = self._read(0, settings, state, now)
+        getattr(limit, act)(*numbers)
+        return limit.write() if limit.is_changed else ""
+
+    def batch(self, now: int, horizon: int, settings: str, state: str, steps: Sequence[Step]) -> tuple[str, list[str]]:
+        """Correct and ask in one call."""
+        limit, times = self._read(0, settings, state, now), []
+        for name, *numbers in steps:
+            if name == "ask":
+                got = decide([limit], numbers[:1], now + numbers[1], horizon)
+                times.append(str(got.at_us) if got.is_admitted else "")
+            else:
+                getattr(limit, name)(*numbers)
+        return limit.write() if limit.is_changed else "", times
+
+    def look(self, now: int, settings: str, state: str) -> Look:
+        """Look at a state."""
+        limit = self._read(0, settings, state, now)
+        use = limit.use(now)
+        return Look(limit.is_at_rest(now), use.used, use.amount, use.until_us)
+
+    def _read(self, place: int, settings: str, state: str, now: int):
+        limit = read_limit(settings, state, now)
+        if limit is None:
+            raise UnsoundError(place)
+        return limit
+
+
+class InLua:
+    """The laws of the script."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._script = client.register_script(LAWS + MAIN)
+
+    def decide(self, now: int, horizon: int, entries: Sequence[Entry]) -> Answer:
+        """Admit a ticket, or refuse it."""
+        at, holder, is_admitted, *rest = self._call(
+            "decide", now, horizon, *(each for entry in entries for each in entry)
+        )
+        receipts = [int(each) for each in rest[: len(entries)]] if is_admitted == "1" else None
+        return Answer(int(at) if at else None, int(holder) if holder else None, receipts, rest[-len(entries) :])
+
+    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, int, int]) -> str:
+        """Add or give back."""
+        return self._call(act, now, settings, state, *numbers)[0]
+
+    def batch(self, now: int, horizon: int, settings: str, state: str, steps: Sequence[Step]) -> tuple[str, list[str]]:
+        """Correct and ask in one call."""
+        changed, *times = self._call("batch", now, settings, state, horizon, *(each for step in steps for each in step))
+        return changed, times
+
+    def look(self, now: int, settings: str, state: str) -> Look:
+        """Look at a state."""
+        rest, *numbers = self._call("look", now, settings, state)
+        return Look(rest == "1", *map(int, numbers))
+
+    def _call(self, *arguments: object) -> list[str]:
+        sound, *answer = (each.decode() for each in self._script(args=arguments))
+        if sound != "sound":
+            raise UnsoundError(int(answer[0]))
+        return answer
