@@ -24,9 +24,12 @@
 -- Numbers are doubles: times and amounts stay below 2^53, where integers are exact; a time with picoseconds is two of them.
 
 local PS, FAR, BEYOND, AMOUNT_MAX, VALID_MAX, AHEAD_MAX, PARTS = 1000000, 2 ^ 50, 2 ^ 53, 2 ^ 52, 60000000, 600000000, 64
-local DIGITS = string.format('%d', AMOUNT_MAX) == '4503599627370496' and '%d' or '%.0f'  -- %d is faster, where it has 64 bits
-
 local MATCH, FORMAT, TEXT_MAX = string.match, string.format, 136
+local IS_LONG = FORMAT('%d', AMOUNT_MAX) == '4503599627370496'
+
+local function form_of(text)  -- %d is faster, where it has 64 bits
+  return IS_LONG and text or (string.gsub(text, '%%d', '%%.0f'))
+end
 
 local function numbers_of(text, pattern)  -- nothing if it does not match, or a number is 2^53 or more
   if #text > TEXT_MAX then return nil end
@@ -73,8 +76,7 @@ end
 
 -- Pace and burst.
 
-local G1 = '^g1' .. string.rep(',(%d+)', 7) .. '$'
-local G1_TEXT = 'g1' .. string.rep(',' .. DIGITS, 7)
+local G1, G1_TEXT = '^g1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', form_of('g1,%d,%d,%d,%d,%d,%d,%d')
 local bucket = {}
 
 function bucket.read(settings, text, now)
@@ -168,8 +170,7 @@ end
 
 -- Window: `tail` has the parts but the latest, of which `count` are read so far; `first` is the first that has not left.
 
-local W1 = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+);(.*)$'
-local W1_TEXT = string.rep(DIGITS .. ',', 5) .. DIGITS .. ';'
+local W1, W1_TEXT = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+);(.*)$', form_of('%d,%d,%d,%d,%d,%d;')
 local window = {}
 
 function window.read(settings, text, now)
@@ -186,7 +187,7 @@ function window.read(settings, text, now)
   return limit
 end
 
-local PART = DIGITS .. ':' .. DIGITS .. ','
+local PART = form_of('%d:%d,')
 
 function window.write(limit)
   local body = FORMAT(W1_TEXT, limit.last, limit.gone, limit.closed, limit.total, limit.latest, limit.amount)
@@ -298,8 +299,7 @@ end
 
 -- Quota: `used` of number - 2 to number + 1.
 
-local Q1 = '^q1' .. string.rep(',(%d+)', 7) .. '$'
-local Q1_TEXT = 'q1' .. string.rep(',' .. DIGITS, 7)
+local Q1, Q1_TEXT = '^q1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', form_of('q1,%d,%d,%d,%d,%d,%d,%d')
 local quota = {}
 
 function quota.read(settings, text, now)
@@ -395,6 +395,7 @@ end
 -- Settings, which many limits share: by their text.
 
 local known_settings = {}
+local Q_SETTINGS = '^q,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$'
 
 local function is_bucket(set)
   return is_gap(set.gap_us, set.gap_ps) and set.valid <= VALID_MAX
@@ -427,7 +428,7 @@ local function read_settings(text)
     local amount, width, valid = numbers_of(text, '^w,(%d+),(%d+),(%d+)$')
     set, is_sound = amount and {law = window, amount = amount, width = width, valid = valid}, is_window
   elseif kind == 'q' then
-    local amount, calendar, number, begin, stop, next_end, valid, late = numbers_of(text, '^q' .. string.rep(',(%d+)', 8) .. '$')
+    local amount, calendar, number, begin, stop, next_end, valid, late = numbers_of(text, Q_SETTINGS)
     set = amount and {law = quota, amount = amount, calendar = calendar, number = number, begin = begin, stop = stop,
       next_end = next_end, valid = valid, late = late}
     is_sound = is_quota
