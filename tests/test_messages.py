@@ -40,9 +40,11 @@ def _messages() -> Iterator[tuple[str, str]]:
                     yield path.relative_to(PACKAGE).as_posix(), text
 
 
-NAMES = sorted(
-    {(file, *found) for file, text in _messages() for found in NAMED.findall(text) if found[0] not in OF_THE_USER}
-)
+@pytest.fixture(scope="module")
+def named() -> list[tuple[str, str, str]]:
+    """What errors name: (file, name, arguments)."""
+    found = {(file, *match) for file, text in _messages() for match in NAMED.findall(text)}
+    return sorted(each for each in found if each[1] not in OF_THE_USER)
 
 
 def _public(name: str) -> list[Any]:
@@ -60,17 +62,19 @@ def _public(name: str) -> list[Any]:
     return [found for each in [*holders, *own] if (found := getattr(each, last, None)) is not None]
 
 
-def test_messages_are_found() -> None:
+def test_messages_are_found(named: list[tuple[str, str, str]]) -> None:
     """The walk sees the errors and the remedies."""
-    named = {name for _, name, _ in NAMES}
-    assert {"schedule", "schedule_many", "StaticPeers", "Retry", "Fair", "call_later"} <= named
+    names = {name for _, name, _ in named}
+    assert {"schedule", "schedule_many", "StaticPeers", "Retry", "Fair", "call_later"} <= names
 
 
-@pytest.mark.parametrize(("file", "name", "arguments"), NAMES)
-def test_what_an_error_names_exists(file: str, name: str, arguments: str) -> None:
-    """And takes the keyword arguments that stand behind it."""
-    found = _public(name)
-    assert found, f"{file} names {name}(), which is not public"
-    wanted = set(ARGUMENT.findall(arguments))
-    taken = [set(inspect.signature(each).parameters) for each in found if wanted and callable(each)]
-    assert not wanted or any(wanted <= each or "options" in each for each in taken), (file, name, wanted, taken)
+def test_what_an_error_names_exists(named: list[tuple[str, str, str]]) -> None:
+    """It is public, and takes the keyword arguments that stand behind it."""
+    wrong = []
+    for file, name, arguments in named:
+        found = _public(name)
+        wanted = set(ARGUMENT.findall(arguments))
+        taken = [set(inspect.signature(each).parameters) for each in found if wanted and callable(each)]
+        if not found or (wanted and not any(wanted <= each or "options" in each for each in taken)):
+            wrong.append((file, name, wanted, taken))
+    assert wrong == []
