@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))  # bench/ is not part of the package
 
 from bench import simulation
-from bench.harness import Options
+from bench.harness import Options, fresh
 from bench.sections import load, names
 from ratelimited_executor.simulation import Constant, LogNormal
 
@@ -24,7 +24,12 @@ def _needs_simpy() -> None:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure without processes, which take most of the time at tiny sizes."""
-    monkeypatch.setattr(simulation, "fresh", lambda _, **arguments: simulation.measure(**arguments))
+
+    def here(function: str, **arguments):
+        assert "bench.simulation:measure" == function
+        return simulation.measure(**arguments)
+
+    monkeypatch.setattr(simulation, "fresh", here)
 
 
 def _due_count(keys: int, seconds: float) -> int:
@@ -115,16 +120,27 @@ def test_both_draw_the_same_durations() -> None:
     assert 4.0 == next(simulation._draws(Constant(4.0)))
 
 
-def test_tables_have_their_rows(in_this_process: None) -> None:
-    """Each side has a row in its tables, nothing was counted otherwise, and ratios are to SimPy."""
+@pytest.mark.real_time("the benchmark measures itself")
+def test_quick_run_from_the_command_line(
+    in_this_process: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The section prints its tables: each side has a row, nothing was counted otherwise, and ratios are to SimPy."""
     _needs_simpy()
+    from bench.__main__ import main
 
-    tables = simulation.run(Options(quick=True))
+    tables: list = []
+    run = simulation.run
+    monkeypatch.setattr(simulation, "run", lambda options: tables.extend(run(options)) or tables)
 
+    results = main([simulation.NAME, "--quick"])
+
+    printed = capsys.readouterr().out
+    assert [table.title for table in tables] == [table["title"] for table in results["sections"][simulation.NAME]]
     whole, constant, waiting, small, growth = tables
     assert list(simulation._SIDES) == list(whole.rows)
     assert [4, 4, 2, 4] == [len(table.rows) for table in (constant, waiting, small, growth)]
     for table in tables:
+        assert table.title in printed
         assert table.checks
         assert dict.fromkeys(table.checks, 0) == table.checks
     for table in (whole, constant, waiting, small):
@@ -132,6 +148,18 @@ def test_tables_have_their_rows(in_this_process: None) -> None:
         assert all(set(table.columns) == set(row) for row in table.rows.values())
     assert "<= 1 s" == small.rows[simulation.OURS]["wall"].target.text
     assert 2 == len(growth.charts)
+
+
+@pytest.mark.real_time("a process of its own")
+@pytest.mark.parametrize("side", [simulation.OURS, simulation.THEIRS])
+def test_process_of_its_own_counts_the_same(side: str) -> None:
+    """As each round is measured outside of tests."""
+    _needs_simpy()
+
+    measured = fresh("bench.simulation:measure", side=side, **MODEL)
+
+    expected = simulation.measure(side=side, **MODEL)
+    assert {key: expected[key] for key in COUNTS} == pytest.approx({key: measured[key] for key in COUNTS}, abs=1e-9)
 
 
 def test_without_simpy_ours_is_measured_alone(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,18 +171,3 @@ def test_without_simpy_ours_is_measured_alone(in_this_process: None, monkeypatch
     assert not any("SimPy" in case for table in tables for case in table.rows)
     assert "SimPy: skipped, as simpy is not installed" in tables[0].notes
     assert "against SimPy" not in tables[0].rows[simulation.OURS]
-
-
-@pytest.mark.real_time("each round is a process of its own")
-def test_quick_run_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """The section runs as the others do, and prints its tables."""
-    _needs_simpy()
-    from bench.__main__ import main
-
-    results = main([simulation.NAME, "--quick"])
-
-    printed = capsys.readouterr().out
-    assert 5 == len(results["sections"][simulation.NAME])
-    for table in results["sections"][simulation.NAME]:
-        assert table["title"] in printed
-        assert dict.fromkeys(table["checks"], 0) == table["checks"]
