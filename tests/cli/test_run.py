@@ -208,7 +208,7 @@ def test_uvloop_runs_the_loop(place: Place) -> None:
 
 
 def test_memory_is_bounded_by_the_window(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 200,000 lines never more than the window wait in the executor, nor more than a block with the reader."""
+    """Of 50,000 lines never more than the window wait in the executor, nor more than a block with the reader."""
     from ratelimited_executor.cli import bulk_run
 
     runs: list[Any] = []
@@ -221,9 +221,9 @@ def test_memory_is_bounded_by_the_window(place: Place, monkeypatch: pytest.Monke
 
     most = [0]
     monkeypatch.setattr(bulk_run.BulkRun, "_take", take)
-    lines = "".join(f'{{"p": {number % 5}}}\n' for number in range(200_000))
+    lines = "".join(f'{{"p": {number % 5}}}\n' for number in range(50_000))
     arguments = ["--jsonl", "--priority-field", "p", "--look-ahead", "500", "--quiet"]
     assert 0 == place.run("note", place.write("in", lines), *arguments).exit_code
     # Calls that have ended count until their callbacks have run, in the next turn of the loop.
-    assert (200_000, True) == (len(place.seen("calls")), most[0] <= 5_000)
+    assert (50_000, True) == (len(place.seen("calls")), most[0] <= 5_000)
     assert runs[0]._gate.peak <= 500
