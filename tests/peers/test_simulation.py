@@ -302,14 +302,14 @@ async def test_task_that_is_due_now_gets_a_permit_at_once():
     flows = await _background(fleet, nodes[1:], 50)
     await asyncio.sleep(5)
     waits = []
-    for _ in range(300):
+    for _ in range(150):
         await asyncio.sleep(fleet.generator.uniform(0.8, 1.5))
         before = fleet.loop.time()
         await nodes[0].executor.submit(nodes[0].work)
         waits.append(nodes[0].starts[-1] - before)
     waits.sort()
-    assert waits[150] <= 0.030
-    assert waits[297] <= 0.100
+    assert waits[75] <= 0.030
+    assert waits[148] <= 0.100
     assert fleet.worst_window() <= 100
     for flow in flows:
         flow.cancel()
