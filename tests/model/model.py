@@ -100,7 +100,9 @@ class Permits:
 
     def phase(self, time: int) -> int:
         """Return Phi(time), in parts of a permit."""
-        since, phase, slope, _ = next((line for line in reversed(self.lines) if line[0] <= time), self.lines[0])
+        since, phase, slope, _ = self.lines[-1]
+        if since > time:
+            since, phase, slope, _ = next((line for line in reversed(self.lines) if line[0] <= time), self.lines[0])
         return phase + slope * (time - since)
 
     def last(self, time: int) -> int:
@@ -309,8 +311,9 @@ class Model:
 
     def next_instant(self, now: int, latest: int) -> int:
         """Return the next time at which anything may happen."""
-        waiting = [task for task in self.waiting(now) if self.key_allows(task)]
-        times = [self.end] if self.waiting(now) else []
+        all_waiting = self.waiting(now)
+        waiting = [task for task in all_waiting if self.key_allows(task)]
+        times = [self.end] if all_waiting else []
         times += [task.due for task in waiting]
         times += [task.end for task in self.tasks if task.state == RUNNING]
         if any(task.planned for task in waiting):
@@ -333,12 +336,16 @@ class Model:
 
     def waiting(self, now: int) -> list[Task]:
         """Return what waits; "expiry is measured from the due time to the start"."""
+        found = []
         for task in self.tasks:
-            if task.state == WAITING and task.deadline < now:
+            if task.state == WAITING:
+                if task.deadline >= now:
+                    found.append(task)
+                    continue
                 task.state = EXPIRED
                 if task.due < self.end and self.pacing == "SPREAD" and not self.permits.is_unlimited:
                     self.outcome.notes.add("expired")
-        return [task for task in self.tasks if task.state == WAITING]
+        return found
 
     def is_due(self, task: Task, now: int) -> bool:
         """Return True if it may start: "at or after its due time", or with ``early`` "anywhere in the interval of its due time"."""
