@@ -30,8 +30,8 @@ class SlotHolder:
 class SlotStatistics:
     """A pool of slots at one moment.
 
-    With peers, what all processes do is as of the latest answer, a third of a lease ago at most while anybody here holds
-    or waits.
+    With peers, what all processes do is as of the latest answer, a quarter of a lease ago at most while anybody here
+    holds or waits.
 
     Attributes:
         name: of the pool.

@@ -103,7 +103,7 @@ def _question(claim: ClaimView) -> str:
     pools = " and ".join(map(visible, claim.pools))
     return (
         f"{visible(claim.name)} on {visible(claim.node)} has held a slot of {pools} for {format_duration(claim.age)}; its lease "
-        f"ends in {format_duration(max(0.0, claim.left))} unless it is renewed, as one that is alive does in each third. "
+        f"ends in {format_duration(max(0.0, claim.left))} unless it is renewed, as one that is alive does in each quarter. "
         "If it is still at work, two will be at work in one slot. Release it?"
     )
 

@@ -73,6 +73,7 @@ async def test_blocked_event_loop_keeps_its_slot(redis_server: RedisServer) -> N
 
 
 async def test_event_loop_that_hangs_loses_its_slot(redis_server: RedisServer) -> None:
+    """A process that never comes back would hold it for ever."""
     async with manager_of(redis_server.url, hang_timeout=LEASE) as manager:
         with pytest.raises(SlotLostError):
             async with manager.slots("pool", limit=1).hold():
@@ -151,6 +152,7 @@ async def test_lost_slots(own_redis_server: RedisServer) -> None:
 
 
 async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisServer) -> None:
+    """Who holds a slot goes on with it, and the thread ends after that."""
     manager = manager_of(redis_server.url)
     async with manager:
         slots = manager.slots("pool", limit=1)
@@ -172,6 +174,7 @@ async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisS
 
 
 async def test_what_is_released_last_is_told(redis_server: RedisServer) -> None:
+    """Nobody has to wait until the lease ends."""
     for _ in range(10):
         async with manager_of(redis_server.url) as manager:
             async with manager.slots("pool", limit=1).hold():
@@ -218,6 +221,7 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer) -> Non
 
 
 async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits goes on waiting, and the log says what to do."""
     with RedisServer(password="right") as server:
         async with manager_of(server.url.replace("right", "wrong")) as manager:
             with caplog.at_level(logging.WARNING, "ratelimited_executor"), pytest.raises(TaskExpiredError):
@@ -236,6 +240,7 @@ def test_event_loop_that_is_closed_is_not_well() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 async def test_forked_process_is_told_that_nothing_runs_there(redis_server: RedisServer) -> None:
+    """A thread does not come along."""
     async with manager_of(redis_server.url) as manager:
         slots = manager.slots("pool", limit=1)
         async with slots.hold(expires=5):

@@ -9,7 +9,7 @@ import pytest
 
 from ratelimited_executor import ExecutorManager, Hold
 from ratelimited_executor.peers import RedisPeers
-from ratelimited_executor.peers.redis.peers import _refusal_of
+from ratelimited_executor.peers.redis.refusals import refusal_of
 
 from .servers import RedisServer
 from .simulation import Simulation
@@ -135,7 +135,7 @@ def test_errors_of_the_server_have_remedies(kind, text, remedy):
     """Those that take long to bring about; of what nobody knows the server's words alone."""
     redis = pytest.importorskip("redis.exceptions")
     error = getattr(redis, kind)(text)
-    refusal = _refusal_of(error)
+    refusal = refusal_of(error)
     assert refusal is not None
     assert remedy in refusal.remedy
     assert bool(remedy) is bool(refusal.remedy)
@@ -146,4 +146,4 @@ def test_lost_connection_is_no_refusal():
     """Nobody has answered."""
     redis = pytest.importorskip("redis.exceptions")
     for error in (redis.ConnectionError("Connection refused"), redis.TimeoutError(), OSError(111), TimeoutError()):
-        assert _refusal_of(error) is None
+        assert refusal_of(error) is None

@@ -16,7 +16,8 @@ forget:
 4. **In a quarantine a lease is adopted**: its holder names its fence, and until when it was to last. If that has not
    passed, by more than the clocks of two servers differ, nobody else has been handed the slot: before, it was the
    holder's, and since then nothing was handed over.
-5. **Fences begin at the time** of the server in microseconds, in each of its runs, and after the highest that any peer knows of: so they rise
+5. **Fences begin at the time** of the server in microseconds, in each of its runs and after any that its predecessor's
+   clock may have shown, and after the highest that any peer knows of: so they rise
    over a loss of the state, whatever the clock shows then.
 6. **A limit is set by whoever says so, and by a process that declares another one** than was declared last: so a pool that
    was halted stays halted over a restart, and a deployment with another number puts that in force. Each setting has a
@@ -225,7 +226,7 @@ class SlotAuthority:
                 self._clock_us += passed_us
             return self._clock_us
         self._run, self._last_us = run, now_us
-        self._pools.fence = max(self._pools.fence, now_us)
+        self._pools.fence = max(self._pools.fence, now_us + call.difference_us)
         self._safe_us = self._clock_us + call.lease_us + _spare_of(call) + call.difference_us
         return self._clock_us
 

@@ -30,7 +30,7 @@ class ClaimView:
         node: its process: host and number.
         fence: of its slot; 0 if it waits.
         age: seconds for which it has held it, or waited.
-        left: seconds that are left of its lease; it is renewed in each third.
+        left: seconds that are left of its lease; it is renewed in each quarter, and lasts a third longer than its holder counts.
     """
 
     token: str

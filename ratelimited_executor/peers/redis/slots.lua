@@ -83,7 +83,7 @@ if not is_whole then
 end
 local spare = math.floor(args.lease_us / 3)
 if not is_whole or run ~= values[3] then
-  fence = math.max(fence, now)
+  fence = math.max(fence, now + args.difference_us)
   safe = clock + args.lease_us + spare + args.difference_us
 elseif now >= last and now - last <= spare then
   clock = clock + now - last
