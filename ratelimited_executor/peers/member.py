@@ -150,13 +150,13 @@ class FleetMember:
         if not self.is_shared:
             return
         self._demand.look(now)
-        if self.peer.failed_count:
-            return
-        now_ns = self.owner.timeline.to_ns(now)
-        if self.peer.state is PeerState.IDLE:
+        if self.peer.state is PeerState.IDLE:  # also if its last call had no answer: nobody has repeated that
             if self.owner.queue.ready_count():
                 self._kick()
             return
+        if self.peer.failed_count:
+            return
+        now_ns = self.owner.timeline.to_ns(now)
         when = self.peer.wants_at_once(self._demand_at(now), now_ns)
         self._ask_at = math.inf if when is None else self.owner.timeline.to_loop(when)
         if self._ask_at < math.inf:

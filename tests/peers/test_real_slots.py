@@ -14,6 +14,7 @@ import time
 
 import pytest
 import redis.asyncio
+from redis.asyncio.sentinel import Sentinel
 
 from ratelimited_executor import ExecutorManager, RedisPeers
 from ratelimited_executor.exceptions import (
@@ -27,7 +28,7 @@ from ratelimited_executor.slots import OnLost
 
 from . import real_slots
 from .real_slots import fleet, left
-from .servers import RedisServer
+from .servers import RedisCluster, RedisServer, sentinel_group
 
 pytestmark = [pytest.mark.real_time("processes and servers of their own"), pytest.mark.usefixtures("quiet")]
 LEASE = 0.6
@@ -254,3 +255,48 @@ async def test_forked_process_is_told_that_nothing_runs_there(redis_server: Redi
 def test_scenarios_have_a_line_each() -> None:
     """``python -m tests.peers.real_slots`` knows what each of them shows."""
     assert all(scenario.__doc__ for scenario in real_slots.SCENARIOS.values())
+
+
+async def use_by_turns(client) -> None:
+    """Hold the only slot of a pool by turns in two managers, with a client that is used on their event loop."""
+    most = held = 0
+
+    async def use(slots) -> None:
+        nonlocal most, held
+        for _ in range(5):
+            async with slots.hold():
+                held += 1
+                most = max(most, held)
+                await asyncio.sleep(0.01)
+                held -= 1
+
+    async with manager_of(client) as manager, manager_of(client) as other:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(use(each.slots("pool", limit=1)) for each in (manager, other)))
+        async with manager.slots("pool").hold() as slot:
+            await asyncio.sleep(2 * LEASE)  # its lease is renewed
+            assert not slot.is_lost
+    assert 1 == most
+
+
+@pytest.mark.slow
+async def test_client_of_a_cluster(redis_cluster_server: RedisCluster) -> None:
+    """It is used itself, and not closed; hand-overs are asked for, as nobody tells of them."""
+    redis_cluster_server.flush()
+    client = redis.asyncio.RedisCluster.from_url(redis_cluster_server.url)
+    await use_by_turns(client)
+    assert await client.ping(target_nodes=redis.asyncio.RedisCluster.PRIMARIES)
+    await client.aclose()
+
+
+@pytest.mark.slow
+async def test_client_of_a_sentinel() -> None:
+    """It is used itself, and not closed."""
+    with sentinel_group() as group:
+        sentinel = Sentinel(group.addresses, socket_timeout=0.5)
+        client = sentinel.master_for(group.name)
+        await use_by_turns(client)
+        assert await client.ping()
+        await client.aclose()
+        for each in sentinel.sentinels:
+            await each.aclose()

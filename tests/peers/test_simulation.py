@@ -652,3 +652,29 @@ async def test_peer_that_was_idle_for_long_starts_at_once():
         await nodes[0].executor.submit(nodes[0].work)
         assert nodes[0].starts[-1] - before < 0.05
     await fleet.close()
+
+
+async def test_pause_after_a_lost_call_ends_when_it_is_told_to(virtual_clock, quiet):
+    """A peer that went idle without an answer to its last call makes the next one as soon as it may start something."""
+    fleet = Simulation(31, rate=10.0)
+    (node,) = await fleet.add(1, load=500)
+    await asyncio.sleep(4)
+    for _ in range(20):
+        fleet.server.is_up = False
+        while not node.executor.statistics().fleet.failures:
+            await asyncio.sleep(0.001)
+        node.executor.pause()
+        fleet.server.is_up = True
+        await asyncio.sleep(1)
+        if node.executor.statistics().fleet.state == "idle" and node.executor.statistics().fleet.failures:
+            break
+        node.executor.resume()
+        await asyncio.sleep(1)
+    else:
+        pytest.fail("no call was lost before a pause")
+    node.executor.resume()
+    taken = node.executor.statistics().fleet.taken
+    await asyncio.sleep(2)
+    assert node.executor.statistics().fleet.taken > taken
+    node.executor.shutdown(cancel_pending=True)
+    await fleet.close()
