@@ -260,6 +260,32 @@ def test_lease_is_adopted_only_where_it_has_surely_not_passed(subject, late, ans
     assert [fence if answer else LOST] == group.enter("p:1", fence=fence, until=until)
 
 
+def test_hand_over_that_nobody_has_heard_of_is_none_after_a_restart(subject):
+    """The memory may be older, and the slot another's since, who has not called yet."""
+    group = Group(subject)
+    (fence,) = group.enter("p:1")
+    until = group.reply.now_us + LEASE
+    group.enter("q:1")
+    group.call("p", releases=("p:1",))  # q:1 has a slot, and does not hear of it
+    subject.run = "b" * 40
+
+    assert [WAITING] == group.enter("q:1")
+    assert [fence] == group.enter("p:1", fence=fence, until=until)  # as if it had not been released
+    assert (1, 1) == group.held()
+
+
+def test_ask_that_comes_late_takes_no_lease_away(subject):
+    """It was sent before its sender heard of its slot."""
+    group = Group(subject)
+    (fence,) = group.enter("p:1")
+    until = group.reply.now_us + LEASE
+    subject.run = "b" * 40
+    group.enter("p:1")  # the late one
+
+    assert [fence] == group.enter("p:1", fence=fence, until=until)
+    assert (1, 0) == group.held()
+
+
 def test_unknown_lease_is_not_adopted_without_a_loss(subject):
     """Renewing it would be to take a slot that is another's."""
     group = Group(subject)

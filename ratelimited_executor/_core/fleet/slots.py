@@ -16,6 +16,7 @@ forget:
 4. **In a quarantine a lease is adopted**: its holder names its fence, and until when it was to last. If that has not
    passed, by more than the clocks of two servers differ, nobody else has been handed the slot: before, it was the
    holder's, and since then nothing was handed over.
+   Whoever has not heard of a hand-over waits again: an older memory may tell of one that has ended, and was others' since.
 5. **Fences begin at the time** of the server in microseconds, in each of its runs and after any that its predecessor's
    clock may have shown, and after the highest that any peer knows of: so they rise
    over a loss of the state, whatever the clock shows then.
@@ -29,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ratelimited_executor._core.slots import LOST, SlotPools
+from ratelimited_executor._core.slots import LOST, WAITING, SlotPools
 
 __all__ = ["PoolState", "SlotAuthority", "SlotCall", "SlotDeclaration", "SlotEntry", "SlotReply", "peer_of"]
 
@@ -239,10 +240,15 @@ class SlotAuthority:
         """Ask for slots, or renew a lease; adopt it where it may have been forgotten."""
         pools = self._pools
         if not entry.fence:
+            if pools.is_halted and pools.fence_of(entry.token) > 0:
+                pools.release(entry.token, clock_us)
             return pools.ask(
                 entry.token, entry.pools, clock_us, until_us=until_us, priority=entry.priority, note=entry.note
             )
         fence = pools.renew(entry.token, clock_us, until_us=until_us)
+        if fence == WAITING:  # by a call of before, which came late
+            pools.release(entry.token, clock_us)
+            fence = LOST
         if fence == LOST and pools.is_halted and now_us + call.difference_us < entry.until_us:
             fence = entry.fence
             pools.adopt(entry.token, entry.pools, clock_us, fence=fence, until_us=until_us, note=entry.note)

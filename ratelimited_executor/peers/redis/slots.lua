@@ -244,6 +244,11 @@ end
 
 local function enter(token, pools, priority, claimed, until_us, note)  -- the fence; 0 if it waits, -1 if it has nothing
   local record = record_of(token)
+  local is_waiting = record and record[1] == '0'
+  if record and (claimed == 0 and not is_waiting and is_halted or claimed > 0 and is_waiting) then
+    release(token)  -- a hand-over of an older memory; or a call of before, which came late
+    record = nil
+  end
   if not record and claimed == 0 then
     number = number + 1
     local place = rank_of(priority) .. padded(whole(number))
