@@ -27,7 +27,6 @@ of the pools' clock. Who finds no slot waits, and is alive up to a time as well:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.lazy_heap import LazyHeap
@@ -104,7 +103,7 @@ class SlotPools:
         is_halted: whether nothing is handed over for now.
     """
 
-    __slots__ = ("_ends", "_handed", "_leases", "_now_us", "_numbers", "_pools", "confirm_us", "fence", "is_halted")
+    __slots__ = ("_ends", "_handed", "_leases", "_now_us", "_number", "_pools", "confirm_us", "fence", "is_halted")
 
     def __init__(self, *, confirm_us: int = FOREVER_US) -> None:
         self.confirm_us = confirm_us
@@ -113,7 +112,7 @@ class SlotPools:
         self._now_us = 0
         self._pools: dict[str, SlotPool] = {}
         self._leases: dict[Hashable, SlotLease] = {}
-        self._numbers = count()
+        self._number = 0  # of what has come so far: what is equal otherwise stays in order
         self._ends: LazyHeap[tuple[int, int, SlotLease]] = LazyHeap(lambda end: end[2].end is not end)
         self._handed: list[SlotLease] = []  # to who waited, since handed() was asked
 
@@ -152,9 +151,9 @@ class SlotPools:
         if lease is None:
             asked = tuple(map(self.pool, pools))
             lease = self._leases[token] = SlotLease(token, asked, WAITING, self._now_us, until_us, note)
-            number = next(self._numbers)
+            self._number += 1
             for pool in asked:
-                pool.line.push((-priority, number, lease))
+                pool.line.push((-priority, self._number, lease))
                 pool.waiting_count += 1
             self._end_at(lease, until_us)
             self.look(now_us)
@@ -289,7 +288,8 @@ class SlotPools:
         if lease.end is not None:
             self._ends.note_stale()
         lease.until_us = until_us
-        lease.end = (until_us, next(self._numbers), lease)
+        self._number += 1
+        lease.end = (until_us, self._number, lease)
         self._ends.push(lease.end)
 
 
