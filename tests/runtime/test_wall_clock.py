@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, TaskState
+from ratelimited_executor._runtime import clock as clock_module
 
 STEPS = [-3600, -61, -1.5, -0.3, 0.3, 1.5, 61, 3600]
 
@@ -273,3 +274,40 @@ async def test_stepped_over_task_that_waits_for_a_permit_is_explained(virtual_cl
         virtual_clock.step_wall(3600)
         await asyncio.sleep(1.5)
         assert ("rate", 0) == (executor.explain(handle).hold.value, executor.explain(handle).position)
+
+
+@pytest.mark.parametrize("pauses", [[0.0], [0.3, 0.0], [0.01, 2.0, 0.0]])
+def test_pause_between_two_clocks_is_no_suspension(monkeypatch, pauses) -> None:
+    """A thread that is put aside between the two readings looks again; what it tells is the machine's, not its own."""
+    now, suspended, left = [1000.0], 7.0, list(pauses)
+
+    def boot_time(_clock: int) -> float:
+        told = now[0] + suspended
+        now[0] += left.pop(0) if left else 0.0
+        return told
+
+    monkeypatch.setattr(clock_module.time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(clock_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock_module.time, "clock_gettime", boot_time)
+    assert suspended == clock_module.SystemClock.suspended()
+    assert [] == left
+
+
+def test_thread_that_is_always_put_aside_tells_the_narrowest_reading(monkeypatch) -> None:
+    """It ends after a bounded number of readings, with that of the shortest pause."""
+    now, pauses = [1000.0], iter([0.5, 0.01] + [0.3] * 1000)
+
+    def later(_clock: int) -> float:
+        now[0] += next(pauses)  # before the reading: all of the pause looks like a suspension
+        return now[0]
+
+    monkeypatch.setattr(clock_module.time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(clock_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock_module.time, "clock_gettime", later)
+    assert 0.01 == pytest.approx(clock_module.SystemClock.suspended())
+
+
+def test_system_without_a_boot_clock_tells_of_no_suspension(monkeypatch) -> None:
+    """Where there is none, as on macOS and Windows, it says 0."""
+    monkeypatch.delattr(clock_module.time, "CLOCK_BOOTTIME", raising=False)
+    assert 0.0 == clock_module.SystemClock.suspended()
