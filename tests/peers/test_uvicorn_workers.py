@@ -160,6 +160,7 @@ def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path
     text = running.log.read_text()
     assert WORKERS == text.count("Application shutdown complete"), text
     assert "Traceback" not in text
-    assert "fleet:" not in text
+    told = [line for line in text.splitlines() if "fleet:" in line and "machine was suspended" not in line]
+    assert [] == told  # a machine that runs tests may be put aside in truth; that is no fault of the group
     assert [] == redis_server.ask("HKEYS", members)
     assert counted.worst_second() <= RATE + 1
