@@ -326,6 +326,10 @@ class SharedLimit(ABC):
         """Charge a ticket of ``t_us`` with more than it took."""
 
     @abstractmethod
+    def redate(self, t_us: int) -> None:
+        """Count all that the state remembers as if it had just been used at a time, which is the present from then on."""
+
+    @abstractmethod
     def is_at_rest(self, now_us: int) -> bool:
         """True if a limit without a state would do the same from now on."""
 
@@ -413,6 +417,13 @@ class _Bucket(SharedLimit):
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the shape of a limit
         self._full = max(self._full, min(self._full + _span(cost, self._gap), (self._now + _FAR_US) * _PS))
+        self.is_changed = True
+
+    def redate(self, t_us: int) -> None:
+        owed = max(0, self._full - self._at * _PS)
+        self._now, self._at, self._born = t_us, t_us + self._valid, t_us + self._valid + 1
+        self._full = self._at * _PS + min(owed, _FAR_US * _PS)
+        self._returned = 0
         self.is_changed = True
 
     def is_at_rest(self, now_us: int) -> bool:
@@ -519,6 +530,14 @@ class _Window(SharedLimit):
             self._total += more
             self.is_changed = True
 
+    def redate(self, t_us: int) -> None:
+        self._now = t_us
+        if self._parts:
+            last = t_us + self._settings.valid_us
+            self._last, self._gone = t_us, last - 1
+            self._parts = [[last, self._total]]
+            self.is_changed = True
+
     def is_at_rest(self, now_us: int) -> bool:
         return not self._parts or max(self._parts[-1][0] + self._settings.width_us, self._last - 1) < now_us
 
@@ -604,6 +623,10 @@ class _Quota(SharedLimit):
         for place in range(max(begin, 0), min(end, 4)):
             self._used[place] = min(self._used[place] + cost, _AMOUNT_MAX)
             self.is_changed = True
+
+    def redate(self, t_us: int) -> None:
+        self._now, self._born = t_us, t_us + self._settings.valid_us + 1
+        self.is_changed = True
 
     def is_at_rest(self, now_us: int) -> bool:
         first = self._periods(now_us)[0]

@@ -1,0 +1,477 @@
+"""Joint admission to the limits of a group: what peers ask of the authority, what it answers, and its rules over plain values.
+
+``peers/redis/tickets.lua`` has the same rules; one suite of tests holds for both. Those of each limit stand in ``laws.py``.
+Here is what it takes that they hold between processes, any of which may stop, and a server that may forget:
+
+1. **All or nothing.** A ticket costs something of several resources, of its key too. It is taken of all their limits at
+   one time, or of none: a refusal costs nothing. The time may lie in the near future, up to a grant interval ahead.
+2. **In the peer's order.** What a limit of all refuses stands before what the peer asks for after it. What the limit of a
+   key refuses does not; and it is not admitted ahead of its time, which would move all others behind that.
+3. **One plan.** The limits in force are those that a process has set last, by its start too.
+4. **Time does not go back.** Where the server's clock is back by no more than the clocks of two servers differ, it stands
+   still here; by more, an *era* begins.
+5. **An era** begins where the state is not there, or not whole; where the server is another run, whose last writes may
+   be lost; and where a peer has seen the clock step. Until its *quarantine* is over nothing is admitted, so that
+   tickets of before have lapsed. What limits remember is *redated*: it counts as if it had all been used as the
+   quarantine ends. So no unseen time passes for it.
+6. **Peers remember what the server forgets.** Each reply tells what the limits remember, and how many tickets there were
+   until then. In a quarantine the peers tell it back, and the latest of each limit is in force: it knows of every ticket
+   that a living peer has got, as each of them has remembered more than that. What a peer got that has stopped since, and
+   nobody else has called after it, is forgotten.
+7. **Fair shares.** A peer that was refused for want of room is *hungry*, for two intervals at most. Another may be ahead
+   of the hungry peer that was served least by what the group starts in an interval, and no more. Who was idle starts
+   beside it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), where idleness saves up nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ratelimited_executor._core.fleet.laws import SharedLimit, decide, read_limit
+
+__all__ = [
+    "FAIR_HOLDER",
+    "Correction",
+    "LimitCopy",
+    "LimitState",
+    "Outcome",
+    "PlanLimit",
+    "TicketAuthority",
+    "TicketCall",
+    "TicketReply",
+    "TicketRun",
+]
+
+FAIR_HOLDER: Final = "peers"
+"""What holds a ticket back that is refused because others are to be served first."""
+
+_REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
+_SERVED_UNIT: Final = 1000  # of a ticket at weight 1
+_HUNGRY_INTERVALS: Final = 2
+
+
+class PlanLimit(NamedTuple):
+    """One limit of a plan.
+
+    Attributes:
+        name: tells it from the others of the plan, and is the same in all processes and after a change of its amount.
+        resource: what it counts.
+        settings: its text, of ``laws.py``.
+    """
+
+    name: str
+    resource: str
+    settings: str
+
+
+class TicketRun(NamedTuple):
+    """Tickets that need the same.
+
+    Attributes:
+        wanted: how many.
+        costs: of each, as (resource, cost > 0).
+        key: whose limit counts as well; empty for none. Each ticket costs one of it.
+        settings: of the key's limit; empty if it has none, but for penalties.
+    """
+
+    wanted: int
+    costs: tuple[tuple[str, int], ...]
+    key: str = ""
+    settings: str = ""
+
+
+class Correction(NamedTuple):
+    """What a ticket did not use, or what it cost beyond what it took.
+
+    Attributes:
+        limit: the name of a limit; of a key if that is not empty.
+        key: whose limit.
+        admitted_us: the ticket's time.
+        cost: given back; below 0, charged.
+        receipt: the limit's, of that ticket.
+    """
+
+    limit: str
+    key: str
+    admitted_us: int
+    cost: int
+    receipt: int
+
+
+class LimitCopy(NamedTuple):
+    """What a limit remembers, as a reply told it.
+
+    Attributes:
+        name: of the limit, or the key.
+        is_key: whether it is a key's.
+        serial: how many tickets there had been.
+        text: what it remembered.
+    """
+
+    name: str
+    is_key: bool
+    serial: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketCall:
+    """What a peer asks for one executor.
+
+    Attributes:
+        peer: who calls.
+        weight: its part where not all is enough for all, in thousandths, >= 1.
+        era: the last that it was told of; empty before.
+        interval_us: how far ahead a ticket may be admitted.
+        difference_us: by which the clocks of two servers differ at most.
+        quarantine_us: how long nothing is admitted in a new era; longer than all tickets of before are valid.
+        has_jumped: whether the server's clock has stepped in this era.
+        plan_id: names the peer's plan.
+        plan: its limits.
+        is_new_plan: whether it is to be put in force.
+        penalties: (key, how long nothing starts), for all if the key is empty.
+        corrections: of tickets of this era.
+        copies: what the peer remembers, in a quarantine.
+        runs: what it asks for, in order; for a correction of a key a run of no tickets tells its settings.
+        waiting: how many tickets more it could use at once.
+    """
+
+    peer: str
+    weight: int = 1000
+    era: str = ""
+    interval_us: int
+    difference_us: int
+    quarantine_us: int
+    has_jumped: bool = False
+    plan_id: str
+    plan: tuple[PlanLimit, ...]
+    is_new_plan: bool = False
+    penalties: tuple[tuple[str, int], ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    copies: tuple[LimitCopy, ...] = ()
+    runs: tuple[TicketRun, ...] = ()
+    waiting: int = 0
+
+
+class LimitState(NamedTuple):
+    """A limit of the plan in force at the time of a reply.
+
+    Attributes:
+        name: of the limit.
+        resource: what it counts.
+        used: how much of it is used.
+        amount: what it admits.
+        until_us: when all of that is free again; if it is over, the limit remembers nothing.
+        serial: how many tickets there had been when it was changed last.
+        text: what it remembers.
+    """
+
+    name: str
+    resource: str
+    used: int
+    amount: int
+    until_us: int
+    serial: int
+    text: str
+
+
+class Outcome(NamedTuple):
+    """What has become of a run.
+
+    Attributes:
+        tickets: of each that is admitted its time, and the receipts: of the limits of the plan that count what it costs, in
+            the plan's order, and of the key's.
+        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, or the key's; empty if none was.
+        at_us: when it could be admitted; 0 if that is not known, or never.
+        serial: of the key's limit, as in :class:`LimitState`; 0 without one.
+        text: what that remembers.
+    """
+
+    tickets: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    holder: str = ""
+    at_us: int = 0
+    serial: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketReply:
+    """What the authority answers.
+
+    Attributes:
+        now_us: the server's clock, in microseconds since the epoch.
+        era: another one means that tickets of before are void.
+        quarantine_us: how long nothing is admitted yet.
+        plan_id: of the plan in force.
+        penalty_us: before that nothing is admitted.
+        limits: those in force.
+        outcomes: of each run.
+        flaw: ``state`` if what was there could not be believed; else empty.
+    """
+
+    now_us: int
+    era: str
+    quarantine_us: int
+    plan_id: str
+    penalty_us: int
+    limits: tuple[LimitState, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    flaw: str = ""
+
+
+class _Kept(NamedTuple):
+    """What is stored of a limit: the era's begin and the count of tickets, as it was written, and its text."""
+
+    since_us: int
+    serial: int
+    text: str
+
+
+_NOTHING: Final = _Kept(0, 0, "")
+
+
+@dataclass(slots=True)
+class _State:
+    """All that the authority of one executor remembers."""
+
+    run: str
+    since_us: int
+    last_us: int
+    safe_us: int
+    count: int = 0
+    penalty_us: int = 0
+    plan_id: str = ""
+    plan: tuple[PlanLimit, ...] = ()
+    limits: dict[str, _Kept] = field(default_factory=dict)
+    keys: dict[str, _Kept] = field(default_factory=dict)
+    key_penalties: dict[str, int] = field(default_factory=dict)
+    served: dict[str, int] = field(default_factory=dict)  # of hungry peers
+    hungry_us: dict[str, int] = field(default_factory=dict)  # until when they are
+    interval: int = 0  # the number of the running one
+    started: int = 0  # tickets of it ...
+    started_before: int = 0  # ... and of the one before
+
+
+class TicketAuthority:
+    """Decides on the tickets of one executor's group."""
+
+    __slots__ = ("_flaw", "_limits", "_now_us", "_state")
+
+    _state: _State
+
+    def __init__(self) -> None:
+        self._now_us = 0
+        self._flaw = ""
+        self._limits: dict[tuple[str, bool], SharedLimit] = {}  # that this call has read, by name
+
+    def call(self, now_us: int, run: str, call: TicketCall) -> TicketReply:
+        """Answer one call.
+
+        Args:
+            now_us: the server's clock.
+            run: tells its runs apart.
+            call: what a peer asks.
+        """
+        self._limits, self._flaw = {}, ""
+        self._go_on(now_us, run, call)
+        state = self._state
+        if call.is_new_plan or call.plan_id == state.plan_id or not state.plan_id:
+            state.plan_id, state.plan = call.plan_id, call.plan
+        if self._now_us < state.safe_us:
+            self._adopt(call)
+        for key, us in call.penalties:
+            until = self._now_us + us
+            if key:
+                state.key_penalties[key] = max(until, state.key_penalties.get(key, 0))
+            else:
+                state.penalty_us = max(until, state.penalty_us)
+        settings = {run.key: run.settings for run in call.runs if run.settings}
+        limits = [self._limit(each.name, each.settings) for each in state.plan]
+        for key, text in settings.items():
+            self._limit(key, text, is_key=True)
+        if call.era == self._era:
+            self._correct(call)
+        outcomes = self._admit(call) if self._now_us >= state.safe_us else [Outcome() for _ in call.runs]
+        self._write()
+        return TicketReply(
+            now_us=now_us,
+            era=self._era,
+            quarantine_us=max(0, state.safe_us - self._now_us),
+            plan_id=state.plan_id,
+            penalty_us=state.penalty_us,
+            limits=tuple(
+                LimitState(
+                    each.name,
+                    each.resource,
+                    use.used,
+                    use.amount,
+                    use.until_us,
+                    *state.limits.get(each.name, _NOTHING)[1:],
+                )
+                for each, use in zip(state.plan, (limit.use(self._now_us) for limit in limits), strict=True)
+            ),
+            outcomes=tuple(
+                outcome._replace(serial=kept.serial, text=kept.text)
+                for outcome, kept in zip(
+                    outcomes, (state.keys.get(run.key, _NOTHING) for run in call.runs), strict=True
+                )
+            ),
+            flaw=self._flaw,
+        )
+
+    # The state.
+
+    @property
+    def _era(self) -> str:
+        return f"{self._state.run}:{self._state.since_us}"
+
+    def _go_on(self, now_us: int, run: str, call: TicketCall) -> None:
+        """Let time go on; begin an era where it may not have."""
+        if not hasattr(self, "_state"):
+            self._state = _State(run, now_us, now_us, now_us + call.quarantine_us)
+        state = self._state
+        if (
+            run != state.run
+            or state.last_us > now_us + call.difference_us
+            or (call.has_jumped and call.era == self._era)
+        ):
+            self._begin_era(now_us, run, call)
+        self._now_us = state.last_us = max(now_us, state.last_us)
+
+    def _begin_era(self, now_us: int, run: str, call: TicketCall) -> None:
+        state = self._state
+        state.run, state.last_us, state.safe_us = run, now_us, now_us + call.quarantine_us
+        state.since_us = max(now_us, state.since_us + 1)
+        state.penalty_us = min(state.penalty_us, now_us + call.quarantine_us)
+        state.key_penalties.clear()
+        state.served.clear()
+        state.hungry_us.clear()
+        self._limits.clear()
+
+    def _adopt(self, call: TicketCall) -> None:
+        """Take over what the caller remembers, where it knows more."""
+        state = self._state
+        for copy in call.copies:
+            kept = state.keys if copy.is_key else state.limits
+            if copy.serial > kept.get(copy.name, _NOTHING).serial:
+                kept[copy.name] = _Kept(0, copy.serial, copy.text)
+            state.count = max(state.count, copy.serial)
+
+    def _limit(self, name: str, settings: str, *, is_key: bool = False) -> SharedLimit:
+        """Read a limit, redated if it is of another era; at rest if there is nothing to believe."""
+        state = self._state
+        found = self._limits.get((name, is_key))
+        if found is None:
+            kept = (state.keys if is_key else state.limits).get(name, _NOTHING)
+            is_old = kept.since_us != state.since_us and kept.text != ""
+            found = read_limit(settings, kept.text, _REDATED_US if is_old else self._now_us)
+            if found is None:
+                self._flaw = "state"
+                found = read_limit(settings, "", self._now_us)
+                assert found is not None, settings  # peers send what is sound
+            elif is_old:
+                found.redate(state.safe_us)
+            self._limits[name, is_key] = found
+        return found
+
+    def _write(self) -> None:
+        """Keep what has changed; of what is at rest, nothing."""
+        state = self._state
+        for (name, is_key), limit in self._limits.items():
+            kept = state.keys if is_key else state.limits
+            if limit.is_changed:
+                kept[name] = _Kept(state.since_us, state.count, limit.write())
+            if is_key and limit.is_at_rest(self._now_us):
+                kept.pop(name, None)
+
+    # The tickets.
+
+    def _correct(self, call: TicketCall) -> None:
+        for each in call.corrections:
+            limit = self._limits.get((each.key or each.limit, bool(each.key)))
+            if limit is None:
+                continue  # of another plan
+            change = limit.give_back if each.cost > 0 else limit.add
+            change(each.admitted_us, abs(each.cost), each.receipt)
+
+    def _admit(self, call: TicketCall) -> list[Outcome]:
+        state, now_us = self._state, self._now_us
+        allowance = self._allowance(call)
+        horizon_us = now_us + call.interval_us
+        outcomes: list[Outcome] = []
+        total, is_short, is_hungry = 0, False, call.waiting > 0
+        for run in call.runs:
+            if is_short:
+                outcomes.append(Outcome())
+                continue
+            costs = dict(run.costs)
+            limits = [self._limits[each.name, False] for each in state.plan if each.resource in costs]
+            names = [each.name for each in state.plan if each.resource in costs]
+            amounts = [costs[each.resource] for each in state.plan if each.resource in costs]
+            own = self._limits.get((run.key, True)) if run.key else None
+            if own is not None:
+                limits.append(own)
+                names.append(run.key)
+                amounts.append(1)
+            begin_us = max(now_us, state.penalty_us)
+            key_us = max(now_us, state.key_penalties.get(run.key, 0)) if run.key else now_us
+            tickets: list[tuple[int, tuple[int, ...]]] = []
+            holder, at_us = "", 0
+            while len(tickets) < run.wanted:
+                if total >= allowance:
+                    holder, at_us, is_short = FAIR_HOLDER, now_us + call.interval_us // 4, True
+                    is_hungry = True
+                    break
+                first = key_us if own is None else own.earliest(key_us, 1)
+                if first is None or first > now_us:
+                    holder, at_us = run.key, first or 0
+                    break
+                decision = decide(limits, amounts, begin_us, horizon_us)
+                if decision.receipts is None or decision.at_us is None:
+                    place = decision.holder
+                    holder = "penalty" if place is None else names[place]
+                    at_us = decision.at_us or 0
+                    is_short = True
+                    is_hungry = at_us > 0
+                    break
+                tickets.append((decision.at_us, tuple(decision.receipts)))
+                total += 1
+                state.count += 1
+            outcomes.append(Outcome(tuple(tickets), holder, at_us))
+        self._serve(call, total, is_hungry=is_hungry)
+        return outcomes
+
+    def _allowance(self, call: TicketCall) -> int:
+        """Return how many tickets the peer may get before others that are hungry."""
+        state = self._state
+        for peer, until in list(state.hungry_us.items()):
+            if until <= self._now_us:
+                del state.hungry_us[peer], state.served[peer]
+        number = self._now_us // call.interval_us
+        if number != state.interval:
+            state.started_before = state.started if number == state.interval + 1 else 0
+            state.interval, state.started = number, 0
+        rivals = [served for peer, served in state.served.items() if peer != call.peer]
+        if not rivals:
+            return 1 << 40
+        lead = max(1, state.started, state.started_before) * _SERVED_UNIT
+        own = max(state.served.get(call.peer, 0), min(rivals))
+        return max(0, min(rivals) + lead - own + _cost_of(call) - 1) // _cost_of(call)
+
+    def _serve(self, call: TicketCall, count: int, *, is_hungry: bool) -> None:
+        """Note what a peer has got, and whether it wants more."""
+        state = self._state
+        state.started += count
+        rivals = [served for peer, served in state.served.items() if peer != call.peer]
+        own = max(state.served.get(call.peer, 0), min(rivals, default=0)) + count * _cost_of(call)
+        if is_hungry:
+            state.served[call.peer] = own if rivals else 0
+            state.hungry_us[call.peer] = self._now_us + _HUNGRY_INTERVALS * call.interval_us
+        elif call.peer in state.served and call.runs:
+            del state.served[call.peer], state.hungry_us[call.peer]
+
+
+def _cost_of(call: TicketCall) -> int:
+    """Return what a ticket of a peer counts in its share."""
+    return max(1, _SERVED_UNIT * 1000 // call.weight)
