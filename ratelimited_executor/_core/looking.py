@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.buckets import RECORD
@@ -11,6 +12,7 @@ from ratelimited_executor._kernel.pacing import Pacing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
+    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._kernel.calendar import Calendar
     from ratelimited_executor._kernel.contracts import Source
@@ -24,6 +26,7 @@ __all__ = [
     "is_spread",
     "last_start",
     "live_count",
+    "next_needs",
     "ready_tasks",
     "walk",
 ]
@@ -131,3 +134,28 @@ def demand_until(queue: PlainQueue, when: float, count: Callable[..., float] = c
     left = queue.spread.opened_count + queue.later_count
     planned = queue.plan.count_until(when, left=left) if left and when >= queue.plan.next_at else 0
     return on_time + min(planned, count(queue.spread, when, is_spread=False))
+
+
+def next_needs(queue: TaskQueue, count: int) -> list[Mapping[str, int] | None]:
+    """Return what tasks need that are ready, so many at most: of the first one exactly, of others about in their order.
+
+    One entry stands for all where no start costs anything but a permit.
+    """
+    if queue.costs is None:
+        return [None]
+    found: list[Mapping[str, int] | None] = []
+    for calendar in (queue.on_time, queue.spread):
+        ready: Any = calendar.ready
+        if ready.head() is None:
+            continue
+        first = ready.peek()
+        found += [_needs_of(*first)]
+        others = (entry for entry in ready.walk() if entry[1] is not first[1] or entry[0] is not first[0])
+        found += [_needs_of(*entry) for entry in islice(others, count - len(found))]
+        if len(found) >= count:
+            break
+    return found
+
+
+def _needs_of(source: Source | None, item: Any) -> Mapping[str, int] | None:
+    return item.needs if source is None else source.needs

@@ -12,6 +12,7 @@ from ratelimited_executor._runtime.backlog import Backlog
 from ratelimited_executor._runtime.clock import Moments
 from ratelimited_executor._runtime.controls import Controls
 from ratelimited_executor._runtime.engine import Engine
+from ratelimited_executor._runtime.group_plan import group_permits
 from ratelimited_executor._runtime.keys import Keys
 from ratelimited_executor._runtime.orders import isolated, order_reporter
 from ratelimited_executor._runtime.retrying import Retries
@@ -21,6 +22,7 @@ from ratelimited_executor.peers.static import StaticPeers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.limits.combined import CombinedPermits
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.coroutines import Coroutines
@@ -89,8 +91,10 @@ def assemble(name: str, settings: Settings, *, runner: Runner, peers: Peers | Fl
     moments = Moments(runner.clock, runner.timeline)
     controls = Controls(name, settings, timeline=runner.timeline, peers=peers)
     fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
-    combined = _combined(settings.plan, moments)
-    granted = None if controls.member is None else controls.member.permits
+    member = controls.member
+    budget = None if member is None else member.budget
+    combined = _combined(settings.plan, moments, budget)
+    granted = None if member is None or budget is not None else member.permits
     report = order_reporter(lambda: queue.order, runner.loop, warn)
     queue = _queue(settings, fixed, combined or granted, report, runner=runner, moments=moments)
     engine = Engine(
@@ -181,8 +185,10 @@ def _with_the_rest(
     )
 
 
-def _combined(plan: PolicyPlan, moments: Moments) -> CombinedPermits | None:
-    """Make what admits starts where that is more than one grid of permits, which a fleet cannot share."""
+def _combined(plan: PolicyPlan, moments: Moments, budget: TicketBudget | None) -> CombinedPermits | None:
+    """Make what admits starts where that is more than one grid of permits; by tickets, where a group shares it."""
+    if budget is not None:
+        return group_permits(plan, budget, time_ns=moments.ns)
     if plan.is_plain:
         return None
     return plan.permits(None, (), now_ns=moments.ns(), time_ns=moments.ns, wall_ns=moments.wall_ns)

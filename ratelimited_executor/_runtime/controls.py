@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.timeline import NS
+from ratelimited_executor._runtime.group_plan import group_limits
 from ratelimited_executor._runtime.orders import isolated
 from ratelimited_executor.abc import Fleet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.fleet.demand import Worker
+    from ratelimited_executor._core.fleet.tickets import PlanLimit
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._kernel.pacing import Pacing
@@ -73,6 +77,8 @@ class Controls:
         self.rate = settings.plan.rate
         self.is_paused = False
         self.is_adaptive = settings.adaptive is not None
+        self.is_one_pace = settings.plan.is_plain  # as it began: what is shared by tickets stays so
+        self._first_plan = settings.plan
         self.timeline = timeline
         self._penalty_max = settings.penalty_max
         worker: Worker = self  # as the fleet knows it
@@ -97,6 +103,33 @@ class Controls:
     def wake(self) -> None:
         """Look for something to start in this turn of the loop."""
         self._engine.wake()
+
+    def monotonic(self) -> float:
+        """Return the loop time."""
+        return self._engine.monotonic()
+
+    def group_limits(
+        self, valid_us: int, late_us: int, *, is_exact: bool
+    ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
+        """Return a name of its limits, and what tells them at a time of the authority, in microseconds."""
+        plan = self._limits.plan if hasattr(self, "_limits") else self._first_plan
+        return group_limits(plan, valid_us=valid_us, late_us=late_us, is_exact=is_exact)
+
+    def penalized(self, until: float) -> None:
+        """Note that nothing is admitted to the group before a loop time."""
+        self._limits.penalize(self.timeline.to_ns(until))
+
+    def go_alone(self, count: int, used: dict[str, tuple[int, int]]) -> None:
+        """Go by a part of the limits, one in ``count``, of which so much of so much of each resource is used."""
+        self.accounts.detach()
+        self._limits.go_alone(count, used)
+        self._apply_rate(self.decided_at())
+
+    def go_together(self) -> None:
+        """Go by what the group gives again."""
+        self.accounts.detach()
+        self._limits.go_together()
+        self._apply_rate(self.decided_at())
 
     # Settings.
 
@@ -130,7 +163,7 @@ class Controls:
         if self.member is not None and is_told:
             self.member.follow(plan.rate)
         elif self.member is not None:
-            self.member.set_rate(plan.rate)
+            self.member.set_plan(plan)
         self._apply_rate(now)
 
     def set_key_limits(self, limits: KeyLimits) -> None:
@@ -168,7 +201,7 @@ class Controls:
         rate = self.rate
         if self.is_paused:
             rate = _PAUSE
-        elif self.member is not None and rate.is_zero:
+        elif self.member is not None and rate.is_zero and self.is_one_pace:
             rate = _SHARED
         self.queue.set_rate(rate, now)
         self.wake()
@@ -187,6 +220,8 @@ class Controls:
         until_ns = self.timeline.to_ns(self._engine.monotonic()) + round(min(seconds, self._penalty_max) * NS)
         if key is None:
             self._limits.penalize(until_ns)
+            if self.member is not None:
+                self.member.penalize(self.timeline.to_loop(until_ns))
         else:
             self._keys.penalize(key, until_ns)
         self.overloaded()

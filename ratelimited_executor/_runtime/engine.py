@@ -94,7 +94,15 @@ class Engine:
             threads=settings.threads,
             warn=warn,
         )
-        self.limits = Limits(settings.plan, combined, queue=queue, moments=moments, accounts=accounts, wake=self.wake)
+        self.limits = Limits(
+            settings.plan,
+            combined,
+            queue=queue,
+            moments=moments,
+            accounts=accounts,
+            wake=self.wake,
+            budget=None if member is None else member.budget,
+        )
         self.pending = Pending(queue, accounts, wake=self.wake)
         self.adapting: Adapting | None = None
         self._member = member

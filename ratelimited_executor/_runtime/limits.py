@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._runtime.group_plan import group_permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.limits.limit import Ticket
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.records import Charge, TaskRecord
@@ -34,13 +36,14 @@ class Limits:
         moments: the time.
         accounts: let go of a stretch that is being started, as what was decided no longer holds.
         wake: has the executor look for something to start, as it may cost less now.
+        budget: the tickets by which starts are admitted, where a group shares the limits; None if these are our own.
 
     Attributes:
         plan: the one in force.
         combined: the combination that the queue asks; None while a grid of permits is all there is.
     """
 
-    __slots__ = ("_accounts", "_moments", "_queue", "_wake", "combined", "plan")
+    __slots__ = ("_accounts", "_budget", "_is_alone", "_moments", "_queue", "_wake", "combined", "plan")
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Limits:
         moments: Moments,
         accounts: Accounts,
         wake: Callable[[], None],
+        budget: TicketBudget | None = None,
     ) -> None:
         self.plan = plan
         self.combined = combined
@@ -58,6 +62,8 @@ class Limits:
         self._moments = moments
         self._accounts = accounts
         self._wake = wake
+        self._budget = budget
+        self._is_alone = False
 
     def put(self, plan: PolicyPlan, now: float) -> None:
         """Put other rates in force at loop time ``now``; what was started still counts."""
@@ -66,6 +72,11 @@ class Limits:
             return
         self._accounts.detach()
         old = self._combination()
+        if self._budget is not None and not self._is_alone:
+            self.combined = group_permits(plan, self._budget, time_ns=self._moments.ns)
+            self.combined.penalty_ns = old.penalty_ns
+            self._queue.set_permits(self.combined)
+            return
         self.combined = plan.permits(
             old.grid,
             old.bounds,
@@ -75,6 +86,27 @@ class Limits:
         )
         self.combined.penalty_ns = old.penalty_ns
         self._queue.set_permits(self.combined)
+
+    def go_alone(self, count: int, used: Mapping[str, tuple[int, int]]) -> None:
+        """Go by a part of the limits, one in ``count``; of each resource that part counts as used that is known to be.
+
+        What others have used of a window that is not over, nobody can say.
+        """
+        self._is_alone = True
+        now_ns, old = self._moments.ns(), self._combination()
+        part = self.plan.part_of(count)
+        self.combined = part.permits(None, (), now_ns=now_ns, time_ns=self._moments.ns, wall_ns=self._moments.wall_ns)
+        self.combined.penalty_ns = old.penalty_ns
+        for bound in self.combined.bounds:
+            amount, most = used.get(bound.resource, (0, 1))
+            if bound.limit.cost_max and amount:
+                bound.limit.take(-(-bound.limit.cost_max * amount // most), now_ns)
+        self._queue.set_permits(self.combined)
+
+    def go_together(self) -> None:
+        """Go by tickets again."""
+        self._is_alone = False
+        self.put(self.plan, self._moments.monotonic())
 
     def meter(self) -> None:
         """Ask what each start costs, from now on."""

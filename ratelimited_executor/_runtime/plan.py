@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,7 +121,7 @@ class PolicyPlan:
         An exact window has a whole number of them, within the bounds of ``adaptive`` if there is one.
         """
         permits = per_second * self.rate.per
-        if self._rule_of(PERMITS, self.rate).is_whole:
+        if self.rule_of(PERMITS, self.rate).is_whole:
             is_more = permits > Fraction(self.rate.permits)
             whole = -int(-permits // 1) if is_more else int(permits)
             least = math.ceil(Fraction(adaptive.floor) * self.rate.per)
@@ -129,6 +130,13 @@ class PolicyPlan:
         rate = Rate(permits, per=self.rate.per)
         rates = [rate if one is self.rate else one for one in self.rates]
         return PolicyPlan(self.policy, rates, self.resources, count=self._part.count, rank=self._part.rank)
+
+    def part_of(self, count: int) -> PolicyPlan:
+        """Return the smallest part of so many; at least one permit of each limit that has any."""
+        for most in range(count, 0, -1):
+            with suppress(ValueError):
+                return PolicyPlan(self.policy, self.rates, self.resources, count=most, rank=0)
+        return self
 
     def grid(self, now_ns: int) -> PermitGrid:
         """Make the permits of the rate that paces."""
@@ -178,7 +186,7 @@ class PolicyPlan:
         where = "rate" if name == PERMITS else f"resources[{name!r}]"
         given: object = rate
         if isinstance(rate, Rate):
-            rule = self._rule_of(name, rate)
+            rule = self.rule_of(name, rate)
             if rule.is_whole and not rate.is_unlimited:
                 check_whole(where, rate)
             if rule.has_depth and name == PERMITS:
@@ -194,10 +202,10 @@ class PolicyPlan:
             return self._part.of(rate.permits)
         if rate.is_unlimited or rate.is_zero:
             return None
-        depth = self._rule_of(name, rate).depth(rate, name)
+        depth = self.rule_of(name, rate).depth(rate, name)
         return None if depth is None else self._part.of(depth)
 
-    def _rule_of(self, name: str, rate: Rate) -> Rule:
+    def rule_of(self, name: str, rate: Rate) -> Rule:
         """Return the rule by which a rate holds: the shortest of its kind by the plan's own, the others beside it."""
         each = self.rates if name == PERMITS else self.resources[name]
         shortest = min((one for one in each if isinstance(one, Rate)), key=lambda one: one.per)
@@ -212,7 +220,7 @@ class PolicyPlan:
                 margin_ns=self.rule.beside.margin_ns,
             )
             return Bound(quota, resource=name, text=str(rate), kind="quota", period=str(rate).split(" ", 1)[1])
-        rule = self._rule_of(name, rate)
+        rule = self.rule_of(name, rate)
         limit = rule.limit(self._share(rule, rate), self._depth(name, rate), now_ns)
         return Bound(limit, resource=name, text=str(rate), kind=rule.kind, period=rate.per)
 

@@ -124,6 +124,15 @@ class Quota:
         begin, end = self.period(time_ns // NS)  # marks are whole seconds
         return round(begin) * NS, round(end) * NS
 
+    def number(self, begin: float) -> int:
+        """Return the number of the period that begins at a time, in epoch seconds: the next one's is one more."""
+        if self._per in ("minute", "hour"):
+            return int(begin // (60 if self._per == "minute" else 3600))
+        day = datetime.fromtimestamp(begin, self._tz).date()
+        if self._per == "month":
+            return day.year * 12 + day.month
+        return day.toordinal() // 7 if self._per == "week" else day.toordinal()
+
     def _begin(self, local: datetime) -> datetime:
         """Return the mark of the minute, hour, day, week or month that a local time lies in."""
         if self._per in ("minute", "hour"):

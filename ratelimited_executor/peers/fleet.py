@@ -80,7 +80,7 @@ import socket
 from dataclasses import replace
 from fractions import Fraction
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
 
 from ratelimited_executor._core.durations import duration_of
@@ -88,19 +88,24 @@ from ratelimited_executor._core.fixed import Fixed
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.peer import Peer, PeerSettings
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSettings
 from ratelimited_executor.peers.member import FleetMember
+from ratelimited_executor.peers.ticket_member import TicketMember
 from ratelimited_executor.peers.transport import RefusedError, Transport, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.fleet.protocol import Reply, Request
+    from ratelimited_executor._core.fleet.protocol import Request
+    from ratelimited_executor._core.fleet.tickets import TicketCall
     from ratelimited_executor.abc import Clock
 
 __all__ = ["FleetMember", "FleetPeers", "RefusedError", "Transport", "new_peer_id"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
+
+_Member: TypeAlias = "FleetMember | TicketMember"
 
 _RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first line runs in the next turn of the loop
 _RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
@@ -134,6 +139,7 @@ class FleetPeers(Fixed):
     __slots__ = (
         "__weakref__",
         "_clock",
+        "_difference_us",
         "_group",
         "_is_away",
         "_is_closing",
@@ -191,6 +197,7 @@ class FleetPeers(Fixed):
         self._timeout = timeout
         self._group = group
         self._late = late
+        self._difference_us = round(clock_difference * 1e6)
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311  # phases and delays
         late_us = round(late * 1e6)
@@ -205,8 +212,8 @@ class FleetPeers(Fixed):
             outage=outage,
         )
         self._clock = ServerClock()
-        self._members: dict[str, FleetMember] = {}
-        self._leaving: list[tuple[str, Request]] = []
+        self._members: dict[str, _Member] = {}
+        self._leaving: list[tuple[str, Request | TicketCall]] = []
         self._lives = count()
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -258,12 +265,14 @@ class FleetPeers(Fixed):
 
     # For the executors.
 
-    def join(self, owner: Any) -> FleetMember:
+    def join(self, owner: Any) -> _Member:
         """Take part in the rate of an executor's name."""
         # An id for each life of an executor: one that is made anew must not be given what the one before has used.
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
         phase = crc32(f"{self._group}:{owner.name}".encode()) / 2**32
+        if not owner.is_one_pace:
+            return self._join_limits(owner, settings)
         peer = Peer(
             settings,
             owner.rate,
@@ -278,7 +287,34 @@ class FleetPeers(Fixed):
         self._kicked.set()
         return member
 
-    def _leave(self, member: FleetMember) -> None:
+    def _join_limits(self, owner: Any, settings: PeerSettings) -> TicketMember:
+        """Take part in the limits of an executor that has more than one paced rate."""
+        late_us = round(self._late * 1e6)
+        ticket_settings = TicketSettings(
+            id=settings.id,
+            weight=max(1, round(settings.weight * 1000)),
+            interval_us=settings.interval_us,
+            late_us=settings.late_us,
+            difference_us=self._difference_us,
+            outage=settings.outage,
+        )
+        member = TicketMember(
+            owner,
+            lambda plan_id, plan: TicketPeer(
+                ticket_settings, plan_id, plan, self._clock, is_clock_whole=self._is_clock_whole
+            ),
+            valid_us=late_us,
+            late_us=max(late_us, self._difference_us),
+            is_exact=settings.stretch > 0,
+            kick=self._kicked.set,
+            leave=self._leave,
+            warn=self._warn_seldom,
+        )
+        self._members[owner.name] = member
+        self._kicked.set()
+        return member
+
+    def _leave(self, member: _Member) -> None:
         """Take part no more."""
         if self._members.pop(member.owner.name, None) is member and (member.is_shared or member.peer.era is not None):
             self._leaving.append((member.owner.name, member.peer.leave()))
@@ -308,7 +344,7 @@ class FleetPeers(Fixed):
             self._note_break()
         now = self._monotonic()
         wake = now + _FAR_SECONDS
-        calls: list[tuple[FleetMember, Request]] = []
+        calls: list[tuple[_Member, Request | TicketCall]] = []
         for member in self._members.values():
             when, is_regular = member.next_call(now)
             if when <= now:
@@ -327,7 +363,7 @@ class FleetPeers(Fixed):
             async with asyncio.timeout(seconds):
                 await self._kicked.wait()
 
-    async def _connect(self, members: list[FleetMember]) -> None:
+    async def _connect(self, members: list[_Member]) -> None:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await self._transport.connect()
@@ -336,7 +372,7 @@ class FleetPeers(Fixed):
         else:
             self._is_connected = True
 
-    async def _call(self, calls: list[tuple[FleetMember, Request]]) -> None:
+    async def _call(self, calls: list[tuple[_Member, Request | TicketCall]]) -> None:
         leaving, self._leaving = self._leaving, []
         sent = self._monotonic()
         try:
@@ -352,8 +388,8 @@ class FleetPeers(Fixed):
             await self._fail([member for member, _ in calls], error)
             return
         got = self._monotonic()
-        answers: list[tuple[FleetMember, Request, Reply]] = []
-        refused: dict[FleetMember, Exception] = {}
+        answers: list[tuple[_Member, Any, Any]] = []  # a request and a reply, of the member's kind
+        refused: dict[_Member, Exception] = {}
         for (member, request), reply in zip(calls, replies[len(leaving) :], strict=True):  # who leaves asks for nothing
             if isinstance(reply, Exception):
                 refused[member] = reply
@@ -379,7 +415,7 @@ class FleetPeers(Fixed):
                 member.receive(request, reply, is_step=is_step, now=got)
         self._refuse(refused, got)
 
-    def _refuse(self, refused: dict[FleetMember, Exception], now: float) -> None:
+    def _refuse(self, refused: dict[_Member, Exception], now: float) -> None:
         """Note calls that the authority refuses, while it answers others: they alone are in an outage."""
         interval = self._settings.interval_us / 1e6
         for member, error in refused.items():
@@ -414,7 +450,7 @@ class FleetPeers(Fixed):
                 self._late,
             )
 
-    async def _fail(self, members: list[FleetMember], error: Exception) -> None:
+    async def _fail(self, members: list[_Member], error: Exception) -> None:
         self._is_connected = False
         now = self._monotonic()
         for member in members:
@@ -441,7 +477,7 @@ class FleetPeers(Fixed):
         self._suspended = self._suspended_seconds()
         self._clock.forget()
         for member in self._members.values():
-            member.peer.resync()
+            member.resync()
             member.owner.queue.admission.forget()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics
@@ -87,6 +87,19 @@ class FleetMember:
     def permits(self) -> GrantedPermits:
         """What the executor's queue goes by."""
         return self.peer.permits
+
+    budget: Final = None  # of tickets: it goes by the permits of one rate
+
+    def set_plan(self, plan: Any) -> None:
+        """Have the rate of a plan put in force for the whole group."""
+        self.set_rate(plan.rate)
+
+    def penalize(self, until: float, key: str = "") -> None:
+        """Do nothing: a penalty holds in this process alone."""
+
+    def resync(self) -> None:
+        """Begin anew after our clock has stood still."""
+        self.peer.resync()
 
     def set_rate(self, rate: Rate) -> None:
         """Have a rate put in force for the whole group; an infinite one lifts the limit here alone."""

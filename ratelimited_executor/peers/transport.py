@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ratelimited_executor._core.fleet.protocol import Reply, Request
+    from ratelimited_executor._core.fleet.tickets import TicketCall, TicketReply
 
 __all__ = ["RefusedError", "Transport", "is_refusal", "reason_of"]
 
@@ -40,8 +41,10 @@ class Transport(Protocol):
         """
         ...
 
-    async def call(self, calls: Sequence[tuple[str, Request]]) -> Sequence[Reply | Exception]:
-        """Send requests by the names of their rates in one message; return the replies in order.
+    async def call(
+        self, calls: Sequence[tuple[str, Request | TicketCall]]
+    ) -> Sequence[Reply | TicketReply | Exception]:
+        """Send requests by the names of their executors in one message; return the replies in order.
 
         Where the authority refuses one, an exception is in its place; it raises if there was no answer at all, or a
         :class:`RefusedError` for all of them.

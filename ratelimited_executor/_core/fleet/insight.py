@@ -10,7 +10,24 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.peer_states import PeerState
 
-__all__ = ["FleetStatistics"]
+__all__ = ["FleetStatistics", "GroupLimit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimit:
+    """One limit of a group, as the authority told of it last.
+
+    Attributes:
+        name: of the resource, and of its kind.
+        resource: what it counts; ``permits`` for starts.
+        used: how much of it is used.
+        amount: what it admits.
+    """
+
+    name: str
+    resource: str
+    used: int
+    amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +51,7 @@ class FleetStatistics:
         offset_error: seconds by which that may be wrong at most; None if not known.
         since_grant: seconds since permits came last; None if none ever did.
         failures: calls in a row without an answer.
+        limits: of the group, where it shares more than one pace.
     """
 
     state: PeerState
@@ -51,3 +69,4 @@ class FleetStatistics:
     offset_error: float | None
     since_grant: float | None
     failures: int
+    limits: tuple[GroupLimit, ...] = ()

@@ -595,17 +595,13 @@ class ExecutorBase:
         if not isinstance(self._peers, Fleet):
             return PolicyPlan(self._policy, rates, self._resources, count=self._peers.count, rank=self._peers.rank)
         plan = PolicyPlan(self._policy, rates, self._resources)
-        if plan.is_plain:
-            return plan
-        if not plan.rule.is_numbered:
-            what = f"policy must be Paced(), got {self._policy!r}"
-        elif self._resources:
-            what = f"resources must be left out, got {', '.join(map(repr, self._resources))}"
-        else:
-            what = f"rate must be a single rate and no quota, got {plan}"
-        raise ValueError(
-            f"{what}: these peers are granted the permits of one rate; StaticPeers(count, rank) share every kind of limit"
-        )
+        parts: FaceParts | None = getattr(self, "_parts", None)  # None while it is made
+        if parts is not None and parts.controls.is_one_pace and not plan.is_plain:
+            raise ValueError(
+                f"rate must be a single rate and no quota, got {plan}: the peers share the pace of this executor; make it "
+                "with all its rates, so that they share these"
+            )
+        return plan
 
     def _begin_closing(self) -> None:
         self._home = _NOWHERE

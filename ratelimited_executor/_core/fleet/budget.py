@@ -1,0 +1,254 @@
+"""What a peer may start by the tickets that it holds, and what becomes of the rest: to the queue a limit of each resource.
+
+A ticket was asked for as some task needed it, and belongs to no task: whichever is first uses what is there. Its parts count
+at its own time, whoever uses them, so that a start may use parts of several, and leave some.
+
+A part may be used from the ticket's time on, and until ``late`` after it, both by any time that the authority's clock may have
+now. What is left over by then is given back.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.fleet.tickets import Correction
+from ratelimited_executor._core.limits.limit import Limit
+from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._kernel.admission import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from ratelimited_executor._core.fleet.clock import ServerClock
+
+__all__ = ["BudgetLimit", "HeldTicket", "TicketBudget"]
+
+_CORRECTIONS_MAX: Final = 10_000  # that wait to be told; of what is given back, the rest is lost
+
+
+@dataclass(slots=True)
+class HeldTicket:
+    """A ticket that this peer was given.
+
+    Attributes:
+        at_us: when it may be used first, by the authority's clock.
+        left: how much of each resource is not used.
+        receipts: of each limit, as (name, resource, receipt).
+        era: in which it was given.
+    """
+
+    at_us: int
+    left: dict[str, int]
+    receipts: tuple[tuple[str, str, int], ...]
+    era: str = field(default="")
+
+
+class TicketBudget:
+    """The tickets that a peer holds.
+
+    Args:
+        clock: the authority's.
+        late_us: how long after its time a ticket may be used.
+        is_clock_whole: tells whether our own clock has run on without a break; nothing is usable if not.
+
+    Attributes:
+        corrections: what is to be told of tickets.
+        used_count: tickets' permits that were used.
+        lapsed_count: those that were not used in time.
+    """
+
+    __slots__ = (
+        "_clock", "_coming", "_is_clock_whole", "_late_us", "_open", "_sums", "corrections", "lapsed_count", "used_count",
+    )  # fmt: skip
+
+    def __init__(self, clock: ServerClock, *, late_us: int, is_clock_whole: Callable[[], bool] = lambda: True) -> None:
+        self._clock = clock
+        self._late_us = late_us
+        self._is_clock_whole = is_clock_whole
+        self._coming: list[HeldTicket] = []  # by time
+        self._open: deque[HeldTicket] = deque()  # whose time has come
+        self._sums: Counter[str] = Counter()  # what those have left
+        self.corrections: deque[Correction] = deque(maxlen=_CORRECTIONS_MAX)
+        self.used_count = 0
+        self.lapsed_count = 0
+
+    def hold(self, ticket: HeldTicket) -> None:
+        """Take in a ticket."""
+        insort(self._coming, ticket, key=lambda each: each.at_us)
+
+    def drop(self) -> None:
+        """Give up all tickets, and what was to be told of them: they are void."""
+        self._coming.clear()
+        self._open.clear()
+        self._sums.clear()
+        self.corrections.clear()
+
+    def give_all_back(self) -> None:
+        """Give back what is held: nothing will start."""
+        for ticket in [*self._open, *self._coming]:
+            for resource, amount in ticket.left.items():
+                if amount:
+                    self.correct(ticket, resource, amount)
+        self._coming.clear()
+        self._open.clear()
+        self._sums.clear()
+
+    def held_count(self) -> int:
+        """Count the permits held."""
+        return self._sums[PERMITS] + sum(ticket.left.get(PERMITS, 0) for ticket in self._coming)
+
+    def left_of(self, resource: str, now_ns: int) -> int:
+        """Return how much of a resource may be used now."""
+        self._look(now_ns)
+        return self._sums[resource] if self._is_clock_whole() else 0
+
+    def use(self, resource: str, amount: int) -> list[list[Any]]:
+        """Use some of what :meth:`left_of` has told; return the parts, as [ticket, amount]."""
+        parts: list[list[Any]] = []
+        for ticket in self._open:
+            part = min(amount, ticket.left.get(resource, 0))
+            if part > 0:
+                ticket.left[resource] -= part
+                parts.append([ticket, part])
+                amount -= part
+            if not amount:
+                break
+        used = sum(part for _, part in parts)
+        self._sums[resource] -= used
+        if resource == PERMITS:
+            self.used_count += used
+        return parts
+
+    def correct(self, ticket: HeldTicket, resource: str, amount: int) -> None:
+        """Give back what a ticket did not use of a resource; below 0, charge it with more."""
+        for name, counted, receipt in ticket.receipts:
+            if counted == resource:
+                self.corrections.append(Correction(name, "", ticket.at_us, amount, receipt))
+
+    def when(self, resource: str, amount: int, now_ns: int) -> int | None:
+        """Tell when the tickets held let somebody use so much; None if they do not."""
+        left = self.left_of(resource, now_ns)
+        if left >= amount:
+            return now_ns
+        if not self._clock.is_known:
+            return None
+        first = 0
+        for index, ticket in enumerate(self._coming):
+            left += ticket.left.get(resource, 0)
+            while first < index and ticket.at_us - self._coming[first].at_us > self._late_us:
+                left -= self._coming[first].left.get(resource, 0)
+                first += 1
+            if left >= amount:
+                return max(now_ns, self._clock.surely_after(ticket.at_us * 1000, now_ns))
+        return None
+
+    def _look(self, now_ns: int) -> None:
+        """Open the tickets whose time has come, and give back what was not used in time."""
+        if not (self._coming or self._open) or not self._clock.is_known:
+            return
+        time_ns, error_ns = self._clock.at(now_ns), self._clock.error_ns(now_ns)
+        earliest_us, latest_us = (time_ns - error_ns) // 1000, -((time_ns + error_ns) // -1000)
+        count = 0
+        for ticket in self._coming:
+            if ticket.at_us > earliest_us:
+                break
+            count += 1
+            self._open.append(ticket)
+            self._sums.update(ticket.left)
+        del self._coming[:count]
+        while self._open and self._open[0].at_us + self._late_us < latest_us:
+            ticket = self._open.popleft()
+            self._sums.subtract(ticket.left)
+            self.lapsed_count += ticket.left.get(PERMITS, 0)
+            for resource, amount in ticket.left.items():
+                if amount:
+                    self.correct(ticket, resource, amount)
+
+
+class BudgetLimit(Limit):
+    """What tickets leave of one resource.
+
+    Args:
+        budget: the tickets held.
+        resource: of which this is what they leave.
+        cost_max: the largest cost that the group's limits ever admit; None if any.
+        estimate: tells when so much in all will have been admitted, in words of the limits of this process; None if never.
+    """
+
+    __slots__ = ("_budget", "_cost_max", "_estimate", "_newest", "_resource")
+
+    def __init__(
+        self,
+        budget: TicketBudget,
+        resource: str,
+        *,
+        cost_max: int | None,
+        estimate: Callable[[int, int], int | None],
+    ) -> None:
+        self._budget = budget
+        self._resource = resource
+        self._cost_max = cost_max
+        self._estimate = estimate
+        self._newest: list[list[Any]] | None = None  # what the last start has used
+
+    @property
+    def cost_max(self) -> int | None:
+        """The largest cost that is ever admitted; None if any is, sooner or later."""
+        return self._cost_max
+
+    def count(self, now_ns: int) -> int:
+        """Count what may be used now."""
+        return self._budget.left_of(self._resource, now_ns)
+
+    def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
+        """Note a start; return the parts of tickets that it uses."""
+        self._newest = self._budget.use(self._resource, cost)
+        return self._newest
+
+    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+        """Correct the cost of a start: of the last one from what is held, as far as that goes, else with the authority."""
+        parts: list[list[Any]] = ticket
+        change = cost - sum(amount for _, amount in parts)
+        if change > 0 and parts is self._newest:
+            more = self._budget.use(self._resource, min(change, self._budget.left_of(self._resource, now_ns)))
+            change -= sum(amount for _, amount in more)
+            parts.extend(more)
+        if change > 0 and parts:
+            self._budget.correct(parts[-1][0], self._resource, -change)
+            parts[-1][1] += change
+        for part in reversed(parts):
+            if change >= 0:
+                break
+            back = min(-change, part[1])
+            part[1] -= back
+            change += back
+            self._budget.correct(part[0], self._resource, back)
+
+    def when(self, cost: int, now_ns: int) -> int | None:
+        """Tell when a start of a cost is admitted by what is held; None if that is not known yet."""
+        return now_ns if cost <= 0 else self._budget.when(self._resource, cost, now_ns)
+
+    def when_count(self, count: int, now_ns: int) -> int | None:
+        """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
+        left = count - self._budget.left_of(self._resource, now_ns)
+        return now_ns if left <= 0 else self._estimate(left, now_ns)
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # the group tells
+        """Estimate how many starts are admitted: as many as are wanted, since the group tells how many of these."""
+        return 0 if self._cost_max == 0 else UNLIMITED
+
+    def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # what will be admitted is not known
+        """Return itself."""
+        return self
+
+    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # tickets go on as they are
+        """Go by another one's settings."""
+        self._cost_max, self._estimate = other._cost_max, other._estimate
+
+    def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # the authority remembers
+        """Whether a new one would do the same."""
+        return True

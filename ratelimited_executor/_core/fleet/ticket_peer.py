@@ -1,0 +1,348 @@
+"""One peer's side of the limits that a group shares: when it calls, what it asks for, and what it remembers.
+
+It calls as soon as there are tasks that could start and no tickets for them, and 10 ms apart at most often. A refusal tells
+when the next ticket could be admitted: the next call comes half a grant interval before that, or in a second, since what
+others give back may be admitted before.
+
+It remembers what each reply tells of the limits, and calls from time to time until that is at rest, so that an authority
+that has lost its memory is told in its quarantine. Rule 6 of ``tickets.py`` is the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
+from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
+from ratelimited_executor._core.fleet.tickets import (
+    LimitCopy,
+    LimitState,
+    PlanLimit,
+    TicketCall,
+    TicketReply,
+    TicketRun,
+)
+from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor.exceptions import IllegalTransitionError
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.fleet.policies import Outage
+
+__all__ = ["Refusal", "TicketPeer", "TicketSettings", "mean_needs", "runs_of"]
+
+_ASK_GAP_NS: Final = 10_000_000  # between two calls
+_ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, though it told of a later time
+_FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
+_CORRECTIONS: Final = 200  # told in a call
+_COPIES: Final = 200  # told in a call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketSettings:
+    """What all executors of a process have in common.
+
+    Attributes:
+        id: of this incarnation of the process.
+        weight: its part where not all is enough for all, in thousandths.
+        interval_us: how far ahead a ticket may be admitted.
+        late_us: how long after its time a ticket may be used.
+        difference_us: by which the clocks of two servers differ at most.
+        outage: what it does while the authority is away.
+    """
+
+    id: str
+    weight: int
+    interval_us: int
+    late_us: int
+    difference_us: int
+    outage: Outage
+
+    @property
+    def quarantine_us(self) -> int:
+        """For how long nothing is admitted in a new era: until tickets have lapsed, and each peer has called three times."""
+        return 2 * self.difference_us + self.interval_us + 3 * self.late_us + 250_000
+
+
+class Refusal(NamedTuple):
+    """Why no more tickets have come.
+
+    Attributes:
+        holder: the name of the limit, ``peers`` or ``penalty``.
+        at_us: when one could be admitted, by the authority's clock; 0 if that is not known.
+    """
+
+    holder: str
+    at_us: int
+
+
+class TicketPeer:
+    """One process's part in the limits of one executor.
+
+    Args:
+        settings: those of the process.
+        plan_id: names the limits that this process has set.
+        plan: returns them at a time by the authority's clock, in microseconds; quotas name their periods.
+        clock: the authority's clock.
+        is_clock_whole: tells whether our own clock has run on without a break.
+
+    Attributes:
+        budget: the tickets held.
+        era: in which the authority is; None before the first answer.
+        limits: what the latest reply told of each limit, by name.
+        penalty_us: by the authority's clock: nothing is admitted before.
+        is_own_plan: whether the plan in force is the one that this process has set.
+        refusal: what the latest answer refused; None if nothing.
+        granted_count: tickets that were given.
+        refused_count: tickets that were asked for and not given.
+        failed_count: calls without an answer since the last one with.
+        asked_count: tickets asked for in the latest call.
+    """
+
+    def __init__(
+        self,
+        settings: TicketSettings,
+        plan_id: str,
+        plan: Callable[[int], tuple[PlanLimit, ...]],
+        clock: ServerClock,
+        *,
+        is_clock_whole: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.budget = TicketBudget(clock, late_us=settings.late_us, is_clock_whole=is_clock_whole)
+        self.era: str | None = None
+        self.limits: dict[str, tuple[str, int, int, int]] = {}  # resource, used, amount, until_us
+        self.penalty_us = 0
+        self.is_own_plan = True
+        self.refusal: Refusal | None = None
+        self.granted_count = 0
+        self.refused_count = 0
+        self.failed_count = 0
+        self.asked_count = 0
+        self.last_grant_ns: int | None = None
+        self._state = PeerState.SYNC
+        self._plan_id, self._plan = plan_id, plan
+        self._is_new_plan = True
+        self._has_jumped = False
+        self._penalties: list[tuple[str, int]] = []  # until when by our time
+        self._copies: dict[str, tuple[LimitCopy, int]] = {}  # and until when it is to be remembered
+        self._copies_due = False
+        self._quarantine_ns = 0  # until when nothing is admitted
+        self._called_ns: int | None = None
+        self._ask_ns = 0  # before it there is no sense in asking again
+        self._news_ns: int | None = None  # when something is to be told
+
+    # States.
+
+    @property
+    def state(self) -> PeerState:
+        """Where the peer is."""
+        return self._state
+
+    def _move_to(self, state: PeerState) -> None:
+        if state is not self._state:
+            if state not in PEER_TRANSITIONS[self._state]:
+                raise IllegalTransitionError(f"peer {self.settings.id}: {self._state.value} to {state.value}")
+            self._state = state
+
+    # Settings.
+
+    def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
+        """Have other limits put in force for the whole group; what was given by those of before is void."""
+        self._plan_id, self._plan = plan_id, plan
+        self._is_new_plan = True
+        self.budget.drop()
+        self._ask_ns, self._news_ns = 0, now_ns
+
+    def penalize(self, key: str, until_ns: int, now_ns: int) -> None:
+        """Have nothing admitted before a time of ours; nothing of one key, if it is not empty."""
+        self._penalties.append((key, until_ns))
+        self._news_ns = now_ns
+
+    # Calling.
+
+    def next_call(self, wanted: int, now_ns: int) -> int | None:
+        """Return when the next call is due, if so many tickets are wanted beyond those held; None if none is."""
+        times: list[int] = []
+        if wanted > 0:
+            times.append(max(self._ask_ns, self._quarantine_ns, now_ns))
+        if self._copies_due or self._has_jumped:
+            times.append(now_ns)
+        if self._news_ns is not None:
+            times.append(self._news_ns)
+        if self.budget.corrections:
+            times.append((self._called_ns or now_ns) + self.settings.interval_us * 1000)
+        if self._remembers(now_ns):
+            times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 4)
+        if not times:
+            return None
+        first = min(times)
+        return first if self._called_ns is None else max(first, self._called_ns + _ASK_GAP_NS)
+
+    def _remembers(self, now_ns: int) -> bool:
+        """Whether there is anything to remember for an authority that forgets."""
+        if not self.clock.is_known:
+            return bool(self._copies)
+        time_us = self.clock.at(now_ns) // 1000
+        for name in [name for name, (_, until_us) in self._copies.items() if until_us <= time_us]:
+            del self._copies[name]
+        return bool(self._copies)
+
+    def request(self, runs: Sequence[TicketRun], waiting: int, now_ns: int) -> TicketCall:
+        """Make the next call.
+
+        Args:
+            runs: what is asked for.
+            waiting: how many tickets more could be used at once.
+            now_ns: our time.
+        """
+        self._called_ns, self._news_ns = now_ns, None
+        self.asked_count = sum(run.wanted for run in runs)
+        corrections = self.budget.corrections
+        told = [corrections.popleft() for _ in range(min(_CORRECTIONS, len(corrections)))]
+        copies: list[LimitCopy] = []
+        if self._copies_due:
+            copies = [copy for copy, _ in self._copies.values()]
+        time_us = self.clock.at(now_ns) // 1000 if self.clock.is_known else 0
+        return TicketCall(
+            peer=self.settings.id,
+            weight=self.settings.weight,
+            era=self.era or "",
+            interval_us=self.settings.interval_us,
+            difference_us=self.settings.difference_us,
+            quarantine_us=self.settings.quarantine_us,
+            has_jumped=self._has_jumped,
+            plan_id=self._plan_id,
+            plan=self._plan(time_us),
+            is_new_plan=self._is_new_plan,
+            penalties=tuple((key, max(0, until_ns - now_ns) // 1000) for key, until_ns in self._penalties),
+            corrections=tuple(told),
+            copies=tuple(copies[:_COPIES]),
+            runs=tuple(runs),
+            waiting=waiting,
+        )
+
+    def receive(self, call: TicketCall, reply: TicketReply, *, is_step: bool, now_ns: int) -> bool:
+        """Take in an answer; return whether something may start by it.
+
+        Args:
+            call: what was asked.
+            reply: the answer.
+            is_step: whether it contradicts what was known of the authority's clock.
+            now_ns: our time.
+        """
+        is_new_era = reply.era != self.era
+        if is_new_era or is_step:
+            self.budget.drop()
+        self._has_jumped = is_step and not is_new_era
+        if is_new_era:
+            self._copies_due = reply.quarantine_us > 0 and bool(self._copies)
+            self.era = reply.era
+        elif call.copies:
+            self._copies_due = False
+        self.failed_count = 0
+        if call.plan_id == self._plan_id and call.is_new_plan:
+            self._is_new_plan = False
+        del self._penalties[: len(call.penalties)]
+        self._move_to(PeerState.ACTIVE)
+        self.is_own_plan = reply.plan_id == self._plan_id
+        self.penalty_us = reply.penalty_us
+        self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
+        self._remember(reply)
+        if self._has_jumped:
+            return False
+        return self._take_in(call, reply, now_ns)
+
+    def _remember(self, reply: TicketReply) -> None:
+        """Keep what the authority remembers, or what we do, if it may still be told of that."""
+        self.limits = {each.name: (each.resource, each.used, each.amount, each.until_us) for each in reply.limits}
+        for each in reply.limits:
+            known = self._copies.get(each.name)
+            if reply.quarantine_us and known is not None and known[0].serial >= each.serial:
+                continue
+            self._copies[each.name] = _copy_of(each), each.until_us
+
+    def _take_in(self, call: TicketCall, reply: TicketReply, now_ns: int) -> bool:
+        count, self.refusal = 0, None
+        for run, outcome in zip(call.runs, reply.outcomes, strict=True):
+            costs = dict(run.costs)
+            counted = [(each.name, each.resource) for each in reply.limits if each.resource in costs]
+            for at_us, receipts in outcome.tickets:
+                held = tuple(
+                    (name, resource, receipt) for (name, resource), receipt in zip(counted, receipts, strict=False)
+                )
+                self.budget.hold(HeldTicket(at_us, dict(costs), held, reply.era))
+            count += len(outcome.tickets)
+            self.refused_count += run.wanted - len(outcome.tickets)
+            if outcome.holder and self.refusal is None:
+                self.refusal = Refusal(outcome.holder, outcome.at_us)
+        self.granted_count += count
+        if count:
+            self.last_grant_ns = now_ns
+        self._ask_ns = now_ns
+        if self.refusal is not None:
+            when_ns = now_ns + _ASK_AGAIN_NS
+            if self.refusal.at_us and self.clock.is_known:
+                when_ns = min(when_ns, self.clock.here(self.refusal.at_us * 1000) - self.settings.interval_us * 500)
+            self._ask_ns = when_ns
+        return count > 0
+
+    def fail(self, call: TicketCall | None, now_ns: int) -> None:
+        """Note a call without an answer. It may have been heard, so that nothing is given back again."""
+        self.failed_count += 1
+        if call is not None:
+            self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
+        self._ask_ns = now_ns
+        if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
+            self._move_to(PeerState.OUTAGE)
+
+    def resync(self) -> None:
+        """Begin anew, because our own clock has stood still: what is held cannot be placed any more."""
+        self._move_to(PeerState.SYNC)
+        self.budget.drop()
+        self._ask_ns = 0
+
+    def idle(self) -> None:
+        """Note that there is nothing to call for."""
+        self.asked_count = 0
+        if self._state is PeerState.ACTIVE:
+            self._move_to(PeerState.IDLE)
+
+    def leave(self) -> TicketCall:
+        """Make the last call, which gives back what is held: the executor has closed."""
+        self._move_to(PeerState.CLOSED)
+        self.budget.give_all_back()
+        return self.request((), 0, self._called_ns or 0)
+
+    def quarantine_end(self, now_ns: int) -> int | None:
+        """Return until when nothing is admitted, by our time; None if that is over."""
+        return self._quarantine_ns if self._quarantine_ns > now_ns else None
+
+
+def _copy_of(state: LimitState) -> LimitCopy:
+    return LimitCopy(name=state.name, is_key=False, serial=state.serial, text=state.text)
+
+
+def runs_of(needs: Sequence[Mapping[str, int]]) -> list[TicketRun]:
+    """Return what a list of tasks needs, equal neighbours together."""
+    runs: list[TicketRun] = []
+    for each in needs:
+        costs = tuple(sorted(each.items()))
+        if runs and runs[-1].costs == costs:
+            runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + 1)
+        else:
+            runs.append(TicketRun(1, costs))
+    return runs
+
+
+def mean_needs(total: Counter[str], count: int) -> dict[str, int]:
+    """Return the mean of what tasks needed, rounded up; one permit without any."""
+    if not count:
+        return {PERMITS: 1}
+    return {PERMITS: 1} | {resource: math.ceil(amount / count) for resource, amount in total.items()}

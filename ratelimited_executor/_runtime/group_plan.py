@@ -1,0 +1,131 @@
+"""The limits of a plan as a group of processes shares them, and what admits starts here by the tickets that they give."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from ratelimited_executor._core.fleet.budget import BudgetLimit
+from ratelimited_executor._core.fleet.laws import (
+    DRIFT,
+    BurstSettings,
+    LimitSettings,
+    PaceSettings,
+    QuotaSettings,
+    WindowSettings,
+    exact_stretch,
+)
+from ratelimited_executor._core.fleet.tickets import PlanLimit
+from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._runtime.quota import Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ratelimited_executor._core.fleet.budget import TicketBudget
+    from ratelimited_executor._runtime.plan import PolicyPlan
+
+__all__ = ["group_limits", "group_permits"]
+
+_US = 1_000_000
+
+
+def group_limits(
+    plan: PolicyPlan, *, valid_us: int, late_us: int, is_exact: bool
+) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
+    """Return a name of a plan's limits, and what tells them at a time of the authority, in microseconds since the epoch.
+
+    Args:
+        plan: of this process.
+        valid_us: for how long a ticket may be used.
+        late_us: by how much calendars may differ.
+        is_exact: whether a rate that paces holds in any window, or but for a ticket.
+    """
+    fixed: list[tuple[str, str, LimitSettings | Quota]] = []
+    for resource, each in ((PERMITS, plan.rates), *plan.resources.items()):
+        for rate in each:
+            if isinstance(rate, Quota):
+                fixed.append((f"{resource}/quota/{rate.per}", resource, rate))
+            elif not rate.is_unlimited:
+                kind, settings = _settings_of(plan, resource, rate, valid_us, is_exact=is_exact)
+                fixed.append((f"{resource}/{kind}", resource, settings))
+
+    def limits_at(now_us: int) -> tuple[PlanLimit, ...]:
+        return tuple(
+            PlanLimit(
+                name,
+                resource,
+                (_periods_of(one, now_us, valid_us, late_us) if isinstance(one, Quota) else one).write(),
+            )
+            for name, resource, one in fixed
+        )
+
+    rates = {PERMITS: plan.rates, **plan.resources}
+    text = "; ".join(f"{resource} {', '.join(map(str, each))}" for resource, each in rates.items())
+    return f"{plan.policy} {text}", limits_at
+
+
+def _settings_of(
+    plan: PolicyPlan, resource: str, rate: Rate, valid_us: int, *, is_exact: bool
+) -> tuple[str, LimitSettings]:
+    rule = plan.rule_of(resource, rate)
+    ratio = rate.per_second
+    assert ratio is not None
+    count, per_us = ratio.numerator, ratio.denominator * _US
+    if rule.kind == "rate":
+        stretch = exact_stretch(valid_us) if is_exact else DRIFT
+        return "rate", PaceSettings.of(count, per_us, stretch=stretch)
+    if rule.kind == "burst":
+        return "burst", BurstSettings.of(rule.depth(rate, resource) or 1, count, per_us, valid_us=valid_us)
+    width_us = math.ceil(Fraction(rate.per) * _US) + rule.beside.margin_ns // 1000
+    return f"window/{float(rate.per):g}", WindowSettings.of(int(rate.permits), width_us, valid_us=valid_us)
+
+
+def _periods_of(quota: Quota, now_us: int, valid_us: int, late_us: int) -> QuotaSettings:
+    begin, end = quota.period(now_us / _US)
+    _, next_end = quota.period(end)
+    return QuotaSettings(
+        amount=quota.permits,
+        calendar=crc32(f"{quota.per} {quota.start} {quota.tz}".encode()),
+        number=max(1, quota.number(begin)),
+        begin_us=max(round(begin) * _US, valid_us + late_us),
+        end_us=round(end) * _US,
+        next_end_us=round(next_end) * _US,
+        valid_us=valid_us,
+        late_us=late_us,
+    )
+
+
+def group_permits(plan: PolicyPlan, budget: TicketBudget, *, time_ns: Callable[[], int]) -> CombinedPermits:
+    """Return what admits starts by tickets: they must cover each permit, and each resource that a start needs."""
+    return CombinedPermits(
+        None,
+        [
+            Bound(
+                BudgetLimit(budget, resource, cost_max=plan.cost_max(resource), estimate=_estimate_of(each)),
+                resource=resource,
+                text=", ".join(map(str, each)),
+                kind="group",
+            )
+            for resource, each in ((PERMITS, plan.rates), *plan.resources.items())
+        ],
+        rate=plan.rate,
+        time_ns=time_ns,
+    )
+
+
+def _estimate_of(rates: Sequence[Rate | Quota]) -> Callable[[int, int], int | None]:
+    """Return what estimates when so much will have been admitted, were it all for this process."""
+    ratios = [rate.per_second for rate in rates if isinstance(rate, Rate) and rate.per_second is not None]
+    slowest = min(ratios, default=None)
+
+    def estimate(amount: int, now_ns: int) -> int | None:
+        if slowest is None:
+            return now_ns
+        return None if not slowest else now_ns + int(amount * 1_000_000_000 / slowest)
+
+    return estimate

@@ -1,0 +1,297 @@
+"""One executor in its group, where more is shared than one pace: it asks for tickets, and wakes the queue when they have come."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ratelimited_executor._core.fleet.demand import Demand, Worker
+from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
+from ratelimited_executor._core.fleet.peer_states import PeerState
+from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, runs_of
+from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER
+from ratelimited_executor._core.looking import next_needs
+from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor.peers.transport import is_refusal, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor._core.fleet.budget import TicketBudget
+    from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketReply
+
+__all__ = ["TicketMember", "TicketOwner"]
+
+LOGGER: Final = logging.getLogger("ratelimited_executor")
+
+_NS: Final = 1_000_000_000
+_TICKETS: Final = 200  # asked for in a call: half a millisecond to a few of the server's time
+_FAR: Final = 1 << 30
+
+
+class TicketOwner(Worker, Protocol):
+    """What a peer must know of an executor: its engine."""
+
+    name: str
+    is_paused: bool
+
+    def monotonic(self) -> float:
+        """Return the loop time."""
+        ...
+
+    def wake(self) -> None:
+        """Look for something to start in this turn of the loop."""
+        ...
+
+    def group_limits(
+        self, valid_us: int, late_us: int, *, is_exact: bool
+    ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
+        """Return a name of its limits, and what tells them at a time of the authority, in microseconds."""
+        ...
+
+    def penalized(self, until: float) -> None:
+        """Note that nothing is admitted to the group before a loop time."""
+        ...
+
+    def go_alone(self, count: int, used: dict[str, tuple[int, int]]) -> None:
+        """Go by a part of the limits, one in ``count``, of which so much of so much of each resource is used."""
+        ...
+
+    def go_together(self) -> None:
+        """Go by tickets again."""
+        ...
+
+
+class TicketMember:
+    """One executor's part in its group.
+
+    Args:
+        owner: the executor's engine.
+        make_peer: makes what talks to the authority, of a plan's name and what tells its limits.
+        valid_us: for how long a ticket may be used, in microseconds.
+        late_us: by how much calendars may differ.
+        is_exact: whether a rate that paces holds in any window.
+        kick: has the group look at once whether there is something to call for.
+        leave: takes it out of the group.
+        warn: logs a warning, the same one seldom.
+    """
+
+    is_shared: Final = True
+
+    def __init__(
+        self,
+        owner: TicketOwner,
+        make_peer: Callable[[str, Callable[[int], tuple[PlanLimit, ...]]], TicketPeer],
+        *,
+        valid_us: int,
+        late_us: int,
+        is_exact: bool,
+        kick: Callable[[], None],
+        leave: Callable[[Any], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.owner = owner
+        self._bounds: dict[str, Any] = {"valid_us": valid_us, "late_us": late_us, "is_exact": is_exact}
+        self.peer = make_peer(*owner.group_limits(**self._bounds))
+        self._kick = kick
+        self._leave = leave
+        self._warn = warn
+        self._demand = Demand(owner)
+        self._retry_at = -math.inf  # before it no call is made, because the last ones were refused
+        self._failed_at = math.inf  # since when there has been no answer
+        self._refusal: str | None = None  # of the last call
+        self._call: TicketCall | None = None  # that is under way
+        self._is_alone = False
+
+    @property
+    def budget(self) -> TicketBudget:
+        """What the executor's queue goes by."""
+        return self.peer.budget
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the authority has answered, and not refused a call since."""
+        return self.peer.era is not None and not self.peer.failed_count
+
+    def set_plan(self, plan: Any) -> None:  # noqa: ARG002  # the owner has it already
+        """Have other limits put in force for the whole group."""
+        self.peer.set_plan(*self.owner.group_limits(**self._bounds), self.owner.timeline.to_ns(self._now()))
+        self._kick()
+
+    def penalize(self, until: float, key: str = "") -> None:
+        """Have nothing admitted to the group before a loop time; nothing of one key, if it is not empty."""
+        to_ns = self.owner.timeline.to_ns
+        self.peer.penalize(key, to_ns(until), to_ns(self._now()))
+        self._kick()
+
+    # Calling.
+
+    def look(self, now: float) -> None:
+        """See after a run whether tasks wait for tickets that nobody has asked for yet."""
+        if self.next_call(now)[0] <= now:
+            self._kick()
+
+    def next_call(self, now: float) -> tuple[float, bool]:
+        """Return the loop time of the next call; each is a regular one."""
+        timeline = self.owner.timeline
+        self._demand.look(now)
+        self._look_alone()
+        when = self.peer.next_call(self._wanted(now), timeline.to_ns(now))
+        if when is None:
+            self.peer.idle()
+            return math.inf, True
+        return max(timeline.to_loop(when), self._retry_at), True
+
+    def _wanted(self, now: float) -> int:
+        """Count the tasks that are due, could start, and have no ticket."""
+        if self.owner.is_paused or self.owner.queue.is_halted:
+            return 0
+        seconds = self.peer.settings.interval_us / 1e6
+        return self._demand.count(now, now, now, now + seconds, _FAR) - self.budget.held_count()
+
+    def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # each is
+        """Make the next call."""
+        wanted = max(0, self._wanted(now))
+        count = min(wanted, _TICKETS)
+        found = next_needs(self.owner.queue, count) if count else []
+        needs = [each or {PERMITS: 1} for each in found]
+        if needs:
+            needs += [needs[-1]] * (count - len(needs))
+        self._call = self.peer.request(runs_of(needs), wanted - count, self.owner.timeline.to_ns(now))
+        return self._call
+
+    def receive(self, request: TicketCall, reply: TicketReply, *, is_step: bool, now: float) -> None:
+        """Take in an answer."""
+        self._retry_at, self._call = -math.inf, None
+        peer, timeline = self.peer, self.owner.timeline
+        era, state, was_own = peer.era, peer.state, peer.is_own_plan
+        has_come = peer.receive(request, reply, is_step=is_step, now_ns=timeline.to_ns(now))
+        self.owner.queue.admission.forget()  # some may also be void
+        self._tell_of_life(era, state, now)
+        self._failed_at, self._refusal = math.inf, None
+        if reply.flaw:
+            self._warn(
+                f"fleet: what the authority stored of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
+                "until it is safe"
+            )
+        if was_own and not peer.is_own_plan and not request.is_new_plan:
+            LOGGER.warning("fleet: %s goes by the limits of another process: %s", self.owner.name, reply.plan_id)
+        if reply.penalty_us > reply.now_us:
+            self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
+        self._look_alone()
+        if has_come:
+            self.owner.wake()
+
+    def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:
+        """Note a call without an answer, or with a refusal; the next one comes after a pause."""
+        self.peer.fail(self._call, self.owner.timeline.to_ns(now))
+        self._call = None
+        self._retry_at = now + pause
+        self._failed_at = min(self._failed_at, now)
+        self._refusal = reason_of(error) if is_refusal(error) else None
+        self._look_alone()
+
+    def resync(self) -> None:
+        """Begin anew after our clock has stood still."""
+        self.peer.resync()
+
+    def _look_alone(self) -> None:
+        """Go by a part of the limits while the outage policy says so, and by tickets else."""
+        outage = self.peer.settings.outage
+        is_alone = self.peer.state is PeerState.OUTAGE and outage.kind != "stop"
+        if is_alone is self._is_alone:
+            return
+        self._is_alone = is_alone
+        if not is_alone:
+            self.owner.go_together()
+            return
+        used: dict[str, tuple[int, int]] = {}
+        for resource, amount, most, _ in self.peer.limits.values():
+            known = used.get(resource, (0, 1))
+            used[resource] = max(known, (min(amount, most), most), key=lambda each: each[0] / max(1, each[1]))
+        self.owner.go_alone(outage.peers_max if outage.kind == "static" else 1, used)
+
+    def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
+        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are those of before."""
+        peer, name = self.peer, self.owner.name
+        if era is None:
+            LOGGER.info("fleet: %s joins its group as %s", name, peer.settings.id)
+        elif state is PeerState.OUTAGE:
+            LOGGER.info("fleet: %s is out of its outage, which took %.3g s", name, now - self._failed_at)
+        if peer.era != era:
+            end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
+            if end_ns is not None:
+                seconds = self.owner.timeline.to_loop(end_ns) - now
+                LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
+
+    def tell_of_rank(self) -> None:
+        """Say nothing: no rank leaves a peer without a part."""
+
+    # Telling.
+
+    def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
+        """Tell why no ticket comes, in words, and until what loop time if that is known; None if they come."""
+        peer, timeline = self.peer, self.owner.timeline
+        if self._is_alone or self.budget.held_count() >= count:
+            return None
+        if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
+            answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
+            if self._refusal is not None:
+                answer = f"refused: {self._refusal}"
+            return "outage", f"{answer}; outage policy: {peer.settings.outage}", None
+        end_ns = peer.quarantine_end(timeline.to_ns(now))
+        if end_ns is None:
+            return None
+        end = timeline.to_loop(end_ns)
+        return "quarantine", f"for {max(0.0, end - now):.3g} s, as tickets of before may still be in use", end
+
+    def source(self) -> str | None:
+        """Tell what holds tickets back, in words; None if nothing does."""
+        peer = self.peer
+        if self._is_alone:
+            return f"no answer from the authority; outage policy: {peer.settings.outage}"
+        if peer.refusal is None:
+            return None
+        if peer.refusal.holder == FAIR_HOLDER:
+            return "others of the group are to be served first"
+        if peer.refusal.holder not in peer.limits:
+            return peer.refusal.holder
+        _, used, amount, _ = peer.limits[peer.refusal.holder]
+        return f"{peer.refusal.holder} of the group, {used} of {amount} used"
+
+    def rate_of_others(self) -> None:
+        """Tell nothing: the limits of others are no single rate."""
+
+    def close(self) -> None:
+        """Leave the group: the executor has closed."""
+        self._leave(self)
+
+    def statistics(self, now: float) -> FleetStatistics:
+        """Tell how it stands."""
+        peer, clock = self.peer, self.peer.clock
+        now_ns = self.owner.timeline.to_ns(now)
+        return FleetStatistics(
+            state=peer.state,
+            peers=0,
+            rank=None,
+            era=peer.era,
+            rate=None,
+            demand=peer.asked_count,
+            held=self.budget.held_count(),
+            granted=peer.granted_count,
+            taken=self.budget.used_count,
+            lapsed=self.budget.lapsed_count,
+            refused=peer.refused_count,
+            offset=(clock.at(now_ns) - now_ns) / _NS if clock.is_known else None,
+            offset_error=clock.error_ns(now_ns) / _NS if clock.is_known else None,
+            since_grant=None if peer.last_grant_ns is None else (now_ns - peer.last_grant_ns) / _NS,
+            failures=peer.failed_count,
+            limits=tuple(
+                GroupLimit(name=name, resource=resource, used=used, amount=amount)
+                for name, (resource, used, amount, _) in peer.limits.items()
+            ),
+        )
+
+    def _now(self) -> float:
+        return self.owner.monotonic()
