@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
 from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
 from ratelimited_executor._core.fleet.tickets import (
+    FAIR_HOLDER,
     LimitCopy,
     LimitState,
     PlanLimit,
@@ -289,7 +290,8 @@ class TicketPeer:
         if self.refusal is not None:
             when_ns = now_ns + _ASK_AGAIN_NS
             if self.refusal.at_us and self.clock.is_known:
-                when_ns = min(when_ns, self.clock.here(self.refusal.at_us * 1000) - self.settings.interval_us * 500)
+                ahead_ns = 0 if self.refusal.holder == FAIR_HOLDER else self.settings.interval_us * 500
+                when_ns = min(when_ns, self.clock.here(self.refusal.at_us * 1000) - ahead_ns)
             self._ask_ns = when_ns
         return count > 0
 

@@ -18,7 +18,7 @@ Here is what it takes that they hold between processes, any of which may stop, a
    until then. In a quarantine the peers tell it back, and the latest of each limit is in force: it knows of every ticket
    that a living peer has got, as each of them has remembered more than that. What a peer got that has stopped since, and
    nobody else has called after it, is forgotten.
-7. **Fair shares.** A peer that was refused for want of room is *hungry*, for two intervals at most. Another may be ahead
+7. **Fair shares.** A peer that was refused for want of room is *hungry*, for two intervals and a second at most. Another may be ahead
    of the hungry peer that was served least by what the group starts in an interval, and no more. Who was idle starts
    beside it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), where idleness saves up nothing.
 """
@@ -49,6 +49,7 @@ FAIR_HOLDER: Final = "peers"
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1
 _HUNGRY_INTERVALS: Final = 2
+_HUNGRY_US: Final = 1_000_000  # and as long: by when it calls again, however far away what it waits for is
 
 
 class PlanLimit(NamedTuple):
@@ -419,21 +420,19 @@ class TicketAuthority:
             tickets: list[tuple[int, tuple[int, ...]]] = []
             holder, at_us = "", 0
             while len(tickets) < run.wanted:
-                if total >= allowance:
-                    holder, at_us, is_short = FAIR_HOLDER, now_us + call.interval_us // 4, True
-                    is_hungry = True
-                    break
                 first = key_us if own is None else own.earliest(key_us, 1)
                 if first is None or first > now_us:
                     holder, at_us = run.key, first or 0
                     break
-                decision = decide(limits, amounts, begin_us, horizon_us)
+                is_behind = total >= allowance
+                decision = decide(limits, amounts, begin_us, -1 if is_behind else horizon_us)
                 if decision.receipts is None or decision.at_us is None:
-                    place = decision.holder
-                    holder = "penalty" if place is None else names[place]
-                    at_us = decision.at_us or 0
-                    is_short = True
-                    is_hungry = at_us > 0
+                    place, at_us = decision.holder, decision.at_us or 0
+                    is_short, is_hungry = True, is_hungry or at_us > 0
+                    if is_behind and 0 < at_us <= horizon_us:
+                        holder, at_us = FAIR_HOLDER, now_us + call.interval_us // 4
+                    else:
+                        holder = "penalty" if place is None else names[place]
                     break
                 tickets.append((decision.at_us, tuple(decision.receipts)))
                 total += 1
@@ -456,7 +455,7 @@ class TicketAuthority:
         if not rivals:
             return 1 << 40
         lead = max(1, state.started, state.started_before) * _SERVED_UNIT
-        own = max(state.served.get(call.peer, 0), min(rivals))
+        own = state.served.get(call.peer, min(rivals))
         return max(0, min(rivals) + lead - own + _cost_of(call) - 1) // _cost_of(call)
 
     def _serve(self, call: TicketCall, count: int, *, is_hungry: bool) -> None:
@@ -464,10 +463,10 @@ class TicketAuthority:
         state = self._state
         state.started += count
         rivals = [served for peer, served in state.served.items() if peer != call.peer]
-        own = max(state.served.get(call.peer, 0), min(rivals, default=0)) + count * _cost_of(call)
+        own = state.served.get(call.peer, min(rivals, default=0)) + count * _cost_of(call)
         if is_hungry:
             state.served[call.peer] = own if rivals else 0
-            state.hungry_us[call.peer] = self._now_us + _HUNGRY_INTERVALS * call.interval_us
+            state.hungry_us[call.peer] = self._now_us + _HUNGRY_INTERVALS * call.interval_us + _HUNGRY_US
         elif call.peer in state.served and call.runs:
             del state.served[call.peer], state.hungry_us[call.peer]
 
