@@ -140,6 +140,11 @@ class KeyGate:
         limit = self._keys[key].limit
         return None if limit is None else limit.cost_max
 
+    def limit(self, key: Hashable) -> Limit | None:
+        """Return the limit of a known key's rate; None if it has none, or is not known."""
+        state = self._keys.get(key)
+        return None if state is None else state.limit
+
     def is_parked(self, key: Hashable) -> bool:
         """Whether something of a key has left the order."""
         state = self._keys.get(key)

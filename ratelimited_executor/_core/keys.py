@@ -9,14 +9,16 @@ whose hash and equality are those of built-in types are held as they are.
 from __future__ import annotations
 
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["KeyTable", "KeyToken", "given_key"]
+__all__ = ["KeyTable", "KeyToken", "given_key", "text_of_key"]
 
+_TEXT_MAX: Final = 200
 _PLAIN: Final = frozenset({str, int, float, bytes, bool, type(None)})
 _HASHES: Final = frozenset(kind.__hash__ for kind in (str, int, float, bytes, object))
 _EQUALITIES: Final = frozenset(kind.__eq__ for kind in (str, int, float, bytes, object))
@@ -79,6 +81,12 @@ class KeyTable:
 def given_key(key: Hashable) -> Hashable:
     """Return a key as the user gave it."""
     return key.key if type(key) is KeyToken else key
+
+
+def text_of_key(key: Hashable) -> str:
+    """Return a text that is the same for equal keys in all processes: the key's ``repr``, or a digest of a long one."""
+    text = repr(given_key(key))
+    return text if len(text) <= _TEXT_MAX else f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
 def _is_lasting(key: Any) -> bool:

@@ -123,6 +123,22 @@ class LazyHeap(Generic[Entry]):
         """Return the least entries, in order: O(n log count)."""
         return heapq.nsmallest(count, self.walk())  # type: ignore[type-var]  # entries can be compared
 
+    def leading(self, count: int) -> list[Entry]:
+        """Return about the same: O(count log count), and less than the least so many only if stale ones stand among them."""
+        heaps = [self.entries, *([self._old] if self._old else [])]
+        frontier = [(heap[0], place, 0) for place, heap in enumerate(heaps) if heap]
+        heapq.heapify(frontier)
+        found: list[Entry] = []
+        while frontier and len(found) < count:
+            entry, place, index = heapq.heappop(frontier)
+            if not self._is_stale(entry):
+                found.append(entry)
+            heap = heaps[place]
+            for child in (2 * index + 1, 2 * index + 2):
+                if child < len(heap):
+                    heapq.heappush(frontier, (heap[child], place, child))
+        return found
+
     def below(self, bound: Any) -> Iterator[Entry]:
         """Walk the entries that are less than a bound, in no order: of the heap only as much as that."""
         for heap in (self.entries, self._old or ()):

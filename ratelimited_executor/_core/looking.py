@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._kernel.buckets import RECORD
 from ratelimited_executor._kernel.pacing import Pacing
 
@@ -26,8 +27,8 @@ __all__ = [
     "is_spread",
     "last_start",
     "live_count",
-    "next_needs",
     "ready_tasks",
+    "upcoming",
     "walk",
 ]
 
@@ -136,26 +137,47 @@ def demand_until(queue: PlainQueue, when: float, count: Callable[..., float] = c
     return on_time + min(planned, count(queue.spread, when, is_spread=False))
 
 
-def next_needs(queue: TaskQueue, count: int) -> list[Mapping[str, int] | None]:
-    """Return what tasks need that are ready, so many at most: of the first one exactly, of others about in their order.
+class Upcoming(NamedTuple):
+    """Tasks that are ready, and alike.
 
-    One entry stands for all where no start costs anything but a permit.
+    Attributes:
+        key: whose they are; None without one.
+        needs: what the start of each takes; None for one permit.
+        cost: in permits.
+        tasks: how many there are, at least.
     """
+
+    key: Hashable
+    needs: Mapping[str, int] | None
+    cost: int
+    tasks: int
+
+
+def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
+    """Return what is ready, so many tasks at most: the first one exactly, others about in their order."""
     if queue.costs is None:
-        return [None]
-    found: list[Mapping[str, int] | None] = []
+        return [Upcoming(None, None, 1, most)]
+    found: list[Upcoming] = []
     for calendar in (queue.on_time, queue.spread):
         ready: Any = calendar.ready
-        if ready.head() is None:
+        if most <= 0 or ready.head() is None:
             continue
-        first = ready.peek()
-        found += [_needs_of(*first)]
-        others = (entry for entry in ready.walk() if entry[1] is not first[1] or entry[0] is not first[0])
-        found += [_needs_of(*entry) for entry in islice(others, count - len(found))]
-        if len(found) >= count:
-            break
+        if isinstance(ready, ReadyKeyed):
+            entries = ready.upcoming(most)
+        else:
+            first = ready.peek()
+            others = (entry for entry in ready.walk() if entry[1] is not first[1] or entry[0] is not first[0])
+            entries = [(_key_of(*entry), *entry, 1) for entry in chain((first,), islice(others, most - 1))]
+        for key, source, item, count in entries:
+            needs, cost = (item.needs, item.cost) if source is None else (source.needs, source.cost_of(item))
+            last = found[-1] if found else None
+            if last is not None and (last.key, last.needs, last.cost) == (key, needs, cost):
+                found[-1] = last._replace(tasks=last.tasks + count)
+            else:
+                found.append(Upcoming(key, needs, cost, count))
+            most -= count
     return found
 
 
-def _needs_of(source: Source | None, item: Any) -> Mapping[str, int] | None:
-    return item.needs if source is None else source.needs
+def _key_of(source: Source | None, item: Any) -> Hashable:
+    return item._key if source is None else source.key

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadyKeyed"]
 
 _NOWHERE: Final = -1  # the number of a lane that is not in the heap, and comes back by itself
+_AHEAD: Final = 32  # tasks of a key looked at for what it may need
 _NEW: Final = -2  # the number of a lane that has not been in the heap
 
 
@@ -179,6 +180,11 @@ class ReadyKeyed:
         """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back."""
         for lane in self._lanes.values():
             yield from lane.ready.keyed()
+
+    def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
+        """Return the first task of so many keys that are not held back, and how many tasks of the key wait, as far as some."""
+        lanes = [lane for head, _, lane in self._heap.leading(most) if lane.ready.head() == head]
+        return [(lane.key, *lane.ready.peek(), _count(lane, max(_AHEAD, most // len(lanes)))) for lane in lanes]
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
         """Estimate how many tasks of the keys that are not parked could start; ``most`` need not be exceeded.

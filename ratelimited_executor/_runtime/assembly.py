@@ -12,7 +12,7 @@ from ratelimited_executor._runtime.backlog import Backlog
 from ratelimited_executor._runtime.clock import Moments
 from ratelimited_executor._runtime.controls import Controls
 from ratelimited_executor._runtime.engine import Engine
-from ratelimited_executor._runtime.group_plan import group_permits
+from ratelimited_executor._runtime.group_plan import group_limit_of_key, group_permits
 from ratelimited_executor._runtime.keys import Keys
 from ratelimited_executor._runtime.orders import isolated, order_reporter
 from ratelimited_executor._runtime.retrying import Retries
@@ -133,6 +133,7 @@ def _with_the_rest(
         accounts=accounts,
         warn=warn,
         wake=engine.wake,
+        group_limit_of=None if controls.member is None else controls.member.limit_of_key(group_limit_of_key),
     )
     backlog = Backlog(
         accounts.name,
@@ -165,6 +166,8 @@ def _with_the_rest(
             set_plan=controls.set_plan,
         )
     controls.connect(engine, keys=keys, adapting=engine.adapting)
+    if controls.member is not None and controls.member.budget is not None and settings.key_limits.rate is not None:
+        limits.meter()  # each start is looked at by itself: its key may have no ticket
     if settings.key_limits.is_gated:
         controls.set_key_limits(settings.key_limits)
     return Parts(

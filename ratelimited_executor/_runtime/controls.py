@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.keys import text_of_key
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.group_plan import group_limits
@@ -77,7 +78,9 @@ class Controls:
         self.rate = settings.plan.rate
         self.is_paused = False
         self.is_adaptive = settings.adaptive is not None
-        self.is_one_pace = settings.plan.is_plain  # as it began: what is shared by tickets stays so
+        self.is_one_pace = (
+            settings.plan.is_plain and settings.key_limits.rate is None
+        )  # as it began: what is shared by tickets stays so
         self._first_plan = settings.plan
         self.timeline = timeline
         self._penalty_max = settings.penalty_max
@@ -224,6 +227,8 @@ class Controls:
                 self.member.penalize(self.timeline.to_loop(until_ns))
         else:
             self._keys.penalize(key, until_ns)
+            if self.member is not None:
+                self.member.penalize(self.timeline.to_loop(until_ns), text_of_key(key))
         self.overloaded()
         self.wake()
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ratelimited_executor._core.fleet.budget import BudgetLimit
+from ratelimited_executor._core.fleet.budget import BudgetLimit, BudgetPermits, KeyBudgetLimit
 from ratelimited_executor._core.fleet.laws import (
     DRIFT,
     BurstSettings,
@@ -18,18 +18,20 @@ from ratelimited_executor._core.fleet.laws import (
     exact_stretch,
 )
 from ratelimited_executor._core.fleet.tickets import PlanLimit
-from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
+from ratelimited_executor._core.keys import text_of_key
+from ratelimited_executor._core.limits.combined import Bound
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._runtime.quota import Quota
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._runtime.plan import PolicyPlan
+    from ratelimited_executor._runtime.policy import Rule
 
-__all__ = ["group_limits", "group_permits"]
+__all__ = ["group_limit_of_key", "group_limits", "group_permits"]
 
 _US = 1_000_000
 
@@ -69,10 +71,31 @@ def group_limits(
     return f"{plan.policy} {text}", limits_at
 
 
+def group_limit_of_key(
+    plan: PolicyPlan, rate: Rate, key: Hashable, budget: TicketBudget, *, valid_us: int, is_exact: bool
+) -> KeyBudgetLimit | None:
+    """Return the limit of a key's rate as the group keeps it; None if it is infinite."""
+    if rate.is_unlimited:
+        return None
+    rule = plan.rule
+    _, settings = _settings_by(rule, PERMITS, rate, valid_us, is_exact=is_exact)
+    per_second = rate.per_second
+    return KeyBudgetLimit(
+        budget,
+        text_of_key(key),
+        settings.write(),
+        cost_max=0 if rate.is_zero else rule.depth(rate, PERMITS),
+        per_second=None if per_second is None else float(per_second),
+    )
+
+
 def _settings_of(
     plan: PolicyPlan, resource: str, rate: Rate, valid_us: int, *, is_exact: bool
 ) -> tuple[str, LimitSettings]:
-    rule = plan.rule_of(resource, rate)
+    return _settings_by(plan.rule_of(resource, rate), resource, rate, valid_us, is_exact=is_exact)
+
+
+def _settings_by(rule: Rule, resource: str, rate: Rate, valid_us: int, *, is_exact: bool) -> tuple[str, LimitSettings]:
     ratio = rate.per_second
     assert ratio is not None
     count, per_us = ratio.numerator, ratio.denominator * _US
@@ -100,10 +123,10 @@ def _periods_of(quota: Quota, now_us: int, valid_us: int, late_us: int) -> Quota
     )
 
 
-def group_permits(plan: PolicyPlan, budget: TicketBudget, *, time_ns: Callable[[], int]) -> CombinedPermits:
+def group_permits(plan: PolicyPlan, budget: TicketBudget, *, time_ns: Callable[[], int]) -> BudgetPermits:
     """Return what admits starts by tickets: they must cover each permit, and each resource that a start needs."""
-    return CombinedPermits(
-        None,
+    return BudgetPermits(
+        budget,
         [
             Bound(
                 BudgetLimit(budget, resource, cost_max=plan.cost_max(resource), estimate=_estimate_of(each)),

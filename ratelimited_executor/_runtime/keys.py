@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.limits import Limits
+    from ratelimited_executor._runtime.plan import PolicyPlan
 
 __all__ = ["KeyLimits", "Keys"]
 
@@ -82,9 +83,20 @@ class Keys:
         accounts: tell :meth:`ended` of the ends of tasks, once there is a gate.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
         wake: has the executor look for something to start.
+        group_limit_of: makes the limit of a key's rate as a group keeps it; None where it is our own.
     """
 
-    __slots__ = ("_accounts", "_limits_of_all", "_moments", "_queue", "_shared", "_wake", "_warn", "limits")
+    __slots__ = (
+        "_accounts",
+        "_group_limit_of",
+        "_limits_of_all",
+        "_moments",
+        "_queue",
+        "_shared",
+        "_wake",
+        "_warn",
+        "limits",
+    )
 
     def __init__(
         self,
@@ -96,6 +108,7 @@ class Keys:
         accounts: Accounts,
         warn: Callable[..., None],
         wake: Callable[[], None],
+        group_limit_of: Callable[[PolicyPlan, Rate, Hashable], Limit | None] | None = None,
     ) -> None:
         self.limits = limits
         self._queue = queue
@@ -104,6 +117,7 @@ class Keys:
         self._accounts = accounts
         self._warn = warn
         self._wake = wake
+        self._group_limit_of = group_limit_of
         self._shared: dict[Hashable, KeyOptions] = {}
 
     def refresh(self, limits: KeyLimits, now: float) -> None:
@@ -161,6 +175,8 @@ class Keys:
             rate = None
         if rate is None:
             return None
+        if self._group_limit_of is not None:
+            return self._group_limit_of(plan, rate, key)
         common = plan.rate.per_second
         spacing = self._queue.permits.peers / common if common else Fraction(0)
         return limit_of_key(plan.rule, rate, self._moments.ns(), spacing=spacing)

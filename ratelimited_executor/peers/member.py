@@ -97,6 +97,9 @@ class FleetMember:
     def penalize(self, until: float, key: str = "") -> None:
         """Do nothing: a penalty holds in this process alone."""
 
+    def limit_of_key(self, make: Any) -> None:
+        """Return None: each process keeps the limits of its keys."""
+
     def resync(self) -> None:
         """Begin anew after our clock has stood still."""
         self.peer.resync()

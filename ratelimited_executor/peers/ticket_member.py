@@ -6,19 +6,20 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._core.fleet.budget import KeyBudgetLimit
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
 from ratelimited_executor._core.fleet.peer_states import PeerState
-from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, runs_of
-from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER
-from ratelimited_executor._core.looking import next_needs
+from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER, TicketRun
+from ratelimited_executor._core.looking import upcoming
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
+    from ratelimited_executor._core.fleet.ticket_peer import TicketPeer
     from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketReply
 
 __all__ = ["TicketMember", "TicketOwner"]
@@ -103,6 +104,7 @@ class TicketMember:
         self._refusal: str | None = None  # of the last call
         self._call: TicketCall | None = None  # that is under way
         self._is_alone = False
+        self._asked: dict[str, Hashable] = {}  # keys by their texts, of the latest call
 
     @property
     def budget(self) -> TicketBudget:
@@ -124,6 +126,11 @@ class TicketMember:
         to_ns = self.owner.timeline.to_ns
         self.peer.penalize(key, to_ns(until), to_ns(self._now()))
         self._kick()
+
+    def limit_of_key(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what makes the limit of a key of a plan, a rate and the key."""
+        bounds = {name: self._bounds[name] for name in ("valid_us", "is_exact")}
+        return lambda plan, rate, key: make(plan, rate, key, self.budget, **bounds)
 
     # Calling.
 
@@ -154,12 +161,37 @@ class TicketMember:
         """Make the next call."""
         wanted = max(0, self._wanted(now))
         count = min(wanted, _TICKETS)
-        found = next_needs(self.owner.queue, count) if count else []
-        needs = [each or {PERMITS: 1} for each in found]
-        if needs:
-            needs += [needs[-1]] * (count - len(needs))
-        self._call = self.peer.request(runs_of(needs), wanted - count, self.owner.timeline.to_ns(now))
+        runs = self._runs(count, self.owner.timeline.to_ns(now)) if count else []
+        self._call = self.peer.request(runs, wanted - count, self.owner.timeline.to_ns(now))
         return self._call
+
+    def _runs(self, count: int, now_ns: int) -> list[TicketRun]:
+        """Return what the first tasks need, in their order, less what is held for their keys."""
+        gate = self.owner.queue.gate
+        runs: list[TicketRun] = []
+        self._asked.clear()
+        for key, needs, cost, most in upcoming(self.owner.queue, count):
+            costs = tuple(sorted((needs or {PERMITS: 1}).items()))
+            limit = None
+            if gate is not None and key is not None:
+                gate.meet(key)
+                limit = gate.limit(key)
+            if not isinstance(limit, KeyBudgetLimit):
+                runs.append(TicketRun(min(most, count), costs))
+                count -= most
+            elif gate is not None and gate.admits(key, cost, now_ns):
+                self._asked[limit.text] = key
+                key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
+                soon = limit.count_until(now_ns, now_ns + self.peer.settings.interval_us * 1000)
+                wanted = min(most, soon, count) - self.budget.held_of_key(limit.text)
+                if wanted > 0:
+                    count -= wanted
+                    runs.append(TicketRun(wanted, costs, limit.text, limit.settings, key_cost))
+            if count <= 0:
+                break
+        if runs and not runs[-1].key:  # of those not looked at, as of the last that was
+            runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
+        return runs
 
     def receive(self, request: TicketCall, reply: TicketReply, *, is_step: bool, now: float) -> None:
         """Take in an answer."""
@@ -180,8 +212,20 @@ class TicketMember:
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
         self._look_alone()
-        if has_come:
+        if self._note_keys() or has_come:
             self.owner.wake()
+
+    def _note_keys(self) -> bool:
+        """Hold back the keys that the group has refused; return whether there are any."""
+        gate, clock = self.owner.queue.gate, self.peer.clock
+        if gate is None:
+            return False
+        for text, at_us in self.peer.refused_keys.items():
+            key = self._asked.get(text)
+            limit = gate.limit(key)
+            if isinstance(limit, KeyBudgetLimit):
+                limit.refused_ns = clock.here(at_us * 1000) if at_us else self.owner.timeline.to_ns(self._now()) + _NS
+        return bool(self.peer.refused_keys)
 
     def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:
         """Note a call without an answer, or with a refusal; the next one comes after a pause."""

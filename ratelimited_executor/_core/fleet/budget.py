@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.tickets import Correction
+from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
 from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.rates import Rate
 
-__all__ = ["BudgetLimit", "HeldTicket", "TicketBudget"]
+__all__ = ["BudgetLimit", "BudgetPermits", "HeldTicket", "KeyBudgetLimit", "TicketBudget"]
 
 _CORRECTIONS_MAX: Final = 10_000  # that wait to be told; of what is given back, the rest is lost
 
@@ -38,13 +40,19 @@ class HeldTicket:
         at_us: when it may be used first, by the authority's clock.
         left: how much of each resource is not used.
         receipts: of each limit, as (name, resource, receipt).
-        era: in which it was given.
+        key: of the tasks that may start by it; empty if it is for those without one.
+        key_settings: of the key's limit.
+        key_cost: what it costs of that; 0 once it is used.
+        key_receipt: of that.
     """
 
     at_us: int
     left: dict[str, int]
     receipts: tuple[tuple[str, str, int], ...]
-    era: str = field(default="")
+    key: str = ""
+    key_settings: str = ""
+    key_cost: int = 0
+    key_receipt: int = 0
 
 
 class TicketBudget:
@@ -57,12 +65,24 @@ class TicketBudget:
 
     Attributes:
         corrections: what is to be told of tickets.
+        corrected: settings of the keys whose tickets these are.
         used_count: tickets' permits that were used.
         lapsed_count: those that were not used in time.
     """
 
     __slots__ = (
-        "_clock", "_coming", "_is_clock_whole", "_late_us", "_open", "_sums", "corrections", "lapsed_count", "used_count",
+        "_clock",
+        "_coming",
+        "_coming_keys",
+        "_is_clock_whole",
+        "_keys",
+        "_late_us",
+        "_open",
+        "_sums",
+        "corrected",
+        "corrections",
+        "lapsed_count",
+        "used_count",
     )  # fmt: skip
 
     def __init__(self, clock: ServerClock, *, late_us: int, is_clock_whole: Callable[[], bool] = lambda: True) -> None:
@@ -72,30 +92,38 @@ class TicketBudget:
         self._coming: list[HeldTicket] = []  # by time
         self._open: deque[HeldTicket] = deque()  # whose time has come
         self._sums: Counter[str] = Counter()  # what those have left
+        self._keys: Counter[str] = Counter()  # how many of those may start a task of a key
         self.corrections: deque[Correction] = deque(maxlen=_CORRECTIONS_MAX)
+        self._coming_keys: Counter[str] = Counter()
+        self.corrected: dict[str, str] = {}
         self.used_count = 0
         self.lapsed_count = 0
 
     def hold(self, ticket: HeldTicket) -> None:
         """Take in a ticket."""
         insort(self._coming, ticket, key=lambda each: each.at_us)
+        if ticket.key_cost:
+            self._coming_keys[ticket.key] += 1
 
     def drop(self) -> None:
         """Give up all tickets, and what was to be told of them: they are void."""
         self._coming.clear()
         self._open.clear()
         self._sums.clear()
+        self._keys.clear()
+        self._coming_keys.clear()
         self.corrections.clear()
+        self.corrected.clear()
 
     def give_all_back(self) -> None:
         """Give back what is held: nothing will start."""
         for ticket in [*self._open, *self._coming]:
-            for resource, amount in ticket.left.items():
-                if amount:
-                    self.correct(ticket, resource, amount)
+            self._give_back(ticket)
         self._coming.clear()
         self._open.clear()
         self._sums.clear()
+        self._keys.clear()
+        self._coming_keys.clear()
 
     def held_count(self) -> int:
         """Count the permits held."""
@@ -122,6 +150,37 @@ class TicketBudget:
         if resource == PERMITS:
             self.used_count += used
         return parts
+
+    def held_of_key(self, key: str) -> int:
+        """Count the tickets of a key."""
+        return self._keys[key] + self._coming_keys[key]
+
+    def has_key(self, key: str, now_ns: int) -> bool:
+        """Whether a task of a key may start now, as far as its key goes."""
+        self._look(now_ns)
+        return self._keys[key] > 0
+
+    def when_key(self, key: str, now_ns: int) -> int | None:
+        """Tell when a ticket of a key that is held may be used; None if there is none."""
+        if not self._coming_keys[key]:
+            return None
+        at_us = next(ticket.at_us for ticket in self._coming if ticket.key == key and ticket.key_cost)
+        return max(now_ns, self._clock.surely_after(at_us * 1000, now_ns))
+
+    def use_key(self, key: str) -> HeldTicket | None:
+        """Use a ticket of a key; None if there is none."""
+        for ticket in self._open:
+            if ticket.key == key and ticket.key_cost:
+                ticket.key_cost = 0
+                self._keys[key] -= 1
+                return ticket
+        return None
+
+    def correct_key(self, ticket: HeldTicket, amount: int) -> None:
+        """Give back what a ticket did not use of its key's limit; below 0, charge it with more."""
+        if ticket.key_settings:
+            self.corrections.append(Correction("", ticket.key, ticket.at_us, amount, ticket.key_receipt))
+            self.corrected[ticket.key] = ticket.key_settings
 
     def correct(self, ticket: HeldTicket, resource: str, amount: int) -> None:
         """Give back what a ticket did not use of a resource; below 0, charge it with more."""
@@ -159,14 +218,28 @@ class TicketBudget:
             count += 1
             self._open.append(ticket)
             self._sums.update(ticket.left)
+            if ticket.key_cost:
+                self._keys[ticket.key] += 1
+                self._coming_keys[ticket.key] -= 1
+                if not self._coming_keys[ticket.key]:
+                    del self._coming_keys[ticket.key]
         del self._coming[:count]
         while self._open and self._open[0].at_us + self._late_us < latest_us:
             ticket = self._open.popleft()
             self._sums.subtract(ticket.left)
             self.lapsed_count += ticket.left.get(PERMITS, 0)
-            for resource, amount in ticket.left.items():
-                if amount:
-                    self.correct(ticket, resource, amount)
+            if ticket.key_cost:
+                self._keys[ticket.key] -= 1
+            if not self._keys[ticket.key]:
+                del self._keys[ticket.key]
+            self._give_back(ticket)
+
+    def _give_back(self, ticket: HeldTicket) -> None:
+        for resource, amount in ticket.left.items():
+            if amount:
+                self.correct(ticket, resource, amount)
+        if ticket.key_cost:
+            self.correct_key(ticket, ticket.key_cost)
 
 
 class BudgetLimit(Limit):
@@ -252,3 +325,117 @@ class BudgetLimit(Limit):
     def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # the authority remembers
         """Whether a new one would do the same."""
         return True
+
+
+class KeyBudgetLimit(Limit):
+    """What tickets leave of one key, to the gate of keys: a key is held back only where the group has refused it.
+
+    Whether there is a ticket for its first task, :class:`BudgetPermits` is asked.
+
+    Args:
+        budget: the tickets held.
+        text: of the key.
+        settings: of its limit; empty if it has none.
+        cost_max: the largest cost that it ever admits; None if any.
+        per_second: how much of it, at most; None for any.
+
+    Attributes:
+        refused_ns: until when the group has refused the key.
+    """
+
+    __slots__ = ("_budget", "_cost_max", "_per_second", "refused_ns", "settings", "text")
+
+    def __init__(
+        self, budget: TicketBudget, text: str, settings: str, *, cost_max: int | None, per_second: float | None
+    ) -> None:
+        self._budget = budget
+        self._cost_max = cost_max
+        self._per_second = per_second
+        self.text = text
+        self.settings = settings
+        self.refused_ns = 0
+
+    @property
+    def cost_max(self) -> int | None:
+        """The largest cost that is ever admitted; None if any is, sooner or later."""
+        return self._cost_max
+
+    def count(self, now_ns: int) -> int:
+        """Count nothing while the key is refused."""
+        return 0 if self._cost_max == 0 or self._begin(now_ns) > now_ns else UNLIMITED
+
+    def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
+        """Note a start; return the ticket that it uses, and its cost."""
+        return [self._budget.use_key(self.text), cost]
+
+    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
+        """Correct the cost of a start."""
+        held, charged = ticket
+        if held is not None and cost != charged:
+            self._budget.correct_key(held, charged - cost)
+            ticket[1] = cost
+
+    def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the group tells
+        """Tell until when the key is refused."""
+        return None if self._cost_max == 0 else self._begin(now_ns)
+
+    def _begin(self, now_ns: int) -> int:
+        """Return until when the key is refused; now, if it is not, or a ticket of it is held."""
+        return now_ns if self.refused_ns <= now_ns or self._budget.held_of_key(self.text) else self.refused_ns
+
+    def when_count(self, count: int, now_ns: int) -> int | None:
+        """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
+        if self._cost_max == 0:
+            return None
+        later = 0 if not self._per_second else round((count - 1) / self._per_second * 1e9)
+        return max(now_ns, self.refused_ns) + later
+
+    def count_until(self, now_ns: int, end_ns: int) -> int:
+        """Estimate how many starts are admitted."""
+        begin_ns = max(now_ns, self.refused_ns)
+        if begin_ns >= end_ns or self._cost_max == 0:
+            return 0
+        if self._per_second is None:
+            return UNLIMITED
+        return max(1, self._cost_max or 0, int((end_ns - begin_ns) / 1e9 * self._per_second))
+
+    def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # what will be admitted is not known
+        """Return itself."""
+        return self
+
+    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # tickets go on as they are
+        """Go by another one's settings."""
+        self.settings, self._cost_max, self._per_second = other.settings, other._cost_max, other._per_second
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether a new one would do the same."""
+        return now_ns >= self.refused_ns
+
+
+class BudgetPermits(CombinedPermits):
+    """All that bounds the starts of one executor in a group: the tickets that it holds.
+
+    Args:
+        budget: these.
+        bounds: what they leave of each resource.
+        rate: the first of the executor's rates.
+        time_ns: reads the timeline.
+    """
+
+    __slots__ = ("_budget",)
+
+    is_foreseeable: Final = False
+
+    def __init__(
+        self, budget: TicketBudget, bounds: Sequence[Bound], *, rate: Rate, time_ns: Callable[[], int]
+    ) -> None:
+        super().__init__(None, bounds, rate=rate, time_ns=time_ns)
+        self._budget = budget
+
+    def has_key(self, limit: Limit | None, now_ns: int) -> bool:
+        """Whether a task whose key has a limit may start now, as far as its key goes."""
+        return not isinstance(limit, KeyBudgetLimit) or self._budget.has_key(limit.text, now_ns)
+
+    def when_key(self, limit: Limit | None, now_ns: int) -> int | None:
+        """Tell when it may, if it may not; None if that is not known yet."""
+        return self._budget.when_key(limit.text, now_ns) if isinstance(limit, KeyBudgetLimit) else now_ns

@@ -10,38 +10,39 @@ that has lost its memory is told in its quarantine. Rule 6 of ``tickets.py`` is 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
+from ratelimited_executor._core.fleet.laws import read_limit
 from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
 from ratelimited_executor._core.fleet.tickets import (
     FAIR_HOLDER,
     LimitCopy,
     LimitState,
+    Outcome,
     PlanLimit,
     TicketCall,
     TicketReply,
     TicketRun,
 )
-from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor.exceptions import IllegalTransitionError
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ratelimited_executor._core.fleet.clock import ServerClock
     from ratelimited_executor._core.fleet.policies import Outage
 
-__all__ = ["Refusal", "TicketPeer", "TicketSettings", "mean_needs", "runs_of"]
+__all__ = ["Refusal", "TicketPeer", "TicketSettings"]
 
 _ASK_GAP_NS: Final = 10_000_000  # between two calls
 _ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, though it told of a later time
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
 _CORRECTIONS: Final = 200  # told in a call
 _COPIES: Final = 200  # told in a call
+_REMEMBERED: Final = 10_000  # limits, those of keys included
+_ANY_US: Final = 1 << 52  # a time at which any state can be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class TicketPeer:
         refused_count: tickets that were asked for and not given.
         failed_count: calls without an answer since the last one with.
         asked_count: tickets asked for in the latest call.
+        refused_keys: until when the latest answer refuses keys, by the authority's clock; 0 if that is not known.
     """
 
     def __init__(
@@ -127,13 +129,14 @@ class TicketPeer:
         self.failed_count = 0
         self.asked_count = 0
         self.last_grant_ns: int | None = None
+        self.refused_keys: dict[str, int] = {}
         self._state = PeerState.SYNC
         self._plan_id, self._plan = plan_id, plan
         self._is_new_plan = True
         self._has_jumped = False
         self._penalties: list[tuple[str, int]] = []  # until when by our time
         self._copies: dict[str, tuple[LimitCopy, int]] = {}  # and until when it is to be remembered
-        self._copies_due = False
+        self._untold: list[LimitCopy] = []  # that the authority is to be told in this quarantine
         self._quarantine_ns = 0  # until when nothing is admitted
         self._called_ns: int | None = None
         self._ask_ns = 0  # before it there is no sense in asking again
@@ -173,7 +176,7 @@ class TicketPeer:
         times: list[int] = []
         if wanted > 0:
             times.append(max(self._ask_ns, self._quarantine_ns, now_ns))
-        if self._copies_due or self._has_jumped:
+        if self._untold or self._has_jumped:
             times.append(now_ns)
         if self._news_ns is not None:
             times.append(self._news_ns)
@@ -207,9 +210,14 @@ class TicketPeer:
         self.asked_count = sum(run.wanted for run in runs)
         corrections = self.budget.corrections
         told = [corrections.popleft() for _ in range(min(_CORRECTIONS, len(corrections)))]
-        copies: list[LimitCopy] = []
-        if self._copies_due:
-            copies = [copy for copy, _ in self._copies.values()]
+        asked = {run.key for run in runs}
+        runs = [
+            *runs,
+            *(TicketRun(0, (), key, text) for key, text in self.budget.corrected.items() if key not in asked),
+        ]
+        self.budget.corrected.clear()
+        copies = self._untold[:_COPIES]
+        del self._untold[:_COPIES]
         time_us = self.clock.at(now_ns) // 1000 if self.clock.is_known else 0
         return TicketCall(
             peer=self.settings.id,
@@ -224,7 +232,7 @@ class TicketPeer:
             is_new_plan=self._is_new_plan,
             penalties=tuple((key, max(0, until_ns - now_ns) // 1000) for key, until_ns in self._penalties),
             corrections=tuple(told),
-            copies=tuple(copies[:_COPIES]),
+            copies=tuple(copies),
             runs=tuple(runs),
             waiting=waiting,
         )
@@ -243,10 +251,8 @@ class TicketPeer:
             self.budget.drop()
         self._has_jumped = is_step and not is_new_era
         if is_new_era:
-            self._copies_due = reply.quarantine_us > 0 and bool(self._copies)
             self.era = reply.era
-        elif call.copies:
-            self._copies_due = False
+            self._untold = [copy for copy, _ in self._copies.values()] if reply.quarantine_us else []
         self.failed_count = 0
         if call.plan_id == self._plan_id and call.is_new_plan:
             self._is_new_plan = False
@@ -271,17 +277,25 @@ class TicketPeer:
 
     def _take_in(self, call: TicketCall, reply: TicketReply, now_ns: int) -> bool:
         count, self.refusal = 0, None
+        self.refused_keys.clear()
         for run, outcome in zip(call.runs, reply.outcomes, strict=True):
             costs = dict(run.costs)
+            if run.key:
+                self._take_in_key(run, outcome)
             counted = [(each.name, each.resource) for each in reply.limits if each.resource in costs]
             for at_us, receipts in outcome.tickets:
                 held = tuple(
                     (name, resource, receipt) for (name, resource), receipt in zip(counted, receipts, strict=False)
                 )
-                self.budget.hold(HeldTicket(at_us, dict(costs), held, reply.era))
+                key_receipt = receipts[-1] if run.settings else 0
+                self.budget.hold(
+                    HeldTicket(
+                        at_us, dict(costs), held, run.key, run.settings, run.key_cost if run.key else 0, key_receipt
+                    )
+                )
             count += len(outcome.tickets)
             self.refused_count += run.wanted - len(outcome.tickets)
-            if outcome.holder and self.refusal is None:
+            if outcome.holder and self.refusal is None and outcome.holder != run.key:
                 self.refusal = Refusal(outcome.holder, outcome.at_us)
         self.granted_count += count
         if count:
@@ -295,11 +309,22 @@ class TicketPeer:
             self._ask_ns = when_ns
         return count > 0
 
+    def _take_in_key(self, run: TicketRun, outcome: Outcome) -> None:
+        """Note until when a key is refused, and remember what its limit does."""
+        if outcome.holder == run.key:
+            self.refused_keys[run.key] = outcome.at_us
+        if outcome.text and len(self._copies) < _REMEMBERED:
+            limit = read_limit(run.settings, outcome.text, _ANY_US)
+            until_us = 0 if limit is None else limit.use(0).until_us
+            copy = LimitCopy(name=run.key, is_key=True, serial=outcome.serial, text=outcome.text)
+            self._copies[f"key {run.key}"] = copy, until_us
+
     def fail(self, call: TicketCall | None, now_ns: int) -> None:
         """Note a call without an answer. It may have been heard, so that nothing is given back again."""
         self.failed_count += 1
         if call is not None:
             self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
+            self._untold += call.copies
         self._ask_ns = now_ns
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
@@ -329,22 +354,3 @@ class TicketPeer:
 
 def _copy_of(state: LimitState) -> LimitCopy:
     return LimitCopy(name=state.name, is_key=False, serial=state.serial, text=state.text)
-
-
-def runs_of(needs: Sequence[Mapping[str, int]]) -> list[TicketRun]:
-    """Return what a list of tasks needs, equal neighbours together."""
-    runs: list[TicketRun] = []
-    for each in needs:
-        costs = tuple(sorted(each.items()))
-        if runs and runs[-1].costs == costs:
-            runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + 1)
-        else:
-            runs.append(TicketRun(1, costs))
-    return runs
-
-
-def mean_needs(total: Counter[str], count: int) -> dict[str, int]:
-    """Return the mean of what tasks needed, rounded up; one permit without any."""
-    if not count:
-        return {PERMITS: 1}
-    return {PERMITS: 1} | {resource: math.ceil(amount / count) for resource, amount in total.items()}

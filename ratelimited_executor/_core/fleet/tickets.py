@@ -48,6 +48,7 @@ FAIR_HOLDER: Final = "peers"
 
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1
+_KEY_AHEAD: Final = 10  # of an interval, by so many parts a ticket may be ahead of its key's time
 _HUNGRY_INTERVALS: Final = 2
 _HUNGRY_US: Final = 1_000_000  # and as long: by when it calls again, however far away what it waits for is
 
@@ -72,14 +73,16 @@ class TicketRun(NamedTuple):
     Attributes:
         wanted: how many.
         costs: of each, as (resource, cost > 0).
-        key: whose limit counts as well; empty for none. Each ticket costs one of it.
+        key: whose limit counts as well; empty for none.
         settings: of the key's limit; empty if it has none, but for penalties.
+        key_cost: what each costs of it.
     """
 
     wanted: int
     costs: tuple[tuple[str, int], ...]
     key: str = ""
     settings: str = ""
+    key_cost: int = 1
 
 
 class Correction(NamedTuple):
@@ -254,6 +257,20 @@ class _State:
     started_before: int = 0  # ... and of the one before
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A run that is decided on, the limits that it is taken of, with their names and its costs, and that of its key."""
+
+    run: TicketRun
+    limits: list[SharedLimit]
+    names: list[str]
+    amounts: list[int]
+    own: SharedLimit | None
+    tickets: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    holder: str = ""
+    at_us: int = 0
+
+
 class TicketAuthority:
     """Decides on the tickets of one executor's group."""
 
@@ -397,49 +414,66 @@ class TicketAuthority:
             change(each.admitted_us, abs(each.cost), each.receipt)
 
     def _admit(self, call: TicketCall) -> list[Outcome]:
-        state, now_us = self._state, self._now_us
+        """Decide on each run; those that only their keys hold back are looked at again, a little ahead, after all others."""
         allowance = self._allowance(call)
-        horizon_us = now_us + call.interval_us
-        outcomes: list[Outcome] = []
-        total, is_short, is_hungry = 0, False, call.waiting > 0
-        for run in call.runs:
-            if is_short:
-                outcomes.append(Outcome())
+        asked = [_Asked(run, *self._limits_for(run)) for run in call.runs]
+        total, is_hungry = 0, call.waiting > 0
+        for ahead_us in (0, call.interval_us // _KEY_AHEAD):
+            for each in asked:
+                if ahead_us and (each.holder == "" or each.holder != each.run.key):
+                    continue
+                before = len(each.tickets)
+                is_short = self._decide(each, call, ahead_us, allowance - total)
+                total += len(each.tickets) - before
+                if is_short:
+                    is_hungry = is_hungry or each.at_us > 0
+                    break
+            else:
                 continue
-            costs = dict(run.costs)
-            limits = [self._limits[each.name, False] for each in state.plan if each.resource in costs]
-            names = [each.name for each in state.plan if each.resource in costs]
-            amounts = [costs[each.resource] for each in state.plan if each.resource in costs]
-            own = self._limits.get((run.key, True)) if run.key else None
-            if own is not None:
-                limits.append(own)
-                names.append(run.key)
-                amounts.append(1)
-            begin_us = max(now_us, state.penalty_us)
-            key_us = max(now_us, state.key_penalties.get(run.key, 0)) if run.key else now_us
-            tickets: list[tuple[int, tuple[int, ...]]] = []
-            holder, at_us = "", 0
-            while len(tickets) < run.wanted:
-                first = key_us if own is None else own.earliest(key_us, 1)
-                if first is None or first > now_us:
-                    holder, at_us = run.key, first or 0
-                    break
-                is_behind = total >= allowance
-                decision = decide(limits, amounts, begin_us, -1 if is_behind else horizon_us)
-                if decision.receipts is None or decision.at_us is None:
-                    place, at_us = decision.holder, decision.at_us or 0
-                    is_short, is_hungry = True, is_hungry or at_us > 0
-                    if is_behind and 0 < at_us <= horizon_us:
-                        holder, at_us = FAIR_HOLDER, now_us + call.interval_us // 4
-                    else:
-                        holder = "penalty" if place is None else names[place]
-                    break
-                tickets.append((decision.at_us, tuple(decision.receipts)))
-                total += 1
-                state.count += 1
-            outcomes.append(Outcome(tuple(tickets), holder, at_us))
+            break
         self._serve(call, total, is_hungry=is_hungry)
-        return outcomes
+        return [Outcome(tuple(each.tickets), each.holder, each.at_us) for each in asked]
+
+    def _limits_for(self, run: TicketRun) -> tuple[list[SharedLimit], list[str], list[int], SharedLimit | None]:
+        """Return the limits that a ticket is taken of, with their names and its costs, and that of its key."""
+        costs = dict(run.costs)
+        counted = [each for each in self._state.plan if each.resource in costs]
+        limits = [self._limits[each.name, False] for each in counted]
+        names = [each.name for each in counted]
+        amounts = [costs[each.resource] for each in counted]
+        own = self._limits.get((run.key, True)) if run.key else None
+        if own is not None:
+            limits.append(own)
+            names.append(run.key)
+            amounts.append(run.key_cost)
+        return limits, names, amounts, own
+
+    def _decide(self, asked: _Asked, call: TicketCall, ahead_us: int, allowance: int) -> bool:
+        """Admit what may be of a run; return whether it stands before the runs after it."""
+        state, now_us, run = self._state, self._now_us, asked.run
+        begin_us = max(now_us, state.penalty_us)
+        key_us = max(now_us, state.key_penalties.get(run.key, 0)) if run.key else now_us
+        asked.holder, asked.at_us = "", 0
+        given = 0
+        while len(asked.tickets) < run.wanted:
+            first = key_us if asked.own is None else asked.own.earliest(key_us, run.key_cost)
+            if first is None or first > now_us + ahead_us:
+                asked.holder, asked.at_us = run.key, first or 0
+                return False
+            is_behind = given >= allowance
+            horizon_us = -1 if is_behind else now_us + call.interval_us
+            decision = decide(asked.limits, asked.amounts, begin_us, horizon_us)
+            if decision.receipts is None or decision.at_us is None:
+                asked.at_us = decision.at_us or 0
+                if is_behind and 0 < asked.at_us <= now_us + call.interval_us:
+                    asked.holder, asked.at_us = FAIR_HOLDER, now_us + call.interval_us // 4
+                else:
+                    asked.holder = "penalty" if decision.holder is None else asked.names[decision.holder]
+                return True
+            asked.tickets.append((decision.at_us, tuple(decision.receipts)))
+            given += 1
+            state.count += 1
+        return False
 
     def _allowance(self, call: TicketCall) -> int:
         """Return how many tickets the peer may get before others that are hungry."""

@@ -596,7 +596,7 @@ class ExecutorBase:
             return PolicyPlan(self._policy, rates, self._resources, count=self._peers.count, rank=self._peers.rank)
         plan = PolicyPlan(self._policy, rates, self._resources)
         parts: FaceParts | None = getattr(self, "_parts", None)  # None while it is made
-        if parts is not None and parts.controls.is_one_pace and not plan.is_plain:
+        if parts is not None and parts.controls.member is not None and parts.controls.is_one_pace and not plan.is_plain:
             raise ValueError(
                 f"rate must be a single rate and no quota, got {plan}: the peers share the pace of this executor; make it "
                 "with all its rates, so that they share these"
