@@ -155,6 +155,9 @@ class Hold(Enum):
     OUTAGE = "outage"
     """The authority that grants permits to the group does not answer, and the outage policy leaves it none."""
 
+    GROUP = "group"
+    """A limit that the processes of a group share, or their fair shares in it."""
+
     QUARANTINE = "quarantine"
     """The authority grants nothing to anybody until all permits of before have lapsed."""
 
@@ -413,6 +416,8 @@ def _hold(
     if expected is not None and planned > expected:
         return Hold.SPREAD, None, planned
     hold, detail = _hold_by_limit(parts, handle, now, ahead, expected)
+    if hold in (Hold.GROUP, Hold.RESOURCE) and parts.controls.member is not None:
+        detail = parts.controls.member.source() or detail
     if detail is None and hold in (Hold.RATE, Hold.ORDER):
         detail = _rate_of_others(parts)
         if detail is None and parts.controls.member is not None:
@@ -483,6 +488,7 @@ _KEY_HOLDS: Final = {
 _BOUND_HOLDS: Final = {  # of any other kind: the next permit has not come up
     "window": Hold.WINDOW,
     "quota": Hold.QUOTA,
+    "group": Hold.GROUP,
 }
 
 

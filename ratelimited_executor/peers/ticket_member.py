@@ -251,7 +251,9 @@ class TicketMember:
             self.owner.go_together()
             return
         used: dict[str, tuple[int, int]] = {}
-        for resource, amount, most, _ in self.peer.limits.values():
+        for name, (resource, amount, most, _) in self.peer.limits.items():
+            if name.endswith("/rate"):  # it has no depth, of which a part could be used
+                continue
             known = used.get(resource, (0, 1))
             used[resource] = max(known, (min(amount, most), most), key=lambda each: each[0] / max(1, each[1]))
         self.owner.go_alone(outage.peers_max if outage.kind == "static" else 1, used)

@@ -1,0 +1,369 @@
+"""Every limit over the group: several managers in virtual time, and what starts is counted over all of them."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from ratelimited_executor import Burst, ExecutorManager, Hold, Quota, Rate, Window
+from ratelimited_executor.peers import Outage
+from tests.peers.ticket_group import Server, most_in
+
+pytestmark = pytest.mark.virtual_time
+
+QUARANTINE = 2.7  # by when the first tickets have come
+
+
+class Group:
+    """Processes, each with an executor of the same name; ``starts`` are (time, cost), ``by`` counts them by process."""
+
+    def __init__(self, server: Server | None = None) -> None:
+        self.server = server or Server()
+        self.starts: list[tuple[float, int]] = []
+        self.keys: list[tuple[str, float]] = []
+        self.by: Counter[int] = Counter()
+        self.executors = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Group":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for executor in self.executors:
+            await executor.shutdown(cancel_pending=True)
+        await self._stack.aclose()
+
+    async def join(self, *, peers=None, **settings):
+        """Start a process; return its executor."""
+        number = len(self.executors)
+        peers = self.server.peers(number, **(peers or {}))
+        manager = await self._stack.enter_async_context(ExecutorManager(peers=peers))
+        self.executors.append(manager.executor("x", **settings))
+        return self.executors[-1]
+
+    def load(self, count: int, *, cost: int = 1, keys: int = 0, **options) -> None:
+        """Schedule so many tasks in each process."""
+        for number, executor in enumerate(self.executors):
+            for each in range(count):
+                key = f"k{each % keys}" if keys else None
+                executor.schedule(self.start, number, cost, key, key=key, **options)
+
+    def start(self, number: int, cost: int, key: str | None) -> None:
+        """Note a start."""
+        time = asyncio.get_running_loop().time()
+        self.starts.append((time, cost))
+        self.by[number] += 1
+        if key is not None:
+            self.keys.append((key, time))
+
+    def of_key(self, key: str) -> list[tuple[float, int]]:
+        """Return the starts of one key."""
+        return [(time, 1) for name, time in self.keys if name == key]
+
+
+@pytest.mark.parametrize(
+    ("settings", "bounds", "least"),
+    [
+        ({"rate": "20/s, 150/10s"}, {1: 20, 10: 150}, 280),
+        ({"rate": "150/10s", "policy": Window()}, {10: 150}, 300),
+        ({"rate": "20/s", "policy": Burst(30)}, {1: 50, 10: 230}, 400),
+        ({"rate": [Rate(20), Quota(100, per="minute")]}, {1: 20}, 100),
+        ({"rate": "0.5/s, 8/30s"}, {2: 1, 30: 8}, 8),
+    ],
+    ids=["rates", "window", "burst", "quota", "slow"],
+)
+async def test_limit_holds_over_the_group_and_is_used(settings, bounds, least) -> None:
+    """Three processes with work for all of it start no more than the limits say in any window, and all of that."""
+    async with Group() as group:
+        for _ in range(3):
+            await group.join(**settings)
+        group.load(400)
+        await asyncio.sleep(QUARANTINE + 20)
+        for width, most in bounds.items():
+            assert most_in(group.starts, width) <= most
+        assert len(group.starts) >= least
+        assert set(group.by) == {0, 1, 2}
+
+
+async def test_quota_of_the_group_begins_anew_with_each_minute() -> None:
+    """No minute of the calendar has more, and each that is begun has all of it."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(rate=[Rate(50), Quota(100, per="minute")])
+        group.load(400)
+        await asyncio.sleep(200)
+        server = group.server
+        epoch = server.now_us() / 1e6 - asyncio.get_running_loop().time()
+        minutes = Counter(int((epoch + time) // 60) for time, _ in group.starts)
+        assert set(minutes.values()) == {100}
+        assert len(minutes) in (3, 4)
+
+
+async def test_resource_is_shared_with_all_its_costs() -> None:
+    """The sum of the costs keeps the limit in each window, and a start that needs none is not held back for it."""
+    async with Group() as group:
+        for _ in range(3):
+            await group.join(rate="100/s", resources={"tokens": "1000/10s"}, policy=Window())
+        for number, executor in enumerate(group.executors):
+            for each in range(60):
+                cost = 20 + 10 * (each % 4)
+                executor.schedule(group.start, number, cost, None, cost={"tokens": cost})
+        await asyncio.sleep(QUARANTINE + 30)
+        assert most_in(group.starts, 10) <= 1000
+        assert sum(cost for _, cost in group.starts) >= 2900
+        assert set(group.by) == {0, 1, 2}
+
+
+async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
+    """What one process has reserved and not used, another may use within a moment."""
+    async with Group() as group:
+        first = await group.join(rate="100/s", resources={"tokens": "1000/60s"}, policy=Window())
+        second = await group.join(rate="100/s", resources={"tokens": "1000/60s"}, policy=Window())
+        handle = first.schedule(group.start, 0, 1000, None, cost={"tokens": 1000})
+        await asyncio.sleep(QUARANTINE)
+        second.schedule(group.start, 1, 900, None, cost={"tokens": 900})
+        await asyncio.sleep(2)
+        assert len(group.starts) == 1
+        handle.settle({"tokens": 100})
+        await asyncio.sleep(3)
+        assert len(group.starts) == 2
+
+
+async def test_rate_of_a_key_is_the_groups() -> None:
+    """Three processes with tasks of the same keys start one a second of each, not three."""
+    async with Group() as group:
+        for _ in range(3):
+            await group.join(rate="50/s", key_rate="1/s")
+        group.load(60, keys=5)
+        await asyncio.sleep(QUARANTINE + 20)
+        for key in ("k0", "k1", "k4"):
+            assert most_in(group.of_key(key), 1) == 1
+            assert len(group.of_key(key)) >= 18
+
+
+async def test_key_that_must_wait_holds_back_no_other() -> None:
+    """A key with a thousand tasks, and one with one."""
+    async with Group() as group:
+        await group.join(rate="50/s", key_rate="1/s")
+        (executor,) = group.executors
+        for _ in range(100):
+            executor.schedule(group.start, 0, 1, "busy", key="busy")
+        await asyncio.sleep(QUARANTINE)
+        executor.schedule(group.start, 0, 1, "rare", key="rare")
+        executor.schedule(group.start, 0, 1, None)
+        await asyncio.sleep(0.2)
+        assert len(group.of_key("rare")) == 1
+        assert len(group.starts) - len(group.keys) == 1
+
+
+async def test_penalty_holds_for_the_group() -> None:
+    """What one process is told by the other side keeps all of them; of a key, that key alone."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(rate="50/s, 10000/min", key_rate="20/s")
+        group.load(1000, keys=2)
+        await asyncio.sleep(QUARANTINE + 1)
+        group.executors[0].penalize(5)
+        await asyncio.sleep(0.5)
+        count = len(group.starts)
+        await asyncio.sleep(4)
+        assert len(group.starts) == count
+        await asyncio.sleep(2)
+        assert len(group.starts) > count + 20
+        group.executors[1].penalize(5, key="k0")
+        await asyncio.sleep(0.5)
+        count, others = len(group.of_key("k0")), len(group.of_key("k1"))
+        await asyncio.sleep(4)
+        assert len(group.of_key("k0")) == count
+        assert len(group.of_key("k1")) > others + 40
+
+
+async def test_small_peer_beside_a_huge_one() -> None:
+    """One with ten tasks beside one with a hundred thousand: the ten start within two grant intervals of their share."""
+    async with Group() as group:
+        await group.join(rate="100/s, 100000/h")
+        small = await group.join(rate="100/s, 100000/h")
+        group.executors[0].schedule_many(group.start, [(0, 1, None)] * 1000) if False else None
+        for _ in range(3000):
+            group.executors[0].schedule(group.start, 0, 1, None)
+        await asyncio.sleep(QUARANTINE + 3)
+        for _ in range(10):
+            small.schedule(group.start, 1, 1, None)
+        await asyncio.sleep(0.2 + 0.5)
+        assert group.by[1] == 10
+
+
+async def test_weights_divide_what_is_not_enough() -> None:
+    """A process of weight 3 starts three times as much as one of weight 1, while both want more."""
+    async with Group() as group:
+        await group.join(rate="100/s, 100000/h", peers={"weight": 3.0})
+        await group.join(rate="100/s, 100000/h")
+        group.load(4000)
+        await asyncio.sleep(QUARANTINE + 20)
+        assert 2.5 < group.by[0] / group.by[1] < 3.5
+
+
+async def test_authority_that_forgets_is_told() -> None:
+    """After FLUSHALL a window that was used up stays used up: the peers remember it."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(rate="100/60s", policy=Window())
+        group.load(400)
+        await asyncio.sleep(QUARANTINE + 1)
+        assert len(group.starts) == 100
+        group.server.forget()
+        await asyncio.sleep(55)
+        assert len(group.starts) == 100
+        await asyncio.sleep(15)
+        assert len(group.starts) == 200
+        assert most_in(group.starts, 60) == 100
+
+
+async def test_idle_peer_tells_what_another_asks_for() -> None:
+    """Who has used the window is idle when the authority forgets; another that asks then still gets nothing of it."""
+    async with Group() as group:
+        first = await group.join(rate="20/60s", policy=Window())
+        second = await group.join(rate="20/60s", policy=Window())
+        for _ in range(20):
+            first.schedule(group.start, 0, 1, None)
+        await asyncio.sleep(QUARANTINE + 5)
+        assert len(group.starts) == 20
+        group.server.forget()
+        second.schedule(group.start, 1, 1, None)
+        await asyncio.sleep(50)
+        assert len(group.starts) == 20
+
+
+@pytest.mark.parametrize("step", [-1000.0, -5.0, 5.0, 1000.0])
+async def test_step_of_the_servers_clock_breaks_no_window(step) -> None:
+    """The clock steps far in either direction while all of the window is used."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(rate="50/20s", policy=Window())
+        group.load(400)
+        await asyncio.sleep(QUARANTINE + 5)
+        group.server.ahead += step
+        await asyncio.sleep(60)
+        assert most_in(group.starts, 20) == 50
+        assert len(group.starts) >= 100
+
+
+async def test_lowered_limit_holds_at_once() -> None:
+    """A process sets a lower limit: from the next second on nobody starts more, those who do not know of it either."""
+    async with Group() as group:
+        for _ in range(3):
+            await group.join(rate="100/s, 6000/min")
+        group.load(2000)
+        await asyncio.sleep(QUARANTINE + 5)
+        group.executors[1].rate = "5/s, 6000/min"
+        changed = asyncio.get_running_loop().time()
+        await asyncio.sleep(10)
+        after = [(time, cost) for time, cost in group.starts if time > changed + 0.3]
+        assert most_in(after, 1) <= 5
+        assert len(after) >= 40
+
+
+async def test_process_that_comes_back_with_a_lower_limit_starts_by_that() -> None:
+    """A group comes back with 1 a second after 100: it starts one in its first second."""
+    server = Server()
+    async with Group(server) as group:
+        await group.join(rate="100/s, 6000/min")
+        group.load(500)
+        await asyncio.sleep(QUARANTINE + 2)
+    async with Group(server) as group:
+        await group.join(rate="1/s, 6000/min")
+        group.load(100)
+        await asyncio.sleep(5)
+        assert most_in(group.starts, 1) == 1
+
+
+@pytest.mark.parametrize("rates", [("10/s, 100/10s", "40/s, 200/10s"), ("40/s, 200/10s", "10/s, 100/10s")])
+async def test_rolling_deployment(rates) -> None:
+    """Three processes are replaced by three with other limits, one by one: no window has more than the larger says."""
+    before, after = rates
+    async with Group() as group:
+        old = [await group.join(rate=before) for _ in range(3)]
+        group.load(400)
+        await asyncio.sleep(QUARANTINE + 5)
+        for executor in old:
+            await group.join(rate=after)
+            for _ in range(400):
+                group.executors[-1].schedule(group.start, 9, 1, None)
+            await asyncio.sleep(2)
+            await executor.shutdown(cancel_pending=True)
+        group.executors = group.executors[3:]
+        changed = asyncio.get_running_loop().time()
+        await asyncio.sleep(20)
+        assert most_in(group.starts, 1) <= 40
+        assert most_in(group.starts, 10) <= 200
+        last = [(time, cost) for time, cost in group.starts if time > changed]
+        assert most_in(last, 1) <= int(after.split("/")[0])
+
+
+@pytest.mark.parametrize(("outage", "least", "most"), [(Outage.STOP, 0, 0), (Outage.LOCAL, 100, 205), (Outage.static(4), 20, 52)])
+async def test_outage(outage, least, most) -> None:
+    """Without answers a process starts nothing, its part, or all of the limit, as it was told."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(rate="10/s, 1000/min", peers={"outage": outage})
+        group.load(1000)
+        await asyncio.sleep(QUARANTINE + 3)
+        group.server.is_away = True
+        await asyncio.sleep(1)
+        count = len(group.starts)
+        await asyncio.sleep(10)
+        assert least <= len(group.starts) - count <= most
+        group.server.is_away = False
+        await asyncio.sleep(1)
+        count = len(group.starts)
+        await asyncio.sleep(5)
+        assert 40 <= len(group.starts) - count <= 50
+
+
+async def test_lost_calls_cost_little_and_break_nothing() -> None:
+    """One call in ten is lost, and one answer."""
+    async with Group() as group:
+        group.server.loss = 0.1
+        for _ in range(3):
+            await group.join(rate="50/s, 400/10s")
+        group.load(800)
+        await asyncio.sleep(QUARANTINE + 30)
+        assert most_in(group.starts, 1) <= 50
+        assert most_in(group.starts, 10) <= 400
+        assert len(group.starts) > 900
+
+
+async def test_explain_and_statistics_name_the_limit() -> None:
+    """They tell which limit of the group holds a task, how much of it is used, and a quarantine or outage."""
+    async with Group() as group:
+        executor = await group.join(rate="100/s, 20/60s")
+        await asyncio.sleep(0.2)
+        handle = executor.schedule(group.start, 0, 1, None)
+        await asyncio.sleep(0.1)
+        assert executor.explain(handle).hold is Hold.QUARANTINE
+        group.load(50)
+        await asyncio.sleep(QUARANTINE + 5)
+        handle = executor.schedule(group.start, 0, 1, None, priority=5)
+        await asyncio.sleep(1.5)
+        explanation = executor.explain(handle)
+        assert explanation.hold is Hold.GROUP
+        assert "permits/window/60" in explanation.detail
+        assert explanation.expected_start is not None
+        (_, window) = executor.statistics().fleet.limits
+        assert (window.used, window.amount) == (20, 20)
+        group.server.is_away = True
+        executor.rate = "100/s, 30/60s"
+        await asyncio.sleep(3)
+        assert executor.explain(handle).hold is Hold.OUTAGE
+
+
+async def test_what_is_left_of_tickets_goes_back_when_a_process_ends() -> None:
+    """A process that ends with tickets in hand gives them back: nobody waits for a window of them."""
+    async with Group() as group:
+        executor = await group.join(rate="20/60s", policy=Window())
+        await group.join(rate="20/60s", policy=Window())
+        group.load(20)
+        await asyncio.sleep(QUARANTINE + 5)
+        assert len(group.starts) == 20
+        await executor.shutdown(cancel_pending=True)
