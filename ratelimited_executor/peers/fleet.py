@@ -296,6 +296,7 @@ class FleetPeers(Fixed):
             interval_us=settings.interval_us,
             late_us=settings.late_us,
             difference_us=self._difference_us,
+            timeout_us=round(self._timeout * 1e6),
             outage=settings.outage,
         )
         member = TicketMember(

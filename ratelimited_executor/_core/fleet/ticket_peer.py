@@ -17,6 +17,7 @@ from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
 from ratelimited_executor._core.fleet.laws import read_limit
 from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
 from ratelimited_executor._core.fleet.tickets import (
+    CLOCK_HOLDER,
     FAIR_HOLDER,
     LimitCopy,
     LimitState,
@@ -40,6 +41,7 @@ _ASK_GAP_NS: Final = 10_000_000  # between two calls
 _ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, though it told of a later time
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
 _CORRECTIONS: Final = 200  # told in a call
+_LATE_US: Final = 20_000  # by which a call may be sent later than it was made
 _COPIES: Final = 200  # told in a call
 _REMEMBERED: Final = 10_000  # limits, those of keys included
 _ANY_US: Final = 1 << 52  # a time at which any state can be read
@@ -55,6 +57,7 @@ class TicketSettings:
         interval_us: how far ahead a ticket may be admitted.
         late_us: how long after its time a ticket may be used.
         difference_us: by which the clocks of two servers differ at most.
+        timeout_us: after which a call counts as lost.
         outage: what it does while the authority is away.
     """
 
@@ -63,6 +66,7 @@ class TicketSettings:
     interval_us: int
     late_us: int
     difference_us: int
+    timeout_us: int
     outage: Outage
 
     @property
@@ -134,6 +138,7 @@ class TicketPeer:
         self._plan_id, self._plan = plan_id, plan
         self._is_new_plan = True
         self._has_jumped = False
+        self._since_us = 0  # since when our clock has agreed with the authority's, by that
         self._penalties: list[tuple[str, int]] = []  # until when by our time
         self._copies: dict[str, tuple[LimitCopy, int]] = {}  # and until when it is to be remembered
         self._untold: list[LimitCopy] = []  # that the authority is to be told in this quarantine
@@ -219,10 +224,16 @@ class TicketPeer:
         copies = self._untold[:_COPIES]
         del self._untold[:_COPIES]
         time_us = self.clock.at(now_ns) // 1000 if self.clock.is_known else 0
+        error_us = self.clock.error_ns(now_ns) // 1000 + 1000
+        if not self.clock.is_known:
+            self._since_us = 0
         return TicketCall(
             peer=self.settings.id,
             weight=self.settings.weight,
             era=self.era or "",
+            since_us=self._since_us,
+            earliest_us=max(0, time_us - error_us),
+            latest_us=time_us + error_us + self.settings.timeout_us + _LATE_US,
             interval_us=self.settings.interval_us,
             difference_us=self.settings.difference_us,
             quarantine_us=self.settings.quarantine_us,
@@ -247,6 +258,8 @@ class TicketPeer:
             now_ns: our time.
         """
         is_new_era = reply.era != self.era
+        if is_step or not self._since_us:
+            self._since_us = reply.now_us
         if is_new_era or is_step:
             self.budget.drop()
         self._has_jumped = is_step and not is_new_era
@@ -261,7 +274,8 @@ class TicketPeer:
         self.is_own_plan = reply.plan_id == self._plan_id
         self.penalty_us = reply.penalty_us
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
-        self._remember(reply)
+        if not is_step:  # what came of a time that is not believed is not to be remembered
+            self._remember(reply)
         if self._has_jumped:
             return False
         return self._take_in(call, reply, now_ns)
@@ -295,6 +309,8 @@ class TicketPeer:
                 )
             count += len(outcome.tickets)
             self.refused_count += run.wanted - len(outcome.tickets)
+            if outcome.holder == CLOCK_HOLDER:
+                continue
             if outcome.holder and self.refusal is None and outcome.holder != run.key:
                 self.refusal = Refusal(outcome.holder, outcome.at_us)
         self.granted_count += count

@@ -8,8 +8,11 @@ Here is what it takes that they hold between processes, any of which may stop, a
 2. **In the peer's order.** What a limit of all refuses stands before what the peer asks for after it. What the limit of a
    key refuses does not; and it is not admitted ahead of its time, which would move all others behind that.
 3. **One plan.** The limits in force are those that a process has set last, by its start too.
-4. **Time does not go back.** Where the server's clock is back by no more than the clocks of two servers differ, it stands
-   still here; by more, an *era* begins.
+4. **Time passes as somebody vouches for.** A call tells between which times of the server it may be heard, by a clock
+   that its peer has compared with the server's, and since when the two have agreed. Heard at another time nothing comes
+   of it: it is late, or the clock has stepped, of which the peer is to tell. After a gap that no such clock spans, an *era*
+   begins, as long as there is anything to remember. Where the server's clock is back by no more than the clocks of two
+   servers differ, it stands still here; by more, an era begins.
 5. **An era** begins where the state is not there, or not whole; where the server is another run, whose last writes may
    be lost; and where a peer has seen the clock step. Until its *quarantine* is over nothing is admitted, so that
    tickets of before have lapsed. What limits remember is *redated*: it counts as if it had all been used as the
@@ -31,6 +34,7 @@ from typing import Final, NamedTuple
 from ratelimited_executor._core.fleet.laws import SharedLimit, decide, read_limit
 
 __all__ = [
+    "CLOCK_HOLDER",
     "FAIR_HOLDER",
     "Correction",
     "LimitCopy",
@@ -45,6 +49,9 @@ __all__ = [
 
 FAIR_HOLDER: Final = "peers"
 """What holds a ticket back that is refused because others are to be served first."""
+
+CLOCK_HOLDER: Final = "clock"
+"""What holds a ticket back that is asked for at a time that nobody vouches for."""
 
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1
@@ -127,6 +134,9 @@ class TicketCall:
         peer: who calls.
         weight: its part where not all is enough for all, in thousandths, >= 1.
         era: the last that it was told of; empty before.
+        since_us: since when its clock has agreed with the server's, by that; 0 if it is not known yet.
+        earliest_us: by the server's clock, when this may be heard first ...
+        latest_us: ... and last.
         interval_us: how far ahead a ticket may be admitted.
         difference_us: by which the clocks of two servers differ at most.
         quarantine_us: how long nothing is admitted in a new era; longer than all tickets of before are valid.
@@ -144,6 +154,9 @@ class TicketCall:
     peer: str
     weight: int = 1000
     era: str = ""
+    since_us: int = 0
+    earliest_us: int = 0
+    latest_us: int = 0
     interval_us: int
     difference_us: int
     quarantine_us: int
@@ -186,7 +199,8 @@ class Outcome(NamedTuple):
     Attributes:
         tickets: of each that is admitted its time, and the receipts: of the limits of the plan that count what it costs, in
             the plan's order, and of the key's.
-        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, or the key's; empty if none was.
+        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, ``CLOCK_HOLDER``, or the key's; empty
+            if none was.
         at_us: when it could be admitted; 0 if that is not known, or never.
         serial: of the key's limit, as in :class:`LimitState`; 0 without one.
         text: what that remembers.
@@ -245,6 +259,7 @@ class _State:
     safe_us: int
     count: int = 0
     penalty_us: int = 0
+    rest_us: int = 0  # when all that is remembered is over
     plan_id: str = ""
     plan: tuple[PlanLimit, ...] = ()
     limits: dict[str, _Kept] = field(default_factory=dict)
@@ -292,7 +307,7 @@ class TicketAuthority:
             call: what a peer asks.
         """
         self._limits, self._flaw = {}, ""
-        self._go_on(now_us, run, call)
+        is_vouched = self._go_on(now_us, run, call)
         state = self._state
         if call.is_new_plan or call.plan_id == state.plan_id or not state.plan_id:
             state.plan_id, state.plan = call.plan_id, call.plan
@@ -308,10 +323,13 @@ class TicketAuthority:
         limits = [self._limit(each.name, each.settings) for each in state.plan]
         for key, text in settings.items():
             self._limit(key, text, is_key=True)
-        if call.era == self._era:
-            self._correct(call)
-        outcomes = self._admit(call) if self._now_us >= state.safe_us else [Outcome() for _ in call.runs]
-        self._write()
+        outcomes = [Outcome(holder="" if is_vouched else CLOCK_HOLDER) for _ in call.runs]
+        if self._now_us >= state.safe_us:
+            if call.era == self._era:
+                self._correct(call)
+            if is_vouched:
+                outcomes = self._admit(call)
+            self._write(is_vouched=is_vouched)
         return TicketReply(
             now_us=now_us,
             era=self._era,
@@ -344,18 +362,20 @@ class TicketAuthority:
     def _era(self) -> str:
         return f"{self._state.run}:{self._state.since_us}"
 
-    def _go_on(self, now_us: int, run: str, call: TicketCall) -> None:
-        """Let time go on; begin an era where it may not have."""
+    def _go_on(self, now_us: int, run: str, call: TicketCall) -> bool:
+        """Let time go on, or begin an era; return whether the caller vouches for the time."""
         if not hasattr(self, "_state"):
             self._state = _State(run, now_us, now_us, now_us + call.quarantine_us)
         state = self._state
-        if (
-            run != state.run
-            or state.last_us > now_us + call.difference_us
-            or (call.has_jumped and call.era == self._era)
-        ):
+        is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
+        is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
+        is_step = state.last_us > now_us + call.difference_us or (call.has_jumped and call.era == self._era)
+        if run != state.run or is_step or (is_gap and state.rest_us > state.last_us):
             self._begin_era(now_us, run, call)
-        self._now_us = state.last_us = max(now_us, state.last_us)
+        self._now_us = max(now_us, state.last_us)
+        if is_vouched:
+            state.last_us = self._now_us
+        return is_vouched
 
     def _begin_era(self, now_us: int, run: str, call: TicketCall) -> None:
         state = self._state
@@ -393,14 +413,15 @@ class TicketAuthority:
             self._limits[name, is_key] = found
         return found
 
-    def _write(self) -> None:
-        """Keep what has changed; of what is at rest, nothing."""
+    def _write(self, *, is_vouched: bool) -> None:
+        """Keep what has changed; of what is at rest at a time that somebody vouches for, nothing."""
         state = self._state
         for (name, is_key), limit in self._limits.items():
             kept = state.keys if is_key else state.limits
             if limit.is_changed:
+                state.rest_us = max(state.rest_us, limit.use(self._now_us).until_us)
                 kept[name] = _Kept(state.since_us, state.count, limit.write())
-            if is_key and limit.is_at_rest(self._now_us):
+            if is_key and is_vouched and limit.is_at_rest(self._now_us):
                 kept.pop(name, None)
 
     # The tickets.
