@@ -166,8 +166,6 @@ def _with_the_rest(
             set_plan=controls.set_plan,
         )
     controls.connect(engine, keys=keys, adapting=engine.adapting)
-    if controls.member is not None and controls.member.budget is not None and settings.key_limits.rate is not None:
-        limits.meter()  # each start is looked at by itself: its key may have no ticket
     if settings.key_limits.is_gated:
         controls.set_key_limits(settings.key_limits)
     return Parts(

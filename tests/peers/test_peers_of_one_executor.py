@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
+from ratelimited_executor import Adaptive, ExecutorManager, Pacing, Rate, RateLimitedExecutor
 from ratelimited_executor.peers import RedisPeers, StaticPeers
 from ratelimited_executor.peers.fleet import FleetPeers
 
@@ -118,10 +118,22 @@ def test_what_is_no_peers_is_refused(peers):
         RateLimitedExecutor("x", peers=peers)
 
 
-def test_limits_that_these_peers_cannot_share_are_refused():
-    """At the call, before anything is made."""
-    with pytest.raises(ValueError, match="these peers are granted the permits of one rate"):
-        RateLimitedExecutor("x", rate=["5/s", "100/min"], peers=RedisPeers("redis://localhost:1"))
+@pytest.mark.parametrize("limits", [{"rate": ["5/s", "100/min"]}, {"rate": "5/s", "key_rate": "1/s"}])
+def test_adaptive_rate_among_several_limits_is_refused(limits):
+    """At the call, before anything is made: a group steps one pace."""
+    with pytest.raises(ValueError, match="these peers step the pace of a single rate"):
+        RateLimitedExecutor("x", **limits, adaptive=Adaptive(floor=1, ceiling=10), peers=RedisPeers("redis://localhost:1"))
+
+
+@pytest.mark.parametrize(("name", "value"), [("rate", "5/s, 100/min"), ("key_rate", "1/s")])
+async def test_limit_that_comes_later_is_refused_where_the_group_shares_one_pace(name, value):
+    """At the call, and nothing has changed: the group would have two authorities for one executor."""
+    fleet = Simulation(33)
+    async with RateLimitedExecutor("one", rate=5, peers=FleetPeers(Way(fleet.server, fleet.generator), seed=1)) as one:
+        with pytest.raises(ValueError, match=f"{name} cannot be added to .*: its peers share one pace"):
+            setattr(one, name, value)
+        assert (Rate(5), None) == (one.rate, one.key_rate)
+        await one.submit(int)
 
 
 async def test_peers_serve_one_executor():

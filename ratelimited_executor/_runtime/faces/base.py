@@ -175,6 +175,10 @@ class ExecutorBase:
             check_key_rate(rule, self._key_limits.rate)
         self._retry = check_retry("retry", retry)
         self._adaptive = check_adaptive(adaptive, self._plan.rate)
+        if self._adaptive is not None and isinstance(self._peers, Fleet) and not self._is_one_pace:
+            raise ValueError(
+                f"adaptive must be left out, got {adaptive!r}: these peers step the pace of a single rate without key_rate"
+            )
         self._penalty_max = seconds_of("penalty_max", penalty_max)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
@@ -402,6 +406,8 @@ class ExecutorBase:
         found = rate_or_function("key_rate", rate)
         if isinstance(found, Rate):
             check_key_rate(rule_of(self._policy), found)
+        if found is not None:
+            self._check_shared("key_rate")
         self._key_limits.rate = found
         self._set_key_limits()
 
@@ -595,13 +601,27 @@ class ExecutorBase:
         if not isinstance(self._peers, Fleet):
             return PolicyPlan(self._policy, rates, self._resources, count=self._peers.count, rank=self._peers.rank)
         plan = PolicyPlan(self._policy, rates, self._resources)
-        parts: FaceParts | None = getattr(self, "_parts", None)  # None while it is made
-        if parts is not None and parts.controls.member is not None and parts.controls.is_one_pace and not plan.is_plain:
-            raise ValueError(
-                f"rate must be a single rate and no quota, got {plan}: the peers share the pace of this executor; make it "
-                "with all its rates, so that they share these"
-            )
+        if not plan.is_plain:
+            self._check_shared("rate")
         return plan
+
+    @property
+    def _is_one_pace(self) -> bool:
+        """Whether peers can share it as the permits of one rate."""
+        return self._plan.is_plain and self._key_limits.rate is None
+
+    def _check_shared(self, name: str) -> None:
+        """Refuse a limit of the group to an executor whose group shares its pace and nothing else.
+
+        Raises:
+            ValueError: if it is one.
+        """
+        parts: FaceParts | None = getattr(self, "_parts", None)  # None while it is made
+        if parts is not None and parts.controls.member is not None and parts.controls.is_one_pace:
+            raise ValueError(
+                f"{name} cannot be added to {self!r}: its peers share one pace, and no other limits; make it with all of its "
+                "limits, so that they share these"
+            )
 
     def _begin_closing(self) -> None:
         self._home = _NOWHERE
