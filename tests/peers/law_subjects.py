@@ -87,8 +87,8 @@ class LawSubject(Protocol):
         """Admit a ticket, or refuse it."""
         ...
 
-    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, int, int]) -> str:
-        """Add to a ticket's cost or give back of it: t, cost and receipt; return the new state, or nothing."""
+    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, ...]) -> str:
+        """Add to a ticket's cost or give back of it: t, cost and receipt; or redate to t; return the new state, or nothing."""
         ...
 
     def batch(self, now: int, horizon: int, settings: str, state: str, steps: Sequence[Step]) -> tuple[str, list[str]]:
@@ -110,7 +110,7 @@ class InPython:
         states = [limit.write() if limit.is_changed else "" for limit in limits]
         return Answer(got.at_us, got.holder, got.receipts, states)
 
-    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, int, int]) -> str:
+    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, ...]) -> str:
         """Add or give back."""
         limit = self._read(0, settings, state, now)
         getattr(limit, act)(*numbers)
@@ -154,7 +154,7 @@ class InLua:
         receipts = [int(each) for each in rest[: len(entries)]] if is_admitted == "1" else None
         return Answer(int(at) if at else None, int(holder) if holder else None, receipts, rest[-len(entries) :])
 
-    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, int, int]) -> str:
+    def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, ...]) -> str:
         """Add or give back."""
         return self._call(act, now, settings, state, *numbers)[0]
 

@@ -76,6 +76,7 @@ class Ledger:
         self.subject, self.settings, self.check = subject, made, check
         self.now, self.state = START, ""
         self.tickets: list[Ticket] = []
+        self.redated = 0  # how many there were then
 
     @property
     def valid(self) -> int:
@@ -115,10 +116,19 @@ class Ledger:
             elif name == "sweep":
                 if self.state and self.look().is_at_rest:
                     self.state = ""
-            elif self.tickets:
-                ticket = self.tickets[-1 - values[0] % len(self.tickets)]
+            elif name == "redate":
+                self.now = max([self.now + values[0], *(ticket.t for ticket in self.tickets[-1:])])
+                self.redate(self.now)
+                self.redated = len(self.tickets)
+            elif self.tickets[self.redated :]:  # what was before is corrected no more
+                ticket = self.tickets[-1 - values[0] % len(self.tickets[self.redated :])]
                 cost = values[1] if name == "add" else min(values[1], max(0, ticket.cost))
                 self.correct(name, ticket, cost)
+
+    def redate(self, t: int) -> None:
+        """Count all as used at a time."""
+        if self.state:
+            self.state = self.subject.correct("redate", 1 << 52, self.settings.write(), self.state, (t,)) or self.state
 
     def look(self):
         """Look at the state."""
@@ -138,6 +148,7 @@ def programs(
         ask,
         st.tuples(st.just("give_back"), st.integers(0, 6), st.integers(1, cost_max)),
         st.just(("sweep",)),
+        st.tuples(st.just("redate"), st.sampled_from([0, 1, *waits])),
     ]
     if adds:
         steps.append(st.tuples(st.just("add"), st.integers(0, 6), st.integers(1, cost_max)))
@@ -465,6 +476,63 @@ def test_costs_added_make_the_next_one_wait(subject: LawSubject) -> None:
         if isinstance(made, PaceSettings):
             later = SECOND
         assert ledger.ask(1, MANY) == START + later
+
+
+REDATED = [
+    PaceSettings.of(10, SECOND),
+    BurstSettings.of(5, 10, SECOND, valid_us=VALID),
+    WindowSettings.of(5, SECOND, valid_us=VALID),
+]
+
+
+@pytest.mark.parametrize("made", REDATED, ids=str)
+@pytest.mark.parametrize("step", [-86_400 * SECOND, -1, 0, SECOND, 86_400 * SECOND])
+def test_limit_that_is_redated_counts_as_if_it_were_used_just_then(
+    subject: LawSubject, made: LimitSettings, step: int
+) -> None:
+    """Whatever the clock showed before: it waits as long as after all of it at once."""
+    ledger = Ledger(subject, made, lambda ledger: None)
+    ledger.ask(5)
+    ledger.now += VALID
+    fresh = Ledger(subject, made, lambda ledger: None)
+    ledger.now = fresh.now = START + step + SECOND
+    ledger.redate(ledger.now)
+    fresh.ask(5)
+    assert fresh.look().used <= ledger.look().used <= 5
+    asked = [each.ask(1, MANY) for each in (fresh, ledger)]
+    assert ledger.now < asked[0] - VALID <= asked[1] <= asked[0] + VALID
+
+
+def test_quota_that_is_redated_counts_in_its_period(subject: LawSubject) -> None:
+    """Which the calendar says; and gives nothing back of what was before."""
+    ledger = Ledger(subject, quota_at(START, 5), lambda ledger: None)
+    ledger.now += SECOND
+    ledger.ask(5)
+    ledger.now += SECOND
+    ledger.redate(ledger.now)
+    ledger.correct("give_back", ledger.tickets[0], 5)
+    assert ledger.look().used == 5
+
+
+@pytest.mark.parametrize("made", REDATED, ids=str)
+def test_limit_that_is_redated_gives_nothing_back_of_what_was_before(subject: LawSubject, made: LimitSettings) -> None:
+    """Nobody knows any more when that was."""
+    ledger = Ledger(subject, made, lambda ledger: None)
+    ledger.ask(5)
+    ledger.redate(ledger.now + SECOND)
+    before = ledger.state
+    ledger.correct("give_back", ledger.tickets[0], 5)
+    assert ledger.state == before
+
+
+def test_quota_is_at_rest_when_its_periods_are_over(subject: LawSubject) -> None:
+    """By every calendar, whatever was used of them."""
+    made = quota_at(START, 5)
+    ledger = Ledger(subject, made, lambda ledger: None)
+    ledger.now = made.end_us - 1
+    ledger.ask(5)
+    for ledger.now, is_over in ((made.next_end_us + LATE - 1, False), (made.next_end_us + LATE, True)):
+        assert is_over is ledger.look().is_at_rest
 
 
 def test_costs_given_back_are_there_again(subject: LawSubject) -> None:
@@ -848,6 +916,7 @@ def test_both_say_the_same(redis_server) -> None:
         *[st.tuples(st.just("ask"), costs, st.sampled_from([0, 250_000, FAR]))] * 3,
         st.tuples(st.sampled_from(["add", "give_back"]), place, costs, st.sampled_from([0, 0, 1, -1, SECOND, 1 << 40])),
         st.tuples(st.just("set"), place),
+        st.tuples(st.just("redate"), st.sampled_from([0, 1, SECOND])),
     )
     with redis_server.client() as client:
         one, other = InPython(), InLua(client)
@@ -869,6 +938,11 @@ def test_both_say_the_same(redis_server) -> None:
                     state = got.states[0] or state
                     if got.receipts is not None:
                         tickets.append((got.at, got.receipts[0]))
+                elif name == "redate":
+                    now += values[0]
+                    got = one.correct(name, 1 << 52, made, state, (now,))
+                    assert got == other.correct(name, 1 << 52, made, state, (now,))
+                    state = got or state
                 else:
                     t, receipt = tickets[-1 - values[0] % len(tickets)]
                     numbers = (t, values[1], max(0, receipt + values[2]))

@@ -629,6 +629,8 @@ class _Quota(SharedLimit):
         self.is_changed = True
 
     def is_at_rest(self, now_us: int) -> bool:
+        if now_us >= self._settings.next_end_us + self._settings.late_us:
+            return True  # by everybody's calendar; nobody has said when the period after ends
         first = self._periods(now_us)[0]
         return not any(self._used[max(0, first - self._number + 2) :])
 

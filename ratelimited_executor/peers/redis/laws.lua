@@ -5,7 +5,7 @@
 --
 --     read_limit(settings, state, now)   the limit of two texts, false or '' for no state; nil if one of them is not sound
 --     decide(limits, costs, t, horizon)  takes a ticket of all limits or of none: its time, who held it longest, receipts
---     limit.law                          its functions: earliest, take, give_back, add, is_at_rest, use, write
+--     limit.law                          its functions: earliest, take, give_back, add, redate, is_at_rest, use, write
 --     limit.is_changed                   whether its text is another one
 --
 -- Texts of settings: a letter and numbers.
@@ -156,6 +156,14 @@ function bucket.add(limit, t, cost, receipt)
   limit.is_changed = true
 end
 
+function bucket.redate(limit, t)
+  local us, ps = 0, 0
+  if is_less(limit.at, 0, limit.us, limit.ps) then us, ps = limit.us - limit.at, limit.ps end
+  if us >= FAR then us, ps = FAR, 0 end
+  limit.now, limit.at, limit.born = t, t + limit.set.valid, t + limit.set.valid + 1
+  limit.us, limit.ps, limit.returned, limit.is_changed = limit.at + us, ps, 0, true
+end
+
 function bucket.is_at_rest(limit, now)
   local us, ps = due_of(limit)
   return ceil_of(us, ps) <= now
@@ -281,6 +289,13 @@ function window.add(limit, t, cost, receipt)
   change_part(limit, receipt, math.max(0, math.min(cost, AMOUNT_MAX - limit.total)))
 end
 
+function window.redate(limit, t)
+  if not limit.latest then return end
+  limit.last, limit.latest, limit.amount, limit.is_changed = t, t + limit.set.valid, limit.total, true
+  limit.gone = limit.latest - 1
+  limit.closed, limit.times[0], limit.ends[0], limit.tail, limit.first, limit.count = limit.gone, limit.gone, 1, '', 1, 0
+end
+
 function window.is_at_rest(limit, now)
   return not limit.latest or math.max(limit.latest + limit.set.width, limit.last - 1) < now
 end
@@ -379,7 +394,12 @@ function quota.give_back(limit, t, cost, receipt)
   end
 end
 
+function quota.redate(limit, t)
+  limit.born, limit.is_changed = t + limit.set.valid + 1, true
+end
+
 function quota.is_at_rest(limit, now)
+  if now >= limit.set.next_end + limit.set.late then return true end
   for place = math.max(1, periods_of(limit.set, now) - limit.number + 3), 4 do
     if limit.used[place] > 0 then return false end
   end
