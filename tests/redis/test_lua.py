@@ -14,7 +14,7 @@ import pytest
 
 import ratelimited_executor
 from ratelimited_executor._redis.lua import LuaScript
-from ratelimited_executor.peers.redis import script, slot_script
+from ratelimited_executor.peers.redis import script, slot_script, ticket_script
 from ratelimited_executor.stores import redis as store
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
@@ -22,6 +22,7 @@ ROOT = PACKAGE.parent
 SCRIPTS = {
     "peers/redis/grant.lua": script._GRANT,
     "peers/redis/slots.lua": slot_script._SLOTS,
+    "peers/redis/tickets.lua": ticket_script._TICKETS,
     "stores/claim_turn.lua": store._CLAIM,
     "stores/complete_turn.lua": store._COMPLETE,
 }
@@ -159,10 +160,11 @@ BUILD = "import sys; from hatchling import build; print(build.build_wheel(sys.ar
 LOAD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from ratelimited_executor.peers.redis import script, slot_script
+from ratelimited_executor.peers.redis import script, slot_script, ticket_script
 from ratelimited_executor.stores import redis
 assert script.__file__.startswith(sys.argv[1]), script.__file__
-print(len(script.SCRIPT), len(slot_script.SLOT_SCRIPT), len(redis._CLAIM.text), len(redis._COMPLETE.text))
+peers = script.SCRIPT, slot_script.SLOT_SCRIPT, ticket_script.TICKET_SCRIPT
+print(*map(len, peers), len(redis._CLAIM.text), len(redis._COMPLETE.text))
 """
 
 

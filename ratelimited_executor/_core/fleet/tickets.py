@@ -8,33 +8,34 @@ Here is what it takes that they hold between processes, any of which may stop, a
 2. **In the peer's order.** What a limit of all refuses stands before what the peer asks for after it. What the limit of a
    key refuses does not; and it is not admitted ahead of its time, which would move all others behind that.
 3. **One plan.** The limits in force are those that a process has set last, by its start too.
-4. **Time passes as somebody vouches for.** A call tells between which times of the server it may be heard, by a clock
-   that its peer has compared with the server's, and since when the two have agreed. Heard at another time nothing comes
-   of it: it is late, or the clock has stepped, of which the peer is to tell. After a gap that no such clock spans, an *era*
-   begins, as long as there is anything to remember. Where the server's clock is back by no more than the clocks of two
-   servers differ, it stands still here; by more, an era begins.
-5. **An era** begins where the state is not there, or not whole; where the server is another run, whose last writes may
-   be lost; and where a peer has seen the clock step. Until its *quarantine* is over nothing is admitted, so that
-   tickets of before have lapsed. What limits remember is *redated*: it counts as if it had all been used as the
-   quarantine ends. So no unseen time passes for it.
-6. **Peers remember what the server forgets.** Each reply tells what the limits remember, and how many tickets there were
-   until then. In a quarantine the peers tell it back, and the latest of each limit is in force: it knows of every ticket
+4. **Time does not go back.** Where the server's clock is back by no more than the clocks of two servers differ, it stands
+   still here; by more, an *era* begins.
+5. **An era** begins where the state is not there, or not whole, or damaged; where the server is another run, whose last
+   writes may be lost; and where a peer has seen the clock step. Until its *quarantine* is over nothing is admitted, so
+   that tickets of before have lapsed. What limits remember is *redated*: it counts as if it had all been used as the
+   quarantine ends. So no unseen time passes for it. Penalties are over with it.
+6. **Peers remember what the server forgets.** Each reply tells what the limits remember, with a *serial*: the number of
+   the last change. Numbers begin at the time in each era, so that they rise over a loss. In a quarantine the peers tell it back, and the latest of each limit is in force: it knows of every ticket
    that a living peer has got, as each of them has remembered more than that. What a peer got that has stopped since, and
    nobody else has called after it, is forgotten.
 7. **Fair shares.** A peer that was refused for want of room is *hungry*, for two intervals and a second at most. Another may be ahead
    of the hungry peer that was served least by what the group starts in an interval, and no more. Who was idle starts
    beside it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), where idleness saves up nothing.
+8. **Keys that rest leave nothing behind.** Each call looks at some of those whose time has come, and at more than it brings.
+
+A limit of another law is another limit, though it has the same name, and so is a key's: peers of two releases may differ
+in it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from ratelimited_executor._core.fleet.laws import SharedLimit, decide, read_limit
 
 __all__ = [
-    "CLOCK_HOLDER",
     "FAIR_HOLDER",
     "Correction",
     "LimitCopy",
@@ -50,13 +51,14 @@ __all__ = [
 FAIR_HOLDER: Final = "peers"
 """What holds a ticket back that is refused because others are to be served first."""
 
-CLOCK_HOLDER: Final = "clock"
-"""What holds a ticket back that is asked for at a time that nobody vouches for."""
-
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1
 _KEY_AHEAD: Final = 10  # of an interval, by so many parts a ticket may be ahead of its key's time
 _HUNGRY_INTERVALS: Final = 2
+_SWEPT: Final = 2  # keys that are looked at in a call, and for each key of it
+_UNREAD_US: Final = 86_400_000_000  # for which a key's copy is kept that nobody asks for
+_LOOK_AGAIN_US: Final = 60_000_000  # at a key that should have been at rest
+_LAWS: Final = {"p": "g", "b": "g", "w": "w", "q": "q"}  # of settings, by their letters: letters of states
 _HUNGRY_US: Final = 1_000_000  # and as long: by when it calls again, however far away what it waits for is
 
 
@@ -116,7 +118,7 @@ class LimitCopy(NamedTuple):
     Attributes:
         name: of the limit, or the key.
         is_key: whether it is a key's.
-        serial: how many tickets there had been.
+        serial: the number of its last change.
         text: what it remembered.
     """
 
@@ -134,9 +136,6 @@ class TicketCall:
         peer: who calls.
         weight: its part where not all is enough for all, in thousandths, >= 1.
         era: the last that it was told of; empty before.
-        since_us: since when its clock has agreed with the server's, by that; 0 if it is not known yet.
-        earliest_us: by the server's clock, when this may be heard first ...
-        latest_us: ... and last.
         interval_us: how far ahead a ticket may be admitted.
         difference_us: by which the clocks of two servers differ at most.
         quarantine_us: how long nothing is admitted in a new era; longer than all tickets of before are valid.
@@ -154,9 +153,6 @@ class TicketCall:
     peer: str
     weight: int = 1000
     era: str = ""
-    since_us: int = 0
-    earliest_us: int = 0
-    latest_us: int = 0
     interval_us: int
     difference_us: int
     quarantine_us: int
@@ -180,7 +176,7 @@ class LimitState(NamedTuple):
         used: how much of it is used.
         amount: what it admits.
         until_us: when all of that is free again; if it is over, the limit remembers nothing.
-        serial: how many tickets there had been when it was changed last.
+        serial: the number of its last change.
         text: what it remembers.
     """
 
@@ -199,8 +195,7 @@ class Outcome(NamedTuple):
     Attributes:
         tickets: of each that is admitted its time, and the receipts: of the limits of the plan that count what it costs, in
             the plan's order, and of the key's.
-        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, ``CLOCK_HOLDER``, or the key's; empty
-            if none was.
+        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, or the key's; empty if none was.
         at_us: when it could be admitted; 0 if that is not known, or never.
         serial: of the key's limit, as in :class:`LimitState`; 0 without one.
         text: what that remembers.
@@ -239,14 +234,15 @@ class TicketReply:
 
 
 class _Kept(NamedTuple):
-    """What is stored of a limit: the era's begin and the count of tickets, as it was written, and its text."""
+    """What is stored of a limit: the begin of the era in which it was written, 0 for a copy; serial, settings and text."""
 
     since_us: int
     serial: int
+    settings: str
     text: str
 
 
-_NOTHING: Final = _Kept(0, 0, "")
+_NOTHING: Final = _Kept(0, 0, "", "")
 
 
 @dataclass(slots=True)
@@ -259,12 +255,11 @@ class _State:
     safe_us: int
     count: int = 0
     penalty_us: int = 0
-    rest_us: int = 0  # when all that is remembered is over
     plan_id: str = ""
     plan: tuple[PlanLimit, ...] = ()
-    limits: dict[str, _Kept] = field(default_factory=dict)
-    keys: dict[str, _Kept] = field(default_factory=dict)
-    key_penalties: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, _Kept] = field(default_factory=dict)  # by fields, as of all below
+    key_penalties: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the era that began then, until when
+    rest_us: dict[str, int] = field(default_factory=dict)  # when to look at a key
     served: dict[str, int] = field(default_factory=dict)  # of hungry peers
     hungry_us: dict[str, int] = field(default_factory=dict)  # until when they are
     interval: int = 0  # the number of the running one
@@ -289,14 +284,16 @@ class _Asked:
 class TicketAuthority:
     """Decides on the tickets of one executor's group."""
 
-    __slots__ = ("_flaw", "_limits", "_now_us", "_state")
+    __slots__ = ("_flaw", "_is_damaged", "_limits", "_now_us", "_redated", "_state")
 
     _state: _State
 
     def __init__(self) -> None:
         self._now_us = 0
         self._flaw = ""
-        self._limits: dict[tuple[str, bool], SharedLimit] = {}  # that this call has read, by name
+        self._is_damaged = False
+        self._limits: dict[str, tuple[SharedLimit, str]] = {}  # that this call has read, with their settings
+        self._redated: set[str] = set()  # those of them that were of another era
 
     def call(self, now_us: int, run: str, call: TicketCall) -> TicketReply:
         """Answer one call.
@@ -306,55 +303,51 @@ class TicketAuthority:
             run: tells its runs apart.
             call: what a peer asks.
         """
-        self._limits, self._flaw = {}, ""
-        is_vouched = self._go_on(now_us, run, call)
+        self._flaw = ""
+        self._go_on(now_us, run, call)
         state = self._state
         if call.is_new_plan or call.plan_id == state.plan_id or not state.plan_id:
             state.plan_id, state.plan = call.plan_id, call.plan
         if self._now_us < state.safe_us:
             self._adopt(call)
+        limits, keys = self._read(call)
+        if self._is_damaged:
+            self._begin_era(now_us, run, call)
+            self._adopt(call)
+            limits, keys = self._read(call)
         for key, us in call.penalties:
-            until = self._now_us + us
-            if key:
-                state.key_penalties[key] = max(until, state.key_penalties.get(key, 0))
-            else:
-                state.penalty_us = max(until, state.penalty_us)
-        settings = {run.key: run.settings for run in call.runs if run.settings}
-        limits = [self._limit(each.name, each.settings) for each in state.plan]
-        for key, text in settings.items():
-            self._limit(key, text, is_key=True)
-        outcomes = [Outcome(holder="" if is_vouched else CLOCK_HOLDER) for _ in call.runs]
+            self._penalize(key, self._now_us + us)
+        outcomes = [Outcome() for _ in call.runs]
         if self._now_us >= state.safe_us:
             if call.era == self._era:
-                self._correct(call)
-            if is_vouched:
-                outcomes = self._admit(call)
-            self._write(is_vouched=is_vouched)
+                self._correct(call, limits, keys)
+            outcomes = self._admit(call, limits, keys)
+        self._write()
+        if self._now_us >= state.safe_us:
+            self._sweep(_SWEPT * (1 + len({run.key for run in call.runs if run.key})))
         return TicketReply(
             now_us=now_us,
             era=self._era,
             quarantine_us=max(0, state.safe_us - self._now_us),
             plan_id=state.plan_id,
             penalty_us=state.penalty_us,
-            limits=tuple(
-                LimitState(
-                    each.name,
-                    each.resource,
-                    use.used,
-                    use.amount,
-                    use.until_us,
-                    *state.limits.get(each.name, _NOTHING)[1:],
-                )
-                for each, use in zip(state.plan, (limit.use(self._now_us) for limit in limits), strict=True)
-            ),
+            limits=tuple(self._told(each, limits[each.name]) for each in state.plan),
             outcomes=tuple(
                 outcome._replace(serial=kept.serial, text=kept.text)
-                for outcome, kept in zip(
-                    outcomes, (state.keys.get(run.key, _NOTHING) for run in call.runs), strict=True
-                )
+                for outcome, kept in zip(outcomes, map(self._kept_of, call.runs), strict=True)
             ),
             flaw=self._flaw,
         )
+
+    def _told(self, each: PlanLimit, limit: SharedLimit) -> LimitState:
+        kept = self._state.limits.get(_field_of("l", each.name, each.settings), _NOTHING)
+        use = limit.use(self._now_us)
+        return LimitState(each.name, each.resource, use.used, use.amount, use.until_us, kept.serial, kept.text)
+
+    def _kept_of(self, run: TicketRun) -> _Kept:
+        """Return what is stored of the key's limit."""
+        has_limit = run.key and run.settings
+        return self._state.limits.get(_field_of("k", run.key, run.settings), _NOTHING) if has_limit else _NOTHING
 
     # The state.
 
@@ -362,82 +355,148 @@ class TicketAuthority:
     def _era(self) -> str:
         return f"{self._state.run}:{self._state.since_us}"
 
-    def _go_on(self, now_us: int, run: str, call: TicketCall) -> bool:
-        """Let time go on, or begin an era; return whether the caller vouches for the time."""
-        if not hasattr(self, "_state"):
-            self._state = _State(run, now_us, now_us, now_us + call.quarantine_us)
+    def _go_on(self, now_us: int, run: str, call: TicketCall) -> None:
+        """Let time go on; begin an era where it may not have."""
+        is_first = not hasattr(self, "_state")
+        if is_first:
+            self._state = _State(run, 0, now_us, now_us)
         state = self._state
-        is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
-        is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
-        is_step = state.last_us > now_us + call.difference_us or (call.has_jumped and call.era == self._era)
-        if run != state.run or is_step or (is_gap and state.rest_us > state.last_us):
+        if (
+            is_first
+            or run != state.run
+            or state.last_us > now_us + call.difference_us
+            or (call.has_jumped and call.era == self._era)
+        ):
             self._begin_era(now_us, run, call)
-        self._now_us = max(now_us, state.last_us)
-        if is_vouched:
-            state.last_us = self._now_us
-        return is_vouched
+        self._now_us = state.last_us = max(now_us, state.last_us)
 
     def _begin_era(self, now_us: int, run: str, call: TicketCall) -> None:
         state = self._state
         state.run, state.last_us, state.safe_us = run, now_us, now_us + call.quarantine_us
+        self._now_us = now_us
         state.since_us = max(now_us, state.since_us + 1)
-        state.penalty_us = min(state.penalty_us, now_us + call.quarantine_us)
-        state.key_penalties.clear()
+        state.count = max(now_us, state.count)
+        state.penalty_us = min(state.penalty_us, state.safe_us)
         state.served.clear()
         state.hungry_us.clear()
-        self._limits.clear()
 
     def _adopt(self, call: TicketCall) -> None:
         """Take over what the caller remembers, where it knows more."""
         state = self._state
         for copy in call.copies:
-            kept = state.keys if copy.is_key else state.limits
-            if copy.serial > kept.get(copy.name, _NOTHING).serial:
-                kept[copy.name] = _Kept(0, copy.serial, copy.text)
+            place = f"{'k' if copy.is_key else 'l'}:{copy.text[:1]}{copy.name}"
+            if copy.text and copy.serial > state.limits.get(place, _NOTHING).serial:
+                state.limits[place] = _Kept(0, copy.serial, "", copy.text)
+                if copy.is_key:
+                    state.rest_us[place] = self._now_us + _UNREAD_US
             state.count = max(state.count, copy.serial)
 
-    def _limit(self, name: str, settings: str, *, is_key: bool = False) -> SharedLimit:
+    def _read(self, call: TicketCall) -> tuple[dict[str, SharedLimit], dict[str, SharedLimit]]:
+        """Read the limits of the plan in force, and of keys, by their names."""
+        self._limits, self._redated, self._is_damaged = {}, set(), False
+        settings = {run.key: run.settings for run in call.runs if run.key and run.settings}
+        return (
+            {
+                each.name: self._limit(_field_of("l", each.name, each.settings), each.settings)
+                for each in self._state.plan
+            },
+            {key: self._limit(_field_of("k", key, text), text) for key, text in settings.items()},
+        )
+
+    def _limit(self, place: str, settings: str) -> SharedLimit:
         """Read a limit, redated if it is of another era; at rest if there is nothing to believe."""
         state = self._state
-        found = self._limits.get((name, is_key))
+        if place in self._limits:
+            return self._limits[place][0]
+        kept = state.limits.get(place, _NOTHING)
+        found = self._load(place, kept, settings)
         if found is None:
-            kept = (state.keys if is_key else state.limits).get(name, _NOTHING)
-            is_old = kept.since_us != state.since_us and kept.text != ""
-            found = read_limit(settings, kept.text, _REDATED_US if is_old else self._now_us)
-            if found is None:
-                self._flaw = "state"
-                found = read_limit(settings, "", self._now_us)
-                assert found is not None, settings  # peers send what is sound
-            elif is_old:
-                found.redate(state.safe_us)
-            self._limits[name, is_key] = found
+            self._flaw = "state"
+            self._is_damaged = self._is_damaged or kept.since_us > 0  # not for a copy, which others may tell again
+            del state.limits[place]
+            state.rest_us.pop(place, None)
+            found = read_limit(settings, "", self._now_us)
+            assert found is not None, settings  # peers send what is sound
+        self._limits[place] = found, settings
         return found
 
-    def _write(self, *, is_vouched: bool) -> None:
-        """Keep what has changed; of what is at rest at a time that somebody vouches for, nothing."""
+    def _load(self, place: str, kept: _Kept, settings: str) -> SharedLimit | None:
+        """Make a limit of what is kept; None if that is not sound."""
+        is_old = kept.since_us != self._state.since_us and kept.text != ""
+        found = read_limit(settings, kept.text, _REDATED_US if is_old else self._now_us)
+        if found is not None and is_old:
+            found.redate(self._state.safe_us)
+            found.is_changed = False
+            self._redated.add(place)
+        return found
+
+    def _penalize(self, key: str, until_us: int) -> None:
         state = self._state
-        for (name, is_key), limit in self._limits.items():
-            kept = state.keys if is_key else state.limits
-            if limit.is_changed:
-                state.rest_us = max(state.rest_us, limit.use(self._now_us).until_us)
-                kept[name] = _Kept(state.since_us, state.count, limit.write())
-            if is_key and is_vouched and limit.is_at_rest(self._now_us):
-                kept.pop(name, None)
+        if not key:
+            state.penalty_us = max(until_us, state.penalty_us)
+            return
+        until_us = max(until_us, self._penalty_of(key))
+        state.key_penalties[f"p:{key}"] = state.since_us, until_us
+        state.rest_us[f"p:{key}"] = until_us
+
+    def _penalty_of(self, key: str) -> int:
+        """Return before when nothing of a key is admitted."""
+        since_us, until_us = self._state.key_penalties.get(f"p:{key}", (0, 0))
+        return until_us if since_us == self._state.since_us else 0
+
+    def _write(self) -> None:
+        """Keep what has changed; of keys that are at rest, nothing."""
+        for place in self._limits:
+            self._keep(place)
+
+    def _keep(self, place: str) -> None:
+        state, (limit, settings) = self._state, self._limits[place]
+        is_key = place.startswith("k:")
+        if is_key and limit.is_at_rest(self._now_us):
+            state.limits.pop(place, None)
+            state.rest_us.pop(place, None)
+        elif limit.is_changed or place in self._redated:
+            serial = state.count if limit.is_changed else state.limits[place].serial
+            state.limits[place] = _Kept(state.since_us, serial, settings if is_key else "", limit.write())
+            if is_key:
+                state.rest_us[place] = limit.use(self._now_us).until_us
+
+    def _sweep(self, count: int) -> None:
+        """Look at some keys whose time has come; forget those that are at rest."""
+        state, now_us = self._state, self._now_us
+        due = nsmallest(count, ((us, place.encode()) for place, us in state.rest_us.items() if us <= now_us))
+        for _, name in due:
+            place = name.decode()
+            kept = state.limits.get(place, _NOTHING)
+            if place not in self._limits:
+                limit = self._load(place, kept, kept.settings) if kept.settings else None
+                if limit is None:  # a penalty, or a copy that nobody has asked for
+                    state.key_penalties.pop(place, None)
+                    state.limits.pop(place, None)
+                    del state.rest_us[place]
+                    continue
+                self._limits[place] = limit, kept.settings
+            self._keep(place)
+            if state.rest_us.get(place, now_us + 1) <= now_us:
+                state.rest_us[place] = now_us + _LOOK_AGAIN_US
 
     # The tickets.
 
-    def _correct(self, call: TicketCall) -> None:
+    def _correct(self, call: TicketCall, limits: dict[str, SharedLimit], keys: dict[str, SharedLimit]) -> None:
         for each in call.corrections:
-            limit = self._limits.get((each.key or each.limit, bool(each.key)))
+            limit = keys.get(each.key) if each.key else limits.get(each.limit)
             if limit is None:
                 continue  # of another plan
             change = limit.give_back if each.cost > 0 else limit.add
             change(each.admitted_us, abs(each.cost), each.receipt)
+            self._state.count += 1
 
-    def _admit(self, call: TicketCall) -> list[Outcome]:
+    def _admit(
+        self, call: TicketCall, by_name: dict[str, SharedLimit], by_key: dict[str, SharedLimit]
+    ) -> list[Outcome]:
         """Decide on each run; those that only their keys hold back are looked at again, a little ahead, after all others."""
         allowance = self._allowance(call)
-        asked = [_Asked(run, *self._limits_for(run)) for run in call.runs]
+        asked = [_Asked(run, *self._limits_for(run, by_name, by_key.get(run.key))) for run in call.runs]
         total, is_hungry = 0, call.waiting > 0
         for ahead_us in (0, call.interval_us // _KEY_AHEAD):
             for each in asked:
@@ -455,14 +514,15 @@ class TicketAuthority:
         self._serve(call, total, is_hungry=is_hungry)
         return [Outcome(tuple(each.tickets), each.holder, each.at_us) for each in asked]
 
-    def _limits_for(self, run: TicketRun) -> tuple[list[SharedLimit], list[str], list[int], SharedLimit | None]:
+    def _limits_for(
+        self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None
+    ) -> tuple[list[SharedLimit], list[str], list[int], SharedLimit | None]:
         """Return the limits that a ticket is taken of, with their names and its costs, and that of its key."""
         costs = dict(run.costs)
         counted = [each for each in self._state.plan if each.resource in costs]
-        limits = [self._limits[each.name, False] for each in counted]
+        limits = [by_name[each.name] for each in counted]
         names = [each.name for each in counted]
         amounts = [costs[each.resource] for each in counted]
-        own = self._limits.get((run.key, True)) if run.key else None
         if own is not None:
             limits.append(own)
             names.append(run.key)
@@ -472,8 +532,8 @@ class TicketAuthority:
     def _decide(self, asked: _Asked, call: TicketCall, ahead_us: int, allowance: int) -> bool:
         """Admit what may be of a run; return whether it stands before the runs after it."""
         state, now_us, run = self._state, self._now_us, asked.run
-        begin_us = max(now_us, state.penalty_us)
-        key_us = max(now_us, state.key_penalties.get(run.key, 0)) if run.key else now_us
+        key_us = max(now_us, self._penalty_of(run.key)) if run.key else now_us
+        begin_us = max(key_us, state.penalty_us)
         asked.holder, asked.at_us = "", 0
         given = 0
         while len(asked.tickets) < run.wanted:
@@ -490,7 +550,7 @@ class TicketAuthority:
                     asked.holder, asked.at_us = FAIR_HOLDER, now_us + call.interval_us // 4
                 else:
                     asked.holder = "penalty" if decision.holder is None else asked.names[decision.holder]
-                return True
+                return asked.own is None or decision.holder != len(asked.limits) - 1 or is_behind
             asked.tickets.append((decision.at_us, tuple(decision.receipts)))
             given += 1
             state.count += 1
@@ -529,3 +589,8 @@ class TicketAuthority:
 def _cost_of(call: TicketCall) -> int:
     """Return what a ticket of a peer counts in its share."""
     return max(1, _SERVED_UNIT * 1000 // call.weight)
+
+
+def _field_of(kind: str, name: str, settings: str) -> str:
+    """Return where a limit is stored: by its law and its name, of a plan (``l``) or a key (``k``)."""
+    return f"{kind}:{_LAWS.get(settings[:1], '')}{name}"

@@ -1,0 +1,520 @@
+-- Admit tickets to all limits of one executor's group, for one peer, and correct what they cost.
+--
+-- The rules are those of `TicketAuthority` in `_core/fleet/tickets.py`, which are the same over plain values: one suite of
+-- tests holds for both, and a change of a rule is one of both. Those of each limit stand before this text, in `laws.lua`.
+--
+-- KEYS, in one slot of a cluster. Each may be lost alone, by eviction or by hand: so each has the mark of the state that it is part of.
+--
+--   tickets  a hash
+--              version           VERSION of the script that has written it
+--              mark              the same in all keys: the version, and when the state began
+--              since, safe       when the era began, and its quarantine ends, in microseconds of the server's clock
+--              run, last         the run id of the server, and its clock at the last call
+--              count             the number of the last ticket or correction
+--              penalty           until when nothing is admitted
+--              ends              until when all keys live at least
+--              interval          number of the running grant interval ...
+--              started, before   ... tickets of it, and of the one before
+--              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
+--              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
+--   keys     a hash
+--              !                 the mark
+--              k:<law><key>      the limit of a key: '<since>,<serial>,<settings>;<text>'
+--              p:<key>           its penalty: '<since>,<until>'
+--   rest     a sorted set: field of `keys` -> when to look whether it is at rest
+--   hungry   a sorted set: peer -> what it was served
+--   seen     a sorted set: the same peers -> until when they are hungry
+--   In each of the sorted sets lies '!<mark>', behind all others.
+--
+-- ARGS, the fields of `TicketCall` in `_core/fleet/tickets.py`, where each is explained.
+--
+--   peer, weight                                 who calls; its part, in thousandths
+--   era, has_jumped                              of which it knows; whether the server's clock has stepped in it
+--   interval_us, difference_us, quarantine_us    how far ahead tickets may be; how far clocks are apart; after a loss
+--   plan_id, plan, is_new_plan                   its plan: {name, resource, settings} of each limit; whether to put it in force
+--   penalties                                    {key, us} of each
+--   corrections                                  {limit, key, t, cost, receipt} of each
+--   copies                                       {name, whether it is a key's, serial, text} of each
+--   runs, waiting                                {count, costs, key, settings, key's cost} of each; tickets wanted beyond these
+--
+-- REPLY, all texts: now, era, quarantine, plan id, penalty, flaw; the number of limits in force, and name, resource, used, amount,
+-- until, serial and text of each; of each run its tickets as 't,receipt,receipt;', holder, at, serial, text.
+-- An error, if a later version of this script has written the state within a minute.
+
+local ABANDONED_US, SAFE_MAX_US, DAY_US, LOOK_AGAIN_US = 60000000, 3600000000, 86400000000, 60000000
+local REDATED_US, NO_RIVALS, SERVED_UNIT, KEY_AHEAD, HUNGRY_INTERVALS, HUNGRY_US, SWEPT = 2 ^ 52, 2 ^ 40, 1000, 10, 2, 1000000, 2
+local LAWS = {p = 'g', b = 'g', w = 'w', q = 'q'}
+
+local function whole(number) return FORMAT('%.0f', number) end
+
+local function natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
+  local number = text and string.find(text, '^%d+$') and tonumber(text)
+  return number and number < BEYOND and number or nil
+end
+
+local function place_of(kind, name, settings) return kind .. (LAWS[string.sub(settings, 1, 1)] or '') .. name end
+
+-- The state.
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local HEAD = {'version', 'mark', 'since', 'safe', 'run', 'last', 'count', 'penalty', 'ends', 'interval', 'started', 'before', 'plan_id',
+  'plan'}
+
+local raw = {}  -- texts by place, as they are stored; false where there is none
+local fields = {unpack(HEAD)}
+for _, each in ipairs(args.plan) do fields[#fields + 1] = place_of('l:', each[1], each[3]) end
+local values = redis.call('HMGET', keys.tickets, unpack(fields))
+for index = #HEAD + 1, #fields do raw[fields[index]] = values[index] end
+
+local version, mark = values[1], values[2]
+local since, safe, last, count, penalty = natural(values[3]), natural(values[4]), natural(values[6]), natural(values[7]), natural(values[8])
+local ends, interval, started, before = natural(values[9]), natural(values[10]), natural(values[11]), natural(values[12])
+local plan_id, plan_text, plan = values[13], values[14], args.plan
+
+if version and (natural(version) or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
+  return redis.error_reply('ERR ratelimited_executor: this executor speaks version ' .. version .. ' of the protocol of tickets, '
+    .. 'this process ' .. VERSION .. ': install one release in all processes')
+end
+
+local key_fields, key_settings, touched = {'!'}, {}, 0  -- of the runs
+for _, each in ipairs(args.runs) do
+  local key, settings = each[3], each[4]
+  if key ~= '' then
+    if raw['p:' .. key] == nil then
+      raw['p:' .. key], touched = false, touched + 1
+      key_fields[#key_fields + 1] = 'p:' .. key
+    end
+    if settings ~= '' then
+      key_settings[key] = settings
+      local place = place_of('k:', key, settings)
+      if raw[place] == nil then
+        raw[place] = false
+        key_fields[#key_fields + 1] = place
+      end
+    end
+  end
+end
+for _, each in ipairs(args.penalties) do
+  if each[1] ~= '' and raw['p:' .. each[1]] == nil then key_fields[#key_fields + 1] = 'p:' .. each[1] end
+end
+local key_values = redis.call('HMGET', keys.keys, unpack(key_fields))
+for index = 2, #key_fields do raw[key_fields[index]] = key_values[index] end
+
+local function has_mark(key) return mark and redis.call('ZSCORE', key, '!' .. mark) end
+
+local is_head = version == tostring(VERSION) and mark and since and safe and last and count and penalty and ends and interval
+  and started and before and plan_id and plan_text and values[5] and safe < last + SAFE_MAX_US
+if not is_head then
+  mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
+  since, safe, last, count, penalty, ends, interval, started, before, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
+end
+local has_keys = mark and key_values[1] == mark and has_mark(keys.rest)
+local is_whole = is_head and has_keys and has_mark(keys.hungry) and has_mark(keys.seen)
+local flaw, is_damaged, is_new_era, lost = '', false, false, {}
+
+if not is_whole then
+  if redis.call('EXISTS', keys.tickets, keys.keys, keys.rest, keys.hungry, keys.seen) > 0 then flaw = 'state' end
+  if not is_head then
+    redis.call('DEL', keys.tickets)
+    for place in pairs(raw) do if string.sub(place, 1, 2) == 'l:' then raw[place] = false end end
+    values = {}
+  end
+  mark = has_keys and mark or is_head and mark or VERSION .. ':' .. whole(now)
+  if not has_keys then
+    redis.call('DEL', keys.keys, keys.rest)
+    for place in pairs(raw) do if string.sub(place, 1, 2) ~= 'l:' then raw[place] = false end end
+    redis.call('HSET', keys.keys, '!', mark)
+    redis.call('ZADD', keys.rest, '+inf', '!' .. mark)
+  end
+end
+
+if args.is_new_plan or args.plan_id == plan_id or plan_id == '' then
+  plan_id, plan_text = args.plan_id, cjson.encode(args.plan)
+else
+  local is_read, found = pcall(cjson.decode, plan_text)
+  local missing = {}
+  is_read = is_read and type(found) == 'table'
+  for _, each in ipairs(is_read and found or {}) do
+    is_read = is_read and type(each) == 'table' and type(each[1]) == 'string' and type(each[2]) == 'string'
+      and type(each[3]) == 'string' and read_settings(each[3])
+    if not is_read then break end
+    local place = place_of('l:', each[1], each[3])
+    if raw[place] == nil then missing[#missing + 1] = place end
+  end
+  if is_read then
+    plan = found
+    if #missing > 0 then
+      for index, text in ipairs(redis.call('HMGET', keys.tickets, unpack(missing))) do raw[missing[index]] = text end
+    end
+  else
+    flaw, is_whole, plan_id, plan_text = 'state', false, args.plan_id, cjson.encode(args.plan)
+  end
+end
+
+for _, each in ipairs(plan) do
+  if not read_settings(each[3]) then return redis.error_reply('ERR ratelimited_executor: no settings of a limit: ' .. each[3]) end
+end
+for _, settings in pairs(key_settings) do
+  if not read_settings(settings) then return redis.error_reply('ERR ratelimited_executor: no settings of a limit: ' .. settings) end
+end
+
+local function begin_era()
+  is_new_era = true
+  last, safe, since, count = now, now + args.quarantine_us, math.max(now, since + 1), math.max(now, count)
+  penalty = math.min(penalty, safe)
+  redis.call('DEL', keys.hungry, keys.seen)
+  redis.call('ZADD', keys.hungry, '+inf', '!' .. mark)
+  redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
+end
+
+local has_stepped = last > now + args.difference_us or (args.has_jumped and is_head and args.era == values[5] .. ':' .. whole(since))
+if not is_whole or run ~= values[5] or has_stepped then begin_era() end
+last = math.max(now, last)
+local present = last
+
+-- Limits: of each that this call reads, by its place.
+
+local limits, settings_of, serials, texts, redated, order = {}, {}, {}, {}, {}, {}
+local changed_fields, changed_keys, gone_keys, looks = {}, {}, {}, {}  -- to be written
+local until_us = present  -- when all that this call has changed is at rest
+
+local function store(place, text)
+  raw[place] = text
+  local changed = string.sub(place, 1, 2) == 'l:' and changed_fields or changed_keys
+  changed[#changed + 1] = place
+  changed[#changed + 1] = text
+end
+
+local function look_at(place, us)
+  looks[#looks + 1] = whole(us)
+  looks[#looks + 1] = place
+  until_us = math.max(until_us, us)
+end
+
+local function forget(place)
+  raw[place], serials[place], texts[place] = false, 0, ''
+  gone_keys[#gone_keys + 1] = place
+end
+
+local function write_keys()
+  if #changed_keys > 0 then redis.call('HSET', keys.keys, unpack(changed_keys)) end
+  if #looks > 0 then redis.call('ZADD', keys.rest, unpack(looks)) end
+  if #gone_keys > 0 then
+    redis.call('HDEL', keys.keys, unpack(gone_keys))
+    redis.call('ZREM', keys.rest, unpack(gone_keys))
+  end
+  gone_keys, changed_keys, looks = {}, {}, {}
+end
+
+local function load(place, settings, written, text)  -- redated if it is of another era; nil if it is not sound
+  local is_old = written ~= since and text ~= ''
+  local limit = read_limit(settings, text, is_old and REDATED_US or present)
+  if limit and is_old then
+    limit.law.redate(limit, safe)
+    limit.is_changed, redated[place] = nil, true
+  end
+  return limit
+end
+
+local function parts_of(text)  -- since, serial, settings and text of what is stored; nil if it is not sound
+  local written, serial, settings, rest = MATCH(text, '^(%d+),(%d+),([^;]*);(.+)$')
+  written, serial = natural(written), natural(serial)
+  if written and serial then return written, serial, settings, rest end
+end
+
+local function read(place, settings)  -- at rest if there is nothing to believe
+  if limits[place] then return limits[place] end
+  local written, serial, _, text = 0, 0, '', ''
+  local limit
+  if raw[place] then
+    written, serial, _, text = parts_of(raw[place])
+    limit = written and load(place, settings, written, text)
+    if not limit then
+      flaw, is_damaged = 'state', is_damaged or written ~= 0  -- not for a copy, which others may tell again
+      serial, text, raw[place], lost[place] = 0, '', false, true
+    end
+  end
+  limit = limit or read_limit(settings, '', present)
+  limits[place], settings_of[place], serials[place], texts[place] = limit, settings, serial, text
+  order[#order + 1] = place
+  return limit
+end
+
+local by_name, by_key
+
+local function read_all()
+  limits, settings_of, serials, texts, redated, order, is_damaged = {}, {}, {}, {}, {}, {}, false
+  by_name, by_key = {}, {}
+  for _, each in ipairs(plan) do by_name[each[1]] = read(place_of('l:', each[1], each[3]), each[3]) end
+  for key, settings in pairs(key_settings) do by_key[key] = read(place_of('k:', key, settings), settings) end
+end
+
+local function adopt()
+  if #args.copies == 0 then return end
+  local missing = {{}, {}}
+  for _, copy in ipairs(args.copies) do
+    local place = (copy[2] and 'k:' or 'l:') .. string.sub(copy[4], 1, 1) .. copy[1]
+    local of = missing[copy[2] and 1 or 2]
+    if raw[place] == nil then of[#of + 1] = place end
+  end
+  for index, key in ipairs({keys.keys, keys.tickets}) do
+    if #missing[index] > 0 then
+      for at, text in ipairs(redis.call('HMGET', key, unpack(missing[index]))) do raw[missing[index][at]] = text end
+    end
+  end
+  for _, copy in ipairs(args.copies) do
+    local name, is_key, serial, text = unpack(copy)
+    local place = (is_key and 'k:' or 'l:') .. string.sub(text, 1, 1) .. name
+    local _, known = parts_of(raw[place] or '')
+    if text ~= '' and serial > (known or 0) then
+      lost[place] = nil
+      store(place, '0,' .. whole(serial) .. ',;' .. text)
+      if is_key then look_at(place, present + DAY_US) end
+    end
+    count = math.max(count, serial)
+  end
+end
+
+if present < safe then adopt() end
+read_all()
+if is_damaged then
+  begin_era()
+  present = last
+  adopt()
+  read_all()
+end
+local era = run .. ':' .. whole(since)
+
+local function keep(place)  -- what has changed; of a key that is at rest, nothing
+  local limit, is_key = limits[place], string.sub(place, 1, 2) == 'k:'
+  if is_key and limit.law.is_at_rest(limit, present) then
+    if raw[place] or lost[place] then forget(place) end
+    return
+  end
+  if not limit.is_changed and not redated[place] then return end
+  if limit.is_changed then serials[place] = count end
+  texts[place] = limit.law.write(limit)
+  local _, _, rest_us = limit.law.use(limit, present)
+  until_us = math.max(until_us, rest_us)
+  store(place, whole(since) .. ',' .. whole(serials[place]) .. ',' .. (is_key and settings_of[place] or '') .. ';' .. texts[place])
+  if is_key then look_at(place, rest_us) end
+end
+
+local function penalty_of(key)  -- 0 if there is none of this era
+  local written, till = MATCH(raw['p:' .. key] or '', '^(%d+),(%d+)$')
+  return natural(written) == since and natural(till) or 0
+end
+
+for _, each in ipairs(args.penalties) do
+  local key, till = each[1], present + each[2]
+  if key == '' then
+    penalty = math.max(penalty, till)
+  else
+    till = math.max(till, penalty_of(key))
+    store('p:' .. key, whole(since) .. ',' .. whole(till))
+    look_at('p:' .. key, till)
+  end
+end
+until_us = math.max(until_us, penalty)
+
+-- Fair shares.
+
+local cost_of_peer = math.max(1, math.floor(SERVED_UNIT * 1000 / args.weight))
+local least, own  -- what the rival was served that was served least, and what the peer was; nil if there is none
+
+local function allowance_of()
+  local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', whole(present))
+  if #gone > 0 then
+    redis.call('ZREM', keys.seen, unpack(gone))
+    redis.call('ZREM', keys.hungry, unpack(gone))
+  end
+  local number = math.floor(present / args.interval_us)
+  if number ~= interval then
+    before = number == interval + 1 and started or 0
+    interval, started = number, 0
+  end
+  local first = redis.call('ZRANGE', keys.hungry, 0, 1, 'WITHSCORES')
+  for index = 1, #first, 2 do
+    if first[index] == args.peer then own = tonumber(first[index + 1])
+    elseif first[index] ~= '!' .. mark then least = least or tonumber(first[index + 1]) end
+  end
+  if not own and #first > 2 then
+    own = redis.call('ZSCORE', keys.hungry, args.peer)
+    own = own and tonumber(own)
+  end
+  if not least then return NO_RIVALS end
+  local lead = math.max(1, started, before) * SERVED_UNIT
+  return math.floor(math.max(0, least + lead - (own or least) + cost_of_peer - 1) / cost_of_peer)
+end
+
+local function serve(total, is_hungry)
+  started = started + total
+  if is_hungry then
+    local served = least and (own or least) + total * cost_of_peer or 0
+    redis.call('ZADD', keys.hungry, whole(served), args.peer)
+    redis.call('ZADD', keys.seen, whole(present + HUNGRY_INTERVALS * args.interval_us + HUNGRY_US), args.peer)
+  elseif own and #args.runs > 0 then
+    redis.call('ZREM', keys.hungry, args.peer)
+    redis.call('ZREM', keys.seen, args.peer)
+  end
+end
+
+-- Tickets.
+
+local function correct()
+  for _, each in ipairs(args.corrections) do
+    local name, key, t, cost, receipt = unpack(each)
+    local limit
+    if key ~= '' then limit = by_key[key] else limit = by_name[name] end
+    if limit then
+      limit.law[cost > 0 and 'give_back' or 'add'](limit, t, math.abs(cost), receipt)
+      count = count + 1
+    end
+  end
+end
+
+local forms = {}
+
+local function form_of_ticket(size)
+  forms[size] = forms[size] or form_of('%d' .. string.rep(',%d', size) .. ';')
+  return forms[size]
+end
+
+local function asked_of(run)  -- a run: the limits that it is taken of, with their names and its costs, and that of its key
+  local costs, asked = {}, {limits = {}, names = {}, amounts = {}, tickets = {}, wanted = run[1], key = run[3], holder = '', at = 0}
+  for _, cost in ipairs(run[2]) do costs[cost[1]] = cost[2] end
+  local size = 0
+  for _, each in ipairs(plan) do
+    local cost = costs[each[2]]
+    if cost then
+      size = size + 1
+      asked.limits[size], asked.names[size], asked.amounts[size] = by_name[each[1]], each[1], cost
+    end
+  end
+  asked.own, asked.key_cost = by_key[asked.key], run[5]
+  if asked.own then
+    size = size + 1
+    asked.limits[size], asked.names[size], asked.amounts[size] = asked.own, asked.key, asked.key_cost
+  end
+  asked.size, asked.form = size, form_of_ticket(size)
+  return asked
+end
+
+local function admit_run(asked, ahead, allowance)  -- what may be of a run; whether it stands before the runs after it
+  local key_us, tickets, own, given = present, asked.tickets, asked.own, 0
+  if asked.key ~= '' then key_us = math.max(present, penalty_of(asked.key)) end
+  local begin = math.max(key_us, penalty)
+  asked.holder, asked.at = '', 0
+  while #tickets < asked.wanted do
+    local first = key_us
+    if own then first = own.law.earliest(own, key_us, asked.key_cost) end
+    if not first or first > present + ahead then
+      asked.holder, asked.at = asked.key, first or 0
+      return false
+    end
+    local is_behind = given >= allowance
+    local when, place, receipts = decide(asked.limits, asked.amounts, begin, is_behind and -1 or present + args.interval_us)
+    if not receipts then
+      asked.at = when or 0
+      if is_behind and asked.at > 0 and asked.at <= present + args.interval_us then
+        asked.holder, asked.at = 'peers', present + math.floor(args.interval_us / 4)
+      else
+        asked.holder = place and asked.names[place] or 'penalty'
+      end
+      return not own or place ~= asked.size or is_behind
+    end
+    tickets[#tickets + 1] = FORMAT(asked.form, when, unpack(receipts))
+    given, count = given + 1, count + 1
+  end
+  return false
+end
+
+local function admit(outcomes)
+  local allowance, total, is_hungry, is_short = allowance_of(), 0, args.waiting > 0, false
+  for index, run in ipairs(args.runs) do outcomes[index] = asked_of(run) end
+  for _, ahead in ipairs({0, math.floor(args.interval_us / KEY_AHEAD)}) do  -- those that only their keys hold back are looked at again
+    for _, asked in ipairs(outcomes) do
+      if not is_short and (ahead == 0 or asked.holder ~= '' and asked.holder == asked.key) then
+        local known = #asked.tickets
+        is_short = admit_run(asked, ahead, allowance - total)
+        total = total + #asked.tickets - known
+        is_hungry = is_hungry or is_short and asked.at > 0
+      end
+    end
+  end
+  serve(total, is_hungry)
+end
+
+local outcomes = {}
+for index = 1, #args.runs do outcomes[index] = {tickets = {}, holder = '', at = 0} end
+if present >= safe then
+  if args.era == era then correct() end
+  admit(outcomes)
+end
+for _, place in ipairs(order) do keep(place) end
+for place in pairs(lost) do
+  if not raw[place] then
+    if string.sub(place, 1, 2) == 'l:' then redis.call('HDEL', keys.tickets, place) else forget(place) end
+  end
+end
+write_keys()
+
+if present >= safe then  -- look at some keys
+  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', whole(present), 'LIMIT', 0, SWEPT * (1 + touched))
+  if #due > 0 then
+    for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
+      local place = due[index]
+      local is_read = limits[place]
+      if not is_read then
+        local written, serial, settings, rest = parts_of(text or '')
+        local limit = written and settings ~= '' and load(place, settings, written, rest)
+        if limit then limits[place], settings_of[place], serials[place], is_read, raw[place] = limit, settings, serial, true, text end
+      end
+      if is_read then
+        local looked, gone = #looks, #gone_keys
+        keep(place)
+        if #gone_keys == gone and (#looks == looked or tonumber(looks[#looks - 1]) <= present) then
+          look_at(place, present + LOOK_AGAIN_US)
+        end
+      else
+        forget(place)  -- a penalty, or a copy that nobody has asked for
+      end
+    end
+    write_keys()
+  end
+end
+
+-- The reply.
+
+local reply = {whole(now), era, whole(math.max(0, safe - present)), plan_id, whole(penalty), flaw, tostring(#plan)}
+for _, each in ipairs(plan) do
+  local place = place_of('l:', each[1], each[3])
+  local limit, size = limits[place], #reply
+  local used, amount, till = limit.law.use(limit, present)
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = each[1], each[2], whole(used), whole(amount)
+  reply[size + 5], reply[size + 6], reply[size + 7] = whole(till), whole(serials[place]), texts[place]
+end
+for index, each in ipairs(args.runs) do
+  local outcome, size = outcomes[index], #reply
+  local place = each[3] ~= '' and each[4] ~= '' and place_of('k:', each[3], each[4])
+  reply[size + 1], reply[size + 2], reply[size + 3] = table.concat(outcome.tickets), outcome.holder, whole(outcome.at)
+  reply[size + 4], reply[size + 5] = whole(place and serials[place] or 0), place and texts[place] or ''
+end
+
+local is_touched = is_new_era or until_us + DAY_US > ends
+if is_touched then ends = until_us + 2 * DAY_US end
+local head = {tostring(VERSION), mark, whole(since), whole(safe), run, whole(last), whole(count), whole(penalty), whole(ends), whole(interval),
+  whole(started), whole(before), plan_id, plan_text}
+for index, name in ipairs(HEAD) do
+  if head[index] ~= values[index] then
+    changed_fields[#changed_fields + 1] = name
+    changed_fields[#changed_fields + 1] = head[index]
+  end
+end
+if #changed_fields > 0 then redis.call('HSET', keys.tickets, unpack(changed_fields)) end
+if is_touched then
+  for _, key in pairs(keys) do redis.call('PEXPIRE', key, whole(math.ceil((ends - now) / 1000))) end
+end
+return reply

@@ -1,0 +1,132 @@
+"""Two authorities of tickets behind one face: values in memory, and the script on a server; as ``subjects.py`` for permits."""
+
+import itertools
+from typing import Any, Protocol
+
+import redis
+
+from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall, TicketReply
+from ratelimited_executor.peers.redis.ticket_script import (
+    TICKET_SCRIPT,
+    TICKET_VERSION,
+    ticket_arguments_of,
+    ticket_keys_of,
+    ticket_reply_of,
+)
+
+from .subjects import REPLACED
+
+KEYS = ("tickets", "keys", "rest", "hungry", "seen")
+
+_numbers = itertools.count(1)
+
+
+class TicketSubject(Protocol):
+    """An authority whose server's clock and life are in the hands of the test."""
+
+    run: str
+
+    def call(self, now_us: int, call: TicketCall) -> TicketReply:
+        """Answer one call at a time of the server's clock."""
+        ...
+
+    def wipe(self) -> None:
+        """Forget everything."""
+        ...
+
+    def left(self) -> int:
+        """Count the keys of users of which something is stored, and the penalties of such."""
+        ...
+
+    def cleanup(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class TicketsInMemory:
+    """The authority over plain values."""
+
+    def __init__(self) -> None:
+        self.run = "a" * 40
+        self.authority = TicketAuthority()
+
+    def call(self, now_us: int, call: TicketCall) -> TicketReply:
+        """Answer one call."""
+        return self.authority.call(now_us, self.run, call)
+
+    def wipe(self) -> None:
+        """Begin with a new one."""
+        self.authority = TicketAuthority()
+
+    def left(self) -> int:
+        """Count them."""
+        state = self.authority._state
+        assert {*state.key_penalties, *(place for place in state.limits if place[0] == "k")} == {*state.rest_us}
+        return len(state.rest_us)
+
+    def cleanup(self) -> None:
+        """Do nothing: there is nothing but values."""
+
+
+class TicketsOnRedis:
+    """The script on a real server, under keys of its own."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.run = "a" * 40
+        self._client = client
+        self._script = client.register_script(script_with_arguments())
+        self.names = ticket_keys_of("test", f"tickets-{next(_numbers)}", "mail")
+
+    def call(self, now_us: int, call: TicketCall) -> TicketReply:
+        """Run the script once."""
+        seconds, microseconds = divmod(now_us, 1_000_000)
+        arguments = [*ticket_arguments_of(call), str(seconds), str(microseconds), self.run]
+        return ticket_reply_of(self._script(keys=self.names, args=arguments))
+
+    def wipe(self) -> None:
+        """Delete the keys."""
+        self._client.delete(*self.names)
+
+    def lose(self, key: str) -> None:
+        """Delete one of :data:`KEYS`."""
+        self._client.delete(self.name(key))
+
+    def name(self, key: str) -> str:
+        """Return the whole name of one of :data:`KEYS`."""
+        return self.names[KEYS.index(key)]
+
+    def read(self, key: str) -> dict[str, str]:
+        """Return a hash."""
+        return {field.decode(): value.decode() for field, value in self._client.hgetall(self.name(key)).items()}
+
+    def write(self, key: str, field: str, value: Any) -> None:
+        """Set a field of a hash."""
+        self._client.hset(self.name(key), field, value)
+
+    def left(self) -> int:
+        """Count them, without the mark."""
+        fields = {field.decode() for field in self._client.hkeys(self.name("keys"))} - {"!"}
+        rest = {place.decode() for place in self._client.zrange(self.name("rest"), 0, -1)}
+        assert fields == {place for place in rest if place[0] != "!"}
+        return len(fields)
+
+    def lives(self) -> list[int]:
+        """Return in how many milliseconds each key expires."""
+        return [int(self._client.pttl(name)) for name in self.names]
+
+    def speak(self, version: int) -> None:
+        """Go on with the script of another version of the protocol."""
+        self._script = self._client.register_script(script_with_arguments(version))
+
+    def cleanup(self) -> None:
+        """Delete the keys."""
+        self.wipe()
+
+
+def script_with_arguments(version: int = TICKET_VERSION) -> str:
+    """Return the script with the time and the server's run as arguments."""
+    text = TICKET_SCRIPT.replace(f"VERSION = {TICKET_VERSION}\n", f"VERSION = {version}\n", 1)
+    for old, new in REPLACED.items():
+        assert text.count(old) == 1, f"the script says {old} {text.count(old)} times: see REPLACED"
+        text = text.replace(old, new)
+    return text
