@@ -28,7 +28,7 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
@@ -54,6 +54,8 @@ from ratelimited_executor import (
     Window,
 )
 
+from ratelimited_executor._core.fleet.protocol import Request
+from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.peers import RedisTransport
 
 from .proxy import Proxy
@@ -788,6 +790,35 @@ class OddInfo(redis.asyncio.Redis):
     async def info(self, *_: Any, **__: Any) -> Any:
         """Tell nothing of memory."""
         return {"used_memory": 1}
+
+
+async def test_message_carries_requests_and_calls_for_tickets(redis_server: RedisServer) -> None:
+    """Each by its own script, in order, also after the server has forgotten both."""
+    transport = RedisTransport(redis_server.url, "mixed")
+    request = Request(peer="p", step=4, unit=1, interval_us=250_000, quarantine=3)
+    limit = PlanLimit("minute", "tickets", "w,5,60000000,20000")
+    tickets = TicketCall(
+        peer="p", interval_us=250_000, difference_us=0, quarantine_us=1000, plan_id="one", plan=(limit,)
+    )
+    asking = replace(tickets, runs=(TicketRun(9, (("tickets", 1),)),))
+    odd = replace(tickets, plan=(limit._replace(settings="odd"),))
+    try:
+        assert ["Reply"] == [type(each).__name__ for each in await transport.call([("pace", request)])]
+        (first,) = await transport.call([("mail", tickets)])
+        assert 1000 == first.quarantine_us
+        await asyncio.sleep(0.002)
+        for flushes in (False, True):
+            if flushes:
+                with redis_server.client() as client:
+                    client.script_flush()
+            replies = await transport.call([("mail", asking), ("pace", request), ("odd", odd), ("post", tickets)])
+            assert ["TicketReply", "Reply", "RefusedError", "TicketReply"] == [type(each).__name__ for each in replies]
+            assert [0 if flushes else 5] == [len(outcome.tickets) for outcome in replies[0].outcomes]
+            assert "no settings of a limit: odd" in str(replies[2])
+            assert limit.name == replies[3].limits[0].name
+            assert 0 == replies[3].limits[0].used
+    finally:
+        await transport.aclose()
 
 
 # Keys that are lost and damaged.

@@ -1,7 +1,7 @@
 """Peers that share rates through Redis: one script call a peer and grant interval, whatever the rate.
 
-The authority of :mod:`ratelimited_executor.peers.fleet` is ``grant.lua`` here, and all that this module adds is the transport.
-A message is a pipeline of EVALSHA, one for each rate; to a cluster they go side by side, as redis-py's pipelines of a cluster
+The authority of :mod:`ratelimited_executor.peers.fleet` is ``grant.lua`` here, that of several limits ``tickets.lua``, and all
+that this module adds is the transport. A message is a pipeline of EVALSHA, one for each executor; to a cluster they go side by side, as redis-py's pipelines of a cluster
 refuse EVALSHA. The server may forget the script at any time (a restart, a failover, SCRIPT FLUSH)::
 
     no sha ── SCRIPT LOAD ──▶ sha known ── EVALSHA ──▶ answers
@@ -25,18 +25,26 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.durations import duration_of
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.slot_peer import SlotSettings
+from ratelimited_executor._core.fleet.tickets import TicketCall
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor.peers.fleet import FleetPeers, new_peer_id
 from ratelimited_executor.peers.redis.refusals import refusal_of
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
 from ratelimited_executor.peers.redis.slots import RedisSlotTransport, is_copyable
+from ratelimited_executor.peers.redis.ticket_script import (
+    TICKET_SCRIPT,
+    ticket_arguments_of,
+    ticket_keys_of,
+    ticket_reply_of,
+)
 from ratelimited_executor.peers.slots import GroupSlots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Reply, Request
+    from ratelimited_executor._core.fleet.tickets import TicketReply
 
 __all__ = ["RedisPeers", "RedisTransport"]
 
@@ -161,18 +169,23 @@ class RedisTransport:
         self._client, self._owns_client = client_of(redis, user="RedisPeers", retry=None, socket_timeout=None)
         self._is_cluster = hasattr(redis, "get_nodes")
         self._sha: str | None = None
+        self._ticket_sha: str | None = None  # once there are calls for tickets
+        self._has_tickets = False
         self._is_checked = False
 
     async def connect(self) -> None:
-        """Open a connection, and see that the server knows the script."""
+        """Open a connection, and see that the server knows the script; that of tickets, too, if there are any."""
         try:
             sha = await self._client.script_load(SCRIPT)
+            ticket_sha = await self._client.script_load(TICKET_SCRIPT) if self._has_tickets else None
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is None:
                 raise
             raise refusal from error
         self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
+        if ticket_sha is not None:
+            self._ticket_sha = ticket_sha.decode() if isinstance(ticket_sha, bytes) else str(ticket_sha)
         if not self._is_checked:
             self._is_checked = True
             await self._check_memory()
@@ -198,9 +211,12 @@ class RedisTransport:
                 policy,
             )
 
-    async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply | Exception]:
-        """Send requests by the names of their rates in one message; return the replies, or why there is none, in order."""
-        if self._sha is None:
+    async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[Reply | TicketReply | Exception]:
+        """Send requests by the names of their executors in one message; return the replies, or why there is none, in order."""
+        if self._ticket_sha is None and any(type(call) is TicketCall for _, call in calls):
+            self._has_tickets = True
+            await self.connect()
+        elif self._sha is None:
             await self.connect()
         answers = await self._send(calls)
         missing = [index for index, answer in enumerate(answers) if type(answer).__name__ == "NoScriptError"]
@@ -208,19 +224,26 @@ class RedisTransport:
             await self.connect()
             for index, answer in zip(missing, await self._send([calls[index] for index in missing]), strict=True):
                 answers[index] = answer
-        return [_reply_or_refusal(answer) for answer in answers]
+        return [
+            _reply_or_refusal(answer, ticket_reply_of if type(call) is TicketCall else reply_of)
+            for (_, call), answer in zip(calls, answers, strict=True)
+        ]
 
     async def aclose(self) -> None:
         """Close the client, unless it was handed in."""
         if self._owns_client:
             await self._client.aclose()
 
-    async def _send(self, calls: Sequence[tuple[str, Request]]) -> list[Any]:
-        arguments = [
-            [self._sha, len(keys), *keys, *arguments_of(request)]
-            for name, request in calls
-            for keys in [keys_of(self._prefix, self._group, name)]
-        ]
+    def _arguments_of(self, name: str, call: Request | TicketCall) -> list[Any]:
+        """Return what EVALSHA is called with."""
+        if isinstance(call, TicketCall):
+            keys = ticket_keys_of(self._prefix, self._group, name)
+            return [self._ticket_sha, len(keys), *keys, *ticket_arguments_of(call)]
+        keys = keys_of(self._prefix, self._group, name)
+        return [self._sha, len(keys), *keys, *arguments_of(call)]
+
+    async def _send(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[Any]:
+        arguments = [self._arguments_of(name, call) for name, call in calls]
         if self._is_cluster or len(calls) == 1:
             sent = [self._client.evalsha(*each) for each in arguments]
             return await asyncio.gather(*sent, return_exceptions=True)
@@ -237,7 +260,7 @@ class RedisTransport:
         return answers
 
 
-def _reply_or_refusal(answer: Any) -> Reply | Exception:
+def _reply_or_refusal(answer: Any, read: Callable[[Any], Reply | TicketReply]) -> Reply | TicketReply | Exception:
     """Read one answer; return the server's error, and one of ours if it is not as the script writes it.
 
     Raises:
@@ -249,6 +272,6 @@ def _reply_or_refusal(answer: Any) -> Reply | Exception:
             raise answer
         return refusal
     try:
-        return reply_of(answer)
+        return read(answer)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         return error
