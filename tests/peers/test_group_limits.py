@@ -301,7 +301,9 @@ async def test_rolling_deployment(rates) -> None:
         assert most_in(last, 1) <= int(after.split("/")[0])
 
 
-@pytest.mark.parametrize(("outage", "least", "most"), [(Outage.STOP, 0, 0), (Outage.LOCAL, 100, 205), (Outage.static(4), 20, 52)])
+@pytest.mark.parametrize(
+    ("outage", "least", "most"), [(Outage.STOP, 0, 0), (Outage.LOCAL, 100, 205), (Outage.static(4), 20, 52)]
+)
 async def test_outage(outage, least, most) -> None:
     """Without answers a process starts nothing, its part, or all of the limit, as it was told."""
     async with Group() as group:

@@ -122,7 +122,9 @@ def test_what_is_no_peers_is_refused(peers):
 def test_adaptive_rate_among_several_limits_is_refused(limits):
     """At the call, before anything is made: a group steps one pace."""
     with pytest.raises(ValueError, match="these peers step the pace of a single rate"):
-        RateLimitedExecutor("x", **limits, adaptive=Adaptive(floor=1, ceiling=10), peers=RedisPeers("redis://localhost:1"))
+        RateLimitedExecutor(
+            "x", **limits, adaptive=Adaptive(floor=1, ceiling=10), peers=RedisPeers("redis://localhost:1")
+        )
 
 
 @pytest.mark.parametrize(("name", "value"), [("rate", "5/s, 100/min"), ("key_rate", "1/s")])

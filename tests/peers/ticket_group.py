@@ -82,7 +82,8 @@ class Link:
         server.calls += 1
         now_us = server.now_us()
         answers = [
-            server.authorities.setdefault(name, TicketAuthority()).call(now_us, server.run, call) for name, call in calls
+            server.authorities.setdefault(name, TicketAuthority()).call(now_us, server.run, call)
+            for name, call in calls
         ]
         if server.random.random() < server.loss:
             await asyncio.sleep(60)

@@ -8,8 +8,11 @@ Here is what it takes that they hold between processes, any of which may stop, a
 2. **In the peer's order.** What a limit of all refuses stands before what the peer asks for after it. What the limit of a
    key refuses does not; and it is not admitted ahead of its time, which would move all others behind that.
 3. **One plan.** The limits in force are those that a process has set last, by its start too.
-4. **Time does not go back.** Where the server's clock is back by no more than the clocks of two servers differ, it stands
-   still here; by more, an *era* begins.
+4. **Time passes as somebody vouches for.** A call tells between which times of the server it may be heard, by a clock
+   that its peer has compared with the server's, and since when the two have agreed. Heard at another time nothing comes
+   of it: it is late, or the clock has stepped, of which the peer is to tell. After a gap that no such clock spans, an *era*
+   begins, as long as there is anything to remember. Where the server's clock is back by no more than the clocks of two
+   servers differ, it stands still here; by more, an era begins.
 5. **An era** begins where the state is not there, or not whole, or damaged; where the server is another run, whose last
    writes may be lost; and where a peer has seen the clock step. Until its *quarantine* is over nothing is admitted, so
    that tickets of before have lapsed. What limits remember is *redated*: it counts as if it had all been used as the
@@ -36,6 +39,7 @@ from typing import Final, NamedTuple
 from ratelimited_executor._core.fleet.laws import SharedLimit, decide, read_limit
 
 __all__ = [
+    "CLOCK_HOLDER",
     "FAIR_HOLDER",
     "Correction",
     "LimitCopy",
@@ -50,6 +54,9 @@ __all__ = [
 
 FAIR_HOLDER: Final = "peers"
 """What holds a ticket back that is refused because others are to be served first."""
+
+CLOCK_HOLDER: Final = "clock"
+"""What holds a ticket back that is asked for at a time that nobody vouches for."""
 
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1
@@ -136,6 +143,9 @@ class TicketCall:
         peer: who calls.
         weight: its part where not all is enough for all, in thousandths, >= 1.
         era: the last that it was told of; empty before.
+        since_us: since when its clock has agreed with the server's, by that; 0 if it is not known yet.
+        earliest_us: by the server's clock, when this may be heard first ...
+        latest_us: ... and last.
         interval_us: how far ahead a ticket may be admitted.
         difference_us: by which the clocks of two servers differ at most.
         quarantine_us: how long nothing is admitted in a new era; longer than all tickets of before are valid.
@@ -153,6 +163,9 @@ class TicketCall:
     peer: str
     weight: int = 1000
     era: str = ""
+    since_us: int = 0
+    earliest_us: int = 0
+    latest_us: int = 0
     interval_us: int
     difference_us: int
     quarantine_us: int
@@ -195,7 +208,8 @@ class Outcome(NamedTuple):
     Attributes:
         tickets: of each that is admitted its time, and the receipts: of the limits of the plan that count what it costs, in
             the plan's order, and of the key's.
-        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, or the key's; empty if none was.
+        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, ``CLOCK_HOLDER``, or the key's; empty
+            if none was.
         at_us: when it could be admitted; 0 if that is not known, or never.
         serial: of the key's limit, as in :class:`LimitState`; 0 without one.
         text: what that remembers.
@@ -255,6 +269,7 @@ class _State:
     safe_us: int
     count: int = 0
     penalty_us: int = 0
+    until_us: int = 0  # when all limits are at rest
     plan_id: str = ""
     plan: tuple[PlanLimit, ...] = ()
     limits: dict[str, _Kept] = field(default_factory=dict)  # by fields, as of all below
@@ -304,7 +319,7 @@ class TicketAuthority:
             call: what a peer asks.
         """
         self._flaw = ""
-        self._go_on(now_us, run, call)
+        is_vouched = self._go_on(now_us, run, call)
         state = self._state
         if call.is_new_plan or call.plan_id == state.plan_id or not state.plan_id:
             state.plan_id, state.plan = call.plan_id, call.plan
@@ -317,13 +332,14 @@ class TicketAuthority:
             limits, keys = self._read(call)
         for key, us in call.penalties:
             self._penalize(key, self._now_us + us)
-        outcomes = [Outcome() for _ in call.runs]
+        outcomes = [Outcome(holder="" if is_vouched else CLOCK_HOLDER) for _ in call.runs]
         if self._now_us >= state.safe_us:
             if call.era == self._era:
                 self._correct(call, limits, keys)
-            outcomes = self._admit(call, limits, keys)
-        self._write()
-        if self._now_us >= state.safe_us:
+            if is_vouched:
+                outcomes = self._admit(call, limits, keys)
+        self._write(is_vouched=is_vouched)
+        if is_vouched and self._now_us >= state.safe_us:
             self._sweep(_SWEPT * (1 + len({run.key for run in call.runs if run.key})))
         return TicketReply(
             now_us=now_us,
@@ -355,20 +371,21 @@ class TicketAuthority:
     def _era(self) -> str:
         return f"{self._state.run}:{self._state.since_us}"
 
-    def _go_on(self, now_us: int, run: str, call: TicketCall) -> None:
-        """Let time go on; begin an era where it may not have."""
+    def _go_on(self, now_us: int, run: str, call: TicketCall) -> bool:
+        """Let time go on, or begin an era; return whether the caller vouches for the time."""
         is_first = not hasattr(self, "_state")
         if is_first:
             self._state = _State(run, 0, now_us, now_us)
         state = self._state
-        if (
-            is_first
-            or run != state.run
-            or state.last_us > now_us + call.difference_us
-            or (call.has_jumped and call.era == self._era)
-        ):
+        is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
+        is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
+        is_step = state.last_us > now_us + call.difference_us or (call.has_jumped and call.era == self._era)
+        if is_first or run != state.run or is_step or (is_gap and state.until_us > state.last_us):
             self._begin_era(now_us, run, call)
-        self._now_us = state.last_us = max(now_us, state.last_us)
+        self._now_us = max(now_us, state.last_us)
+        if is_vouched:
+            state.last_us = self._now_us
+        return is_vouched
 
     def _begin_era(self, now_us: int, run: str, call: TicketCall) -> None:
         state = self._state
@@ -444,22 +461,24 @@ class TicketAuthority:
         since_us, until_us = self._state.key_penalties.get(f"p:{key}", (0, 0))
         return until_us if since_us == self._state.since_us else 0
 
-    def _write(self) -> None:
+    def _write(self, *, is_vouched: bool) -> None:
         """Keep what has changed; of keys that are at rest, nothing."""
         for place in self._limits:
-            self._keep(place)
+            self._keep(place, is_vouched=is_vouched)
 
-    def _keep(self, place: str) -> None:
+    def _keep(self, place: str, *, is_vouched: bool = True) -> None:
         state, (limit, settings) = self._state, self._limits[place]
         is_key = place.startswith("k:")
-        if is_key and limit.is_at_rest(self._now_us):
+        if is_key and is_vouched and limit.is_at_rest(self._now_us):
             state.limits.pop(place, None)
             state.rest_us.pop(place, None)
         elif limit.is_changed or place in self._redated:
             serial = state.count if limit.is_changed else state.limits[place].serial
             state.limits[place] = _Kept(state.since_us, serial, settings if is_key else "", limit.write())
+            rest_us = limit.use(self._now_us).until_us
+            state.until_us = max(state.until_us, rest_us)
             if is_key:
-                state.rest_us[place] = limit.use(self._now_us).until_us
+                state.rest_us[place] = rest_us
 
     def _sweep(self, count: int) -> None:
         """Look at some keys whose time has come; forget those that are at rest."""

@@ -9,9 +9,10 @@
 --              version           VERSION of the script that has written it
 --              mark              the same in all keys: the version, and when the state began
 --              since, safe       when the era began, and its quarantine ends, in microseconds of the server's clock
---              run, last         the run id of the server, and its clock at the last call
+--              run, last         the run id of the server, and its clock at the last call that vouched for it
 --              count             the number of the last ticket or correction
 --              penalty           until when nothing is admitted
+--              until             when all limits are at rest
 --              ends              until when all keys live at least
 --              interval          number of the running grant interval ...
 --              started, before   ... tickets of it, and of the one before
@@ -30,6 +31,7 @@
 --
 --   peer, weight                                 who calls; its part, in thousandths
 --   era, has_jumped                              of which it knows; whether the server's clock has stepped in it
+--   since_us, earliest_us, latest_us             since when clocks agree; between which times this may be heard
 --   interval_us, difference_us, quarantine_us    how far ahead tickets may be; how far clocks are apart; after a loss
 --   plan_id, plan, is_new_plan                   its plan: {name, resource, settings} of each limit; whether to put it in force
 --   penalties                                    {key, us} of each
@@ -59,7 +61,7 @@ local function place_of(kind, name, settings) return kind .. (LAWS[string.sub(se
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local HEAD = {'version', 'mark', 'since', 'safe', 'run', 'last', 'count', 'penalty', 'ends', 'interval', 'started', 'before', 'plan_id',
+local HEAD = {'version', 'mark', 'since', 'safe', 'run', 'last', 'count', 'penalty', 'until', 'ends', 'interval', 'started', 'before', 'plan_id',
   'plan'}
 
 local raw = {}  -- texts by place, as they are stored; false where there is none
@@ -70,8 +72,9 @@ for index = #HEAD + 1, #fields do raw[fields[index]] = values[index] end
 
 local version, mark = values[1], values[2]
 local since, safe, last, count, penalty = natural(values[3]), natural(values[4]), natural(values[6]), natural(values[7]), natural(values[8])
-local ends, interval, started, before = natural(values[9]), natural(values[10]), natural(values[11]), natural(values[12])
-local plan_id, plan_text, plan = values[13], values[14], args.plan
+local rest_until, ends = natural(values[9]), natural(values[10])
+local interval, started, before = natural(values[11]), natural(values[12]), natural(values[13])
+local plan_id, plan_text, plan = values[14], values[15], args.plan
 
 if version and (natural(version) or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this executor speaks version ' .. version .. ' of the protocol of tickets, '
@@ -104,11 +107,11 @@ for index = 2, #key_fields do raw[key_fields[index]] = key_values[index] end
 
 local function has_mark(key) return mark and redis.call('ZSCORE', key, '!' .. mark) end
 
-local is_head = version == tostring(VERSION) and mark and since and safe and last and count and penalty and ends and interval
-  and started and before and plan_id and plan_text and values[5] and safe < last + SAFE_MAX_US
+local is_head = version == tostring(VERSION) and mark and since and safe and last and count and penalty and rest_until and ends
+  and interval and started and before and plan_id and plan_text and values[5] and safe < last + SAFE_MAX_US
 if not is_head then
   mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
-  since, safe, last, count, penalty, ends, interval, started, before, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
+  since, safe, last, count, penalty, rest_until, ends, interval, started, before, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
 end
 local has_keys = mark and key_values[1] == mark and has_mark(keys.rest)
 local is_whole = is_head and has_keys and has_mark(keys.hungry) and has_mark(keys.seen)
@@ -170,9 +173,11 @@ local function begin_era()
 end
 
 local has_stepped = last > now + args.difference_us or (args.has_jumped and is_head and args.era == values[5] .. ':' .. whole(since))
-if not is_whole or run ~= values[5] or has_stepped then begin_era() end
-last = math.max(now, last)
-local present = last
+local is_vouched = args.since_us > 0 and args.earliest_us <= now and now <= args.latest_us
+local is_gap = is_vouched and now - last > math.floor(args.quarantine_us / 2) and args.since_us > last
+if not is_whole or run ~= values[5] or has_stepped or (is_gap and rest_until > last) then begin_era() end
+local present = math.max(now, last)
+if is_vouched then last = present end
 
 -- Limits: of each that this call reads, by its place.
 
@@ -281,15 +286,15 @@ if present < safe then adopt() end
 read_all()
 if is_damaged then
   begin_era()
-  present = last
+  present = math.max(now, last)
   adopt()
   read_all()
 end
 local era = run .. ':' .. whole(since)
 
-local function keep(place)  -- what has changed; of a key that is at rest, nothing
+local function keep(place, is_sure)  -- what has changed; of a key that is at rest, nothing
   local limit, is_key = limits[place], string.sub(place, 1, 2) == 'k:'
-  if is_key and limit.law.is_at_rest(limit, present) then
+  if is_key and is_sure and limit.law.is_at_rest(limit, present) then
     if raw[place] or lost[place] then forget(place) end
     return
   end
@@ -297,7 +302,7 @@ local function keep(place)  -- what has changed; of a key that is at rest, nothi
   if limit.is_changed then serials[place] = count end
   texts[place] = limit.law.write(limit)
   local _, _, rest_us = limit.law.use(limit, present)
-  until_us = math.max(until_us, rest_us)
+  until_us, rest_until = math.max(until_us, rest_us), math.max(rest_until, rest_us)
   store(place, whole(since) .. ',' .. whole(serials[place]) .. ',' .. (is_key and settings_of[place] or '') .. ';' .. texts[place])
   if is_key then look_at(place, rest_us) end
 end
@@ -448,12 +453,12 @@ local function admit(outcomes)
 end
 
 local outcomes = {}
-for index = 1, #args.runs do outcomes[index] = {tickets = {}, holder = '', at = 0} end
+for index = 1, #args.runs do outcomes[index] = {tickets = {}, holder = is_vouched and '' or 'clock', at = 0} end
 if present >= safe then
   if args.era == era then correct() end
-  admit(outcomes)
+  if is_vouched then admit(outcomes) end
 end
-for _, place in ipairs(order) do keep(place) end
+for _, place in ipairs(order) do keep(place, is_vouched) end
 for place in pairs(lost) do
   if not raw[place] then
     if string.sub(place, 1, 2) == 'l:' then redis.call('HDEL', keys.tickets, place) else forget(place) end
@@ -461,7 +466,7 @@ for place in pairs(lost) do
 end
 write_keys()
 
-if present >= safe then  -- look at some keys
+if is_vouched and present >= safe then  -- look at some keys
   local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', whole(present), 'LIMIT', 0, SWEPT * (1 + touched))
   if #due > 0 then
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
@@ -474,7 +479,7 @@ if present >= safe then  -- look at some keys
       end
       if is_read then
         local looked, gone = #looks, #gone_keys
-        keep(place)
+        keep(place, true)
         if #gone_keys == gone and (#looks == looked or tonumber(looks[#looks - 1]) <= present) then
           look_at(place, present + LOOK_AGAIN_US)
         end
@@ -505,8 +510,8 @@ end
 
 local is_touched = is_new_era or until_us + DAY_US > ends
 if is_touched then ends = until_us + 2 * DAY_US end
-local head = {tostring(VERSION), mark, whole(since), whole(safe), run, whole(last), whole(count), whole(penalty), whole(ends), whole(interval),
-  whole(started), whole(before), plan_id, plan_text}
+local head = {tostring(VERSION), mark, whole(since), whole(safe), run, whole(last), whole(count), whole(penalty), whole(rest_until),
+  whole(ends), whole(interval), whole(started), whole(before), plan_id, plan_text}
 for index, name in ipairs(HEAD) do
   if head[index] ~= values[index] then
     changed_fields[#changed_fields + 1] = name
