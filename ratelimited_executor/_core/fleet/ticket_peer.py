@@ -140,7 +140,7 @@ class TicketPeer:
         self._has_jumped = False
         self._since_us = 0  # since when our clock has agreed with the authority's, by that
         self._penalties: list[tuple[str, int]] = []  # until when by our time
-        self._copies: dict[str, tuple[LimitCopy, int]] = {}  # and until when it is to be remembered
+        self._copies: dict[str, tuple[LimitCopy, int]] = {}  # and until when it is to be remembered, by our time: no step of the authority's clock shortens that
         self._untold: list[LimitCopy] = []  # that the authority is to be told in this quarantine
         self._quarantine_ns = 0  # until when nothing is admitted
         self._called_ns: int | None = None
@@ -196,10 +196,7 @@ class TicketPeer:
 
     def _remembers(self, now_ns: int) -> bool:
         """Whether there is anything to remember for an authority that forgets."""
-        if not self.clock.is_known:
-            return bool(self._copies)
-        time_us = self.clock.at(now_ns) // 1000
-        for name in [name for name, (_, until_us) in self._copies.items() if until_us <= time_us]:
+        for name in [name for name, (_, until_ns) in self._copies.items() if until_ns <= now_ns]:
             del self._copies[name]
         return bool(self._copies)
 
@@ -275,19 +272,22 @@ class TicketPeer:
         self.penalty_us = reply.penalty_us
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         if not is_step:  # what came of a time that is not believed is not to be remembered
-            self._remember(reply)
+            self._remember(reply, now_ns)
         if self._has_jumped:
             return False
         return self._take_in(call, reply, now_ns)
 
-    def _remember(self, reply: TicketReply) -> None:
+    def _remember(self, reply: TicketReply, now_ns: int) -> None:
         """Keep what the authority remembers, or what we do, if it may still be told of that."""
         self.limits = {each.name: (each.resource, each.used, each.amount, each.until_us) for each in reply.limits}
         for each in reply.limits:
             known = self._copies.get(each.name)
+            until_ns = now_ns + (each.until_us - reply.now_us) * 1000
             if reply.quarantine_us and known is not None and known[0].serial >= each.serial:
-                continue
-            self._copies[each.name] = _copy_of(each), each.until_us
+                later_ns = now_ns + 2 * reply.quarantine_us * 1000
+                self._copies[each.name] = known[0], max(until_ns, later_ns, known[1])
+            else:
+                self._copies[each.name] = _copy_of(each), until_ns
 
     def _take_in(self, call: TicketCall, reply: TicketReply, now_ns: int) -> bool:
         count, self.refusal = 0, None
@@ -295,7 +295,7 @@ class TicketPeer:
         for run, outcome in zip(call.runs, reply.outcomes, strict=True):
             costs = dict(run.costs)
             if run.key:
-                self._take_in_key(run, outcome)
+                self._take_in_key(run, outcome, reply.now_us, now_ns)
             counted = [(each.name, each.resource) for each in reply.limits if each.resource in costs]
             for at_us, receipts in outcome.tickets:
                 held = tuple(
@@ -325,15 +325,15 @@ class TicketPeer:
             self._ask_ns = when_ns
         return count > 0
 
-    def _take_in_key(self, run: TicketRun, outcome: Outcome) -> None:
+    def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
         """Note until when a key is refused, and remember what its limit does."""
         if outcome.holder == run.key:
             self.refused_keys[run.key] = outcome.at_us
         if outcome.text and len(self._copies) < _REMEMBERED:
             limit = read_limit(run.settings, outcome.text, _ANY_US)
-            until_us = 0 if limit is None else limit.use(0).until_us
+            until_us = told_us if limit is None else limit.use(told_us).until_us
             copy = LimitCopy(name=run.key, is_key=True, serial=outcome.serial, text=outcome.text)
-            self._copies[f"key {run.key}"] = copy, until_us
+            self._copies[f"key {run.key}"] = copy, now_ns + (until_us - told_us) * 1000
 
     def fail(self, call: TicketCall | None, now_ns: int) -> None:
         """Note a call without an answer. It may have been heard, so that nothing is given back again."""
