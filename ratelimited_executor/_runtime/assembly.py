@@ -124,7 +124,7 @@ def _with_the_rest(
     report: Callable[[BaseException], None],
 ) -> Parts:
     """Put the parts beside an engine that few tasks need."""
-    queue, accounts, limits = engine.queue, engine.accounts, engine.limits
+    queue, accounts, limits, member = engine.queue, engine.accounts, engine.limits, controls.member
     keys = Keys(
         settings.key_limits,
         queue=queue,
@@ -133,7 +133,7 @@ def _with_the_rest(
         accounts=accounts,
         warn=warn,
         wake=engine.wake,
-        group_limit_of=None if controls.member is None else controls.member.limit_of_key(group_limit_of_key),
+        group_limit_of=None if member is None else member.limit_of_key(group_limit_of_key),
     )
     backlog = Backlog(
         accounts.name,
@@ -161,7 +161,7 @@ def _with_the_rest(
             moments.monotonic(),
             accounts=accounts,
             limits=limits,
-            member=controls.member,
+            member=member,
             peers=peers.count,
             set_plan=controls.set_plan,
         )

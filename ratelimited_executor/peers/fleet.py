@@ -345,19 +345,19 @@ class FleetPeers(Fixed):
             self._note_break()
         now = self._monotonic()
         wake = now + _FAR_SECONDS
-        calls: list[tuple[_Member, Request | TicketCall]] = []
+        due: list[tuple[_Member, bool]] = []
         for member in self._members.values():
             when, is_regular = member.next_call(now)
             if when <= now:
-                calls.append((member, member.request(now, is_regular=is_regular)))
+                due.append((member, is_regular))
             else:
                 wake = min(wake, when)
-        if not calls and not self._leaving:
+        if not due and not self._leaving:
             await self._sleep(wake - now)
-        elif self._is_connected:
-            await self._call(calls)
+        elif self._is_connected:  # only now is a request made: it counts as sent
+            await self._call([(member, member.request(now, is_regular=is_regular)) for member, is_regular in due])
         else:
-            await self._connect([member for member, _ in calls])
+            await self._connect([member for member, _ in due])
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

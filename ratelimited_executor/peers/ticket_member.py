@@ -11,8 +11,8 @@ from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
 from ratelimited_executor._core.fleet.peer_states import PeerState
 from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER, TicketRun
-from ratelimited_executor._core.looking import upcoming
 from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.upcoming import upcoming
 from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:

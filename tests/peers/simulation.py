@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor import ExecutorManager, Outage, Strictness
 from ratelimited_executor._core.fleet.authority import Authority
+from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall
 from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.testing import run_virtual
 
@@ -46,6 +47,7 @@ class Server:
         self.drift = drift  # of its clock, as a part
         self.runs = 0
         self.authorities: dict[str, Authority] = {}
+        self.ticket_authorities: dict[str, TicketAuthority] = {}
         self.call_count = 0
         self._snapshots: list[tuple[float, dict[str, Authority]]] = []
 
@@ -56,6 +58,10 @@ class Server:
         self.call_count += 1
         replies = []
         for name, request in calls:
+            if isinstance(request, TicketCall):
+                tickets = self.ticket_authorities.setdefault(name, TicketAuthority())
+                replies.append(tickets.call(self.now_us(), f"run{self.runs}", request))
+                continue
             authority = self.authorities.setdefault(name, Authority(f"run{self.runs}"))
             replies.append(authority.call(self.now_us(), request))
         return replies

@@ -47,7 +47,8 @@ class Group:
         for number, executor in enumerate(self.executors):
             for each in range(count):
                 key = f"k{each % keys}" if keys else None
-                executor.schedule(self.start, number, cost, key, key=key, **options)
+                needs = 1 if cost == 1 else {"tokens": cost}
+                executor.schedule(self.start, number, cost, key, key=key, cost=needs, **options)
 
     def start(self, number: int, cost: int, key: str | None) -> None:
         """Note a start."""
@@ -184,7 +185,6 @@ async def test_small_peer_beside_a_huge_one() -> None:
     async with Group() as group:
         await group.join(rate="100/s, 100000/h")
         small = await group.join(rate="100/s, 100000/h")
-        group.executors[0].schedule_many(group.start, [(0, 1, None)] * 1000) if False else None
         for _ in range(3000):
             group.executors[0].schedule(group.start, 0, 1, None)
         await asyncio.sleep(QUARANTINE + 3)

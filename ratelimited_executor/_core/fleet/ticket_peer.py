@@ -140,7 +140,9 @@ class TicketPeer:
         self._has_jumped = False
         self._since_us = 0  # since when our clock has agreed with the authority's, by that
         self._penalties: list[tuple[str, int]] = []  # until when by our time
-        self._copies: dict[str, tuple[LimitCopy, int]] = {}  # and until when it is to be remembered, by our time: no step of the authority's clock shortens that
+        self._copies: dict[
+            str, tuple[LimitCopy, int]
+        ] = {}  # and until when it is to be remembered, by our time: no step of the authority's clock shortens that
         self._untold: list[LimitCopy] = []  # that the authority is to be told in this quarantine
         self._quarantine_ns = 0  # until when nothing is admitted
         self._called_ns: int | None = None

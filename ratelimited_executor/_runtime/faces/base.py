@@ -174,11 +174,7 @@ class ExecutorBase:
         if isinstance(self._key_limits.rate, Rate):
             check_key_rate(rule, self._key_limits.rate)
         self._retry = check_retry("retry", retry)
-        self._adaptive = check_adaptive(adaptive, self._plan.rate)
-        if self._adaptive is not None and isinstance(self._peers, Fleet) and not self._is_one_pace:
-            raise ValueError(
-                f"adaptive must be left out, got {adaptive!r}: these peers step the pace of a single rate without key_rate"
-            )
+        self._adaptive = self._check_adaptive(adaptive)
         self._penalty_max = seconds_of("penalty_max", penalty_max)
         self._max_concurrency = None if max_concurrency is None else count_of("max_concurrency", max_concurrency)
         self._max_pending = None if max_pending is None else count_of("max_pending", max_pending, least=1)
@@ -604,6 +600,19 @@ class ExecutorBase:
         if not plan.is_plain:
             self._check_shared("rate")
         return plan
+
+    def _check_adaptive(self, adaptive: Adaptive | None) -> Adaptive | None:
+        """Return how the rate adapts; None if it does not.
+
+        Raises:
+            ValueError: if these peers cannot step it.
+        """
+        checked = check_adaptive(adaptive, self._plan.rate)
+        if checked is not None and isinstance(self._peers, Fleet) and not self._is_one_pace:
+            raise ValueError(
+                f"adaptive must be left out, got {adaptive!r}: these peers step the pace of a single rate without key_rate"
+            )
+        return checked
 
     @property
     def _is_one_pace(self) -> bool:

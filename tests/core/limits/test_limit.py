@@ -28,8 +28,9 @@ KINDS = {
 
 
 def kinds_of(limit: type) -> set[type]:
-    """Return the classes of the library that keep a contract."""
+    """Return the classes of the library that keep a contract, and decide by themselves: a budget holds what a group decides."""
     own = {kind for kind in limit.__subclasses__() if kind.__module__.startswith("ratelimited_executor.")}
+    own = {kind for kind in own if not kind.__module__.endswith(".budget")}
     return own.union(*map(kinds_of, own))
 
 

@@ -1,0 +1,62 @@
+"""What is ready and comes next, so that what it needs can be asked for before it is its turn."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ratelimited_executor._core.ready_keyed import ReadyKeyed
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._kernel.contracts import Source
+
+__all__ = ["Upcoming", "upcoming"]
+
+
+class Upcoming(NamedTuple):
+    """Tasks that are ready, and alike.
+
+    Attributes:
+        key: whose they are; None without one.
+        needs: what the start of each takes; None for one permit.
+        cost: in permits.
+        tasks: how many there are, at least.
+    """
+
+    key: Hashable
+    needs: Mapping[str, int] | None
+    cost: int
+    tasks: int
+
+
+def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
+    """Return what is ready, so many tasks at most: the first one exactly, others about in their order."""
+    if queue.costs is None:
+        return [Upcoming(None, None, 1, most)]
+    found: list[Upcoming] = []
+    for calendar in (queue.on_time, queue.spread):
+        ready: Any = calendar.ready
+        if most <= 0 or ready.head() is None:
+            continue
+        if isinstance(ready, ReadyKeyed):
+            entries = ready.upcoming(most)
+        else:
+            first = ready.peek()
+            others = (entry for entry in ready.walk() if entry[1] is not first[1] or entry[0] is not first[0])
+            entries = [(_key_of(*entry), *entry, 1) for entry in chain((first,), islice(others, most - 1))]
+        for key, source, item, count in entries:
+            needs, cost = (item.needs, item.cost) if source is None else (source.needs, source.cost_of(item))
+            last = found[-1] if found else None
+            if last is not None and (last.key, last.needs, last.cost) == (key, needs, cost):
+                found[-1] = last._replace(tasks=last.tasks + count)
+            else:
+                found.append(Upcoming(key, needs, cost, count))
+            most -= count
+    return found
+
+
+def _key_of(source: Source | None, item: Any) -> Hashable:
+    return item._key if source is None else source.key

@@ -1,0 +1,125 @@
+"""Random histories of a group that shares its limits; and the same with a rule broken on purpose, which must be found."""
+
+import asyncio
+import os
+from collections import Counter
+
+import pytest
+
+from ratelimited_executor import Window
+from ratelimited_executor._core.fleet import laws
+from ratelimited_executor._core.fleet.budget import TicketBudget
+from ratelimited_executor._core.fleet.ticket_peer import TicketPeer
+from ratelimited_executor._core.fleet.tickets import TicketAuthority
+from tests.peers.test_group_limits import Group
+from tests.peers.ticket_simulation import history_of
+
+COUNT = int(os.environ.get("TICKET_HISTORIES", "12"))
+
+
+def test_no_window_of_any_limit_has_more_than_it_says() -> None:
+    """Whatever is lost, forgotten, restarted or stepped."""
+    faults, started = Counter(), 0
+    for seed in range(COUNT):
+        history = history_of(seed)
+        assert [] == history.wrong, seed
+        faults += history.faults
+        started += len(history.starts)
+    assert started > 20 * COUNT
+    assert len(faults) == 5
+
+
+def no_quarantine(monkeypatch) -> None:
+    """An era begins, and admits at once what it has no memory of."""
+    begin = TicketAuthority._begin_era
+
+    def begin_era(self, now_us, run, call) -> None:
+        begin(self, now_us, run, call)
+        self._state.safe_us = now_us
+
+    monkeypatch.setattr(TicketAuthority, "_begin_era", begin_era)
+
+
+def no_memory(monkeypatch) -> None:
+    """Peers tell nothing of what they remember."""
+    monkeypatch.setattr(TicketAuthority, "_adopt", lambda *_: None)
+
+
+def no_redating(monkeypatch) -> None:
+    """Time that nobody has seen passes for the limits of another era."""
+    for kind in (laws._Bucket, laws._Window):
+        monkeypatch.setattr(kind, "redate", lambda self, t_us: setattr(self, "_now", t_us))
+
+
+def no_vouching(monkeypatch) -> None:
+    """Each call is heard, whatever the clock shows."""
+    go_on = TicketAuthority._go_on
+
+    def trust(self, now_us, run, call) -> bool:
+        go_on(self, now_us, run, call)
+        self._state.last_us = self._now_us
+        return True
+
+    monkeypatch.setattr(TicketAuthority, "_go_on", trust)
+
+
+def void_tickets_used(monkeypatch) -> None:
+    """Tickets of another era are used."""
+    monkeypatch.setattr(TicketBudget, "drop", lambda _: None)
+
+
+def refusal_that_burns(monkeypatch) -> None:
+    """What was admitted by one limit is taken of it, though another refuses: less starts than may."""
+    decide = laws.decide
+
+    def burning(limits, costs, t_us, horizon_us):
+        decision = decide(limits, costs, t_us, horizon_us)
+        if decision.receipts is None and decision.at_us is not None:
+            for place, (limit, cost) in enumerate(zip(limits, costs, strict=True)):
+                if cost and place != decision.holder and limit.earliest(t_us, cost) == t_us:
+                    limit.take(t_us, cost)
+        return decision
+
+    monkeypatch.setattr("ratelimited_executor._core.fleet.tickets.decide", burning)
+
+
+def old_memory(monkeypatch) -> None:
+    """A peer remembers what it was told first, and nothing after it."""
+    remember = TicketPeer._remember
+
+    def first_only(self, reply, now_ns) -> None:
+        if not self._copies:
+            remember(self, reply, now_ns)
+
+    monkeypatch.setattr(TicketPeer, "_remember", first_only)
+
+
+@pytest.mark.parametrize(
+    ("broken", "seeds"),
+    [
+        (no_quarantine, [0, 1]),
+        (no_memory, [1, 4]),
+        (no_redating, [51, 54]),
+        (no_vouching, [51, 143]),
+        (void_tickets_used, [61, 106]),
+        (old_memory, [4, 19]),
+    ],
+)
+def test_broken_rule_is_found(monkeypatch, broken, seeds) -> None:
+    """One of the histories in which it was over a limit is so; if the histories are others now, one of many."""
+    broken(monkeypatch)
+    assert any(history_of(seed).wrong for seed in [*seeds, *range(300)])
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_refusal_that_burns_is_found(monkeypatch, is_broken) -> None:
+    """A group starts ten a second, as its tokens allow; fewer, if each refusal takes of the window of starts."""
+    if is_broken:
+        refusal_that_burns(monkeypatch)
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(rate="102/10s", resources={"tokens": "100/1s"}, policy=Window())
+        group.load(300, cost=10)
+        await asyncio.sleep(22.5)
+        assert is_broken is (len(group.starts) < 180)
