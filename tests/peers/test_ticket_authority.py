@@ -13,6 +13,7 @@ import redis
 
 from ratelimited_executor._core.fleet.laws import BurstSettings, PaceSettings, WindowSettings
 from ratelimited_executor._core.fleet.tickets import (
+    CLOCK_HOLDER,
     FAIR_HOLDER,
     Correction,
     LimitCopy,
@@ -89,6 +90,8 @@ class Group:
             "quarantine_us": QUARANTINE,
             "plan_id": self.plan_id,
             "plan": self.plan,
+            "since_us": 1,
+            "latest_us": 1 << 52,
         }
         self.reply = self.subject.call(self.now, TicketCall(peer=peer, **{**told, **fields}))
         self.eras[peer] = self.reply.era
@@ -109,14 +112,459 @@ def some(wanted: int = 1, key: str = "", key_settings: str = "", **costs: int) -
     return TicketRun(wanted, tuple(({"tickets": 1} | costs).items()), key, key_settings)
 
 
-def test_ticket_is_admitted(subject):
-    """At the present, while there is room."""
-    group = Group(subject)
-    assert [10] == group.ask(some(12))
-    assert [(group.now, (group.now + VALID,))] * 10 == [*group.reply.outcomes[0].tickets]
-    assert "minute" == group.reply.outcomes[0].holder
-    assert [0] == group.ask(some())
+# Time passes as somebody vouches for.
 
+
+@pytest.mark.parametrize("heard", [{"since_us": 0}, {"earliest_us": START + 3600 * SECOND}, {"latest_us": START}])
+def test_call_at_a_time_that_nobody_vouches_for_gets_nothing(subject, heard):
+    """It is late, or the clock has stepped, or the peer does not know it yet; what others have used is not forgotten by it."""
+    group = Group(subject, WINDOW)
+    assert [10] == group.ask(some(12))
+    group.now += 12 * SECOND
+    assert [0] == group.ask(some(), **heard)
+    assert CLOCK_HOLDER == group.reply.outcomes[0].holder
+    assert [9] == group.ask(some(9))
+
+
+@pytest.mark.parametrize(("since", "is_era"), [(START, False), (START + QUARANTINE + 5 * SECOND, True)])
+def test_gap_that_no_clock_spans_begins_an_era_while_there_is_anything_to_remember(subject, since, is_era):
+    """Else a clock that has stepped on would end the window of all who were there before."""
+    group = Group(subject, WINDOW)
+    assert [10] == group.ask(some(12))
+    group.now += 11 * SECOND
+    assert [0 if is_era else 10] == group.ask(some(12), peer="q", since_us=since)
+    assert is_era is (group.reply.quarantine_us > 0)
+
+
+def test_gap_with_nothing_to_remember_begins_no_era(subject):
+    """A group that has been idle for long goes on at once, if somebody has called when all was at rest."""
+    group = Group(subject, WINDOW)
+    assert [10] == group.ask(some(12))
+    group.now += 11 * SECOND
+    group.call()
+    group.now += 60 * SECOND
+    assert [10] == group.ask(some(12), peer="q", since_us=group.now - 1)
+
+
+# All or nothing, at one time.
+
+
+def test_ticket_is_taken_of_all_limits_or_of_none(subject):
+    """A refusal costs nothing."""
+    group = Group(subject, WINDOW, TOKENS)
+    assert [1, 0] == group.ask(some(tokens=900), some(tokens=200))
+    assert ("tokens", group.now + 1_000_500 + VALID) == (group.reply.outcomes[1].holder, group.reply.outcomes[1].at_us)
+    assert [1, 900] == [each.used for each in group.reply.limits]
+    assert [9] == group.ask(some(20))
+
+
+def test_ticket_tells_its_time_and_the_receipts_of_the_limits_that_count_it(subject):
+    """In the plan's order, and then the key's."""
+    group = Group(subject, TOKENS, WINDOW, PACE)
+    group.ask(some(key="ann", key_settings=KEY))
+    ((at, receipts),) = group.reply.outcomes[0].tickets
+    assert (group.now, 3) == (at, len(receipts))
+    assert group.now + VALID == receipts[0]  # the window's
+    group.ask(some(tokens=1, key="ben", key_settings=KEY))
+    assert [4] == [len(receipts) for _, receipts in group.reply.outcomes[0].tickets]
+
+
+def test_tickets_are_admitted_up_to_an_interval_ahead(subject):
+    """Each at its time; the next one's time is told."""
+    group = Group(subject, PACE)
+    (count,) = group.ask(some(100))
+    times = [at for at, _ in group.reply.outcomes[0].tickets]
+    assert times == sorted(set(times))
+    assert times[0] == group.now
+    assert times[-1] <= group.now + INTERVAL < group.reply.outcomes[0].at_us
+    assert count == 25
+    assert [0] == group.ask(some())
+    group.now += INTERVAL
+    assert [25] == group.ask(some(100))
+
+
+# In the peer's order.
+
+
+def test_what_a_limit_of_all_refuses_stands_before_what_comes_after_it(subject):
+    """Though there were room for that."""
+    group = Group(subject, WINDOW, TOKENS)
+    group.ask(some(tokens=900))
+    assert [0, 0] == group.ask(some(tokens=500), some(5))
+    assert ["tokens", ""] == [each.holder for each in group.reply.outcomes]
+    assert [5, 0] == group.ask(some(5), some(tokens=500))
+
+
+def test_what_the_limit_of_a_key_refuses_holds_nothing_else(subject):
+    """And is not admitted long ahead of its time, which would move all others behind that."""
+    group = Group(subject, PACE)
+    assert [1, 1, 3] == group.ask(some(2, "ann", KEY), some(1, "ben", KEY), some(3))
+    assert ("ann", group.now + 1_000_500) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].at_us)
+    assert group.reply.outcomes[2].tickets[-1][0] < group.now + 50_000
+
+
+def test_ticket_is_a_little_ahead_of_its_keys_time_behind_all_others(subject):
+    """So that a key is used to its rate."""
+    group = Group(subject, PACE)
+    group.ask(some(1, "ann", KEY))
+    group.now += SECOND - INTERVAL // 10 + 500
+    assert [1, 2] == group.ask(some(2, "ann", KEY), some(2))
+    ann, others = group.reply.outcomes
+    assert ann.tickets[0][0] == group.now + INTERVAL // 10
+    assert others.tickets[-1][0] < ann.tickets[0][0]
+
+
+def test_keys_have_limits_of_their_own(subject):
+    """A ticket may cost more than one of it; runs tell what they remember."""
+    group = Group(subject, PACE)
+    assert [2, 1] == group.ask(some(3, "ann", KEY_WINDOW), some(3, "ben", KEY_WINDOW)._replace(key_cost=2))
+    assert all(outcome.text.startswith("w1,") and outcome.serial for outcome in group.reply.outcomes)
+    group.now += 5 * SECOND + VALID + 3000
+    assert [2] == group.ask(some(3, "ann", KEY_WINDOW))
+
+
+def test_cost_that_no_limit_ever_admits_names_it_without_a_time(subject):
+    """And its peer is not hungry for it: nobody waits for that."""
+    group = Group(subject, WINDOW, TOKENS)
+    assert [0] == group.ask(some(tokens=1001))
+    assert ("tokens", 0) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].at_us)
+    assert [10] == group.ask(some(20), peer="q")
+
+
+def test_limit_of_another_law_is_another_one(subject):
+    """Peers of two releases do not damage each other's state."""
+    group = Group(subject, PACE)
+    for _ in range(2):
+        group.ask(some(1, "ann", KEY), some(1, "ann", KEY))
+        group.ask(some(1, "ann", KEY_WINDOW))
+        assert "" == group.reply.flaw
+    assert [0] == group.ask(some(1, "ann", KEY))
+    assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
+
+
+# One plan.
+
+
+def test_limits_in_force_are_those_that_were_set_last(subject):
+    """By a process that starts, too; and what was used before counts."""
+    group = Group(subject)
+    group.ask(some(4))
+    lower = WINDOW._replace(settings=WindowSettings.of(6, 10 * SECOND, valid_us=VALID).write())
+    group.call("q", plan_id="two", plan=(lower,), is_new_plan=True)
+    assert ("two", 4, 6) == (group.reply.plan_id, group.reply.limits[0].used, group.reply.limits[0].amount)
+    assert [2] == group.ask(some(9))  # of a process that still has the other plan
+    assert "two" == group.reply.plan_id
+    group.call("p", is_new_plan=True)
+    assert [4] == group.ask(some(9), peer="q", plan_id="two", plan=(lower,))
+
+
+# The clock.
+
+
+@pytest.mark.parametrize("step", [1, DIFFERENCE])
+def test_time_stands_still_where_the_clock_is_back_by_a_little(subject, step):
+    """As where another server has taken over."""
+    group = Group(subject)
+    group.ask(some(3))
+    before, era = group.now, group.reply.era
+    group.now -= step
+    assert [7] == group.ask(some(9))
+    assert {before} == {at for at, _ in group.reply.outcomes[0].tickets}
+    assert (era, group.now) == (group.reply.era, group.reply.now_us)
+
+
+def begin_era(group: Group, cause: str) -> None:
+    """Let the next call begin an era."""
+    if cause == "back":
+        group.now -= DIFFERENCE + 1
+    elif cause == "restart":
+        group.subject.run = "b" * 40
+    else:
+        group.call("q")
+        group.now += 86_400 * SECOND
+        group.call("q", has_jumped=True)
+
+
+@pytest.mark.parametrize("cause", ["back", "restart", "jump"])
+def test_era_begins_with_a_quarantine_and_no_unseen_time_passes(subject, cause):
+    """All that was used counts as used when that is over; and what was given back before, no more."""
+    group = Group(subject, WINDOW, TOKENS)
+    group.ask(some(8, tokens=100))
+    ((at, (receipt, _)), *_), era = group.reply.outcomes[0].tickets, group.reply.era
+    begin_era(group, cause)
+    group.call()
+    begun = group.now
+    assert group.reply.era != era
+    assert [0] == group.ask(some())
+    assert (QUARANTINE, "", 0) == (group.reply.quarantine_us, *group.reply.outcomes[0][1:3])
+    group.now = begun + QUARANTINE - 1
+    assert [0] == group.ask(some())
+    assert 1 == group.reply.quarantine_us
+    group.now += 1
+    group.eras["p"] = era
+    assert [2] == group.ask(some(9), corrections=(Correction("minute", "", at, 3, receipt),))  # of another era
+    group.now = begun + QUARANTINE + VALID + 10 * SECOND + 5000 - INTERVAL
+    assert [0] == group.ask(some())
+    group.now += 1
+    assert [9] == group.ask(some(9))
+
+
+def test_step_of_the_clock_that_is_told_twice_begins_one_era(subject):
+    """By two peers, each of which has seen it."""
+    group = Group(subject)
+    group.call("q")
+    group.call("p", has_jumped=True)
+    era = group.reply.era
+    group.eras["q"] = "of before"
+    group.call("q", has_jumped=True)
+    assert era == group.reply.era
+
+
+def test_keys_of_another_era_are_redated(subject):
+    """As limits of all are; those that nobody asks for are not forgotten too early."""
+    group = Group(subject, PACE)
+    group.ask(some(2, "ann", KEY_WINDOW), some(2, "ben", KEY_WINDOW))
+    begin_era(group, "jump")
+    safe = group.now + QUARANTINE
+    for group.now in range(safe, safe + 5 * SECOND, SECOND):
+        assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
+        assert 2 == subject.left()
+    assert [0] == group.ask(some(1, "ben", KEY_WINDOW))
+    group.now = safe + 5 * SECOND + VALID + 3000
+    assert [2, 2] == group.ask(some(3, "ann", KEY_WINDOW), some(3, "ben", KEY_WINDOW))
+
+
+# What peers remember.
+
+
+def test_window_is_kept_over_a_loss_if_it_is_told_back(subject):
+    """The latest of what is told is in force, whoever calls first."""
+    group = Group(subject)
+    group.ask(some(3))
+    older = group.copies()
+    group.ask(some(4), peer="q")
+    newer = group.copies()
+    subject.wipe()
+    group.call("p", copies=older)
+    assert 3 == group.reply.limits[0].used
+    group.call("q", copies=newer)
+    group.call("p", copies=older)
+    assert (7, newer[0].serial) == (group.reply.limits[0].used, group.reply.limits[0].serial)
+    group.now += QUARANTINE
+    assert [3] == group.ask(some(9))
+    assert group.reply.limits[0].serial > newer[0].serial
+
+
+def test_nothing_is_told_back_when_the_quarantine_is_over(subject):
+    """It would be older than what has been admitted since."""
+    group = Group(subject)
+    group.ask(some(7))
+    copies = group.copies()
+    subject.wipe()
+    group.call()
+    group.now += QUARANTINE
+    group.call(copies=copies)
+    assert [10] == group.ask(some(20))
+
+
+def test_what_was_written_since_is_later_than_all_before_a_loss(subject):
+    """Numbers begin at the time: a peer that was away for an era tells nothing of its own then."""
+    group = Group(subject)
+    group.ask(some(7))
+    older = group.copies()
+    subject.wipe()
+    group.call()
+    group.now += QUARANTINE
+    group.ask(some(2))
+    subject.run = "b" * 40
+    group.call(copies=older)
+    assert 2 == group.reply.limits[0].used
+
+
+def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
+    """Each by its own number, whatever has been redated meanwhile: a server may have lost its last writes."""
+    group = Group(subject, WINDOW, TOKENS)
+    group.ask(some(1, tokens=10))
+    group.ask(some(3), peer="q")
+    group.ask(some(1, tokens=5), peer="r")
+    window, tokens = group.copies()
+    older = (window._replace(serial=window.serial - 1), tokens)
+    subject.wipe()
+    group.call("q", copies=(older[0],))
+    group.call("q")
+    group.call("r", copies=(tokens, window))
+    group.now += QUARANTINE
+    group.call()
+    assert [5, 15] == [each.used for each in group.reply.limits]
+
+
+def test_keys_are_told_back(subject):
+    """With or without a run that tells their settings; and of what is not asked for nothing is left in the end."""
+    group = Group(subject, PACE)
+    group.ask(*(some(2, key, KEY_WINDOW) for key in ("ann", "ben")))
+    copies = [
+        LimitCopy(key, True, each.serial, each.text)
+        for key, each in zip(("ann", "ben"), group.reply.outcomes, strict=True)
+    ]
+    subject.wipe()
+    group.call("p", copies=tuple(copies))
+    group.now += QUARANTINE
+    assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
+    assert 2 == subject.left()
+    group.now += 86_400 * SECOND
+    group.call()
+    assert 0 == subject.left()
+
+
+def test_copy_that_is_not_sound_is_forgotten(subject):
+    """It begins no era, or its peer could begin one after the other."""
+    group = Group(subject)
+    subject.wipe()
+    group.call()
+    era = group.reply.era
+    group.call(copies=(LimitCopy("minute", False, 1 << 51, "w1,damaged"),))
+    assert (era, "state") == (group.reply.era, group.reply.flaw)
+    group.call()
+    assert (era, "") == (group.reply.era, group.reply.flaw)
+
+
+# Corrections.
+
+
+def test_costs_are_given_back_and_charged(subject):
+    """Of limits by their names, and of keys, whose settings a run of no tickets tells."""
+    group = Group(subject, WINDOW, TOKENS)
+    group.ask(some(10, tokens=100))
+    at, receipts = group.reply.outcomes[0].tickets[-1]
+    assert [0] == group.ask(some(tokens=1))
+    group.call(
+        corrections=(Correction("minute", "", at, 1, receipts[0]), Correction("tokens", "", at, 60, receipts[1]))
+    )
+    assert [9, 940] == [each.used for each in group.reply.limits]
+    serial = group.reply.limits[0].serial
+    group.call(corrections=(Correction("minute", "", at, -3, receipts[0]), Correction("other", "", at, 1, 0)))
+    assert (12, serial + 1) == (group.reply.limits[0].used, group.reply.limits[0].serial)
+
+
+def test_cost_of_a_key_is_given_back(subject):
+    """Then its next ticket is there at once."""
+    group = Group(subject, PACE)
+    group.ask(some(2, "ann", KEY_WINDOW))
+    at, (*_, receipt) = group.reply.outcomes[0].tickets[-1]
+    back = Correction("", "ann", at, 1, receipt)
+    group.call(runs=(some(0, "ann", KEY_WINDOW),), corrections=(back,))
+    assert [1] == group.ask(some(2, "ann", KEY_WINDOW))
+
+
+# Penalties.
+
+
+def test_penalty_holds_all_or_a_key(subject):
+    """The latest end counts; a penalty of a key holds nothing else, though it has no limit."""
+    group = Group(subject, PACE)
+    group.call(penalties=(("ann", 2 * SECOND), ("ann", SECOND), ("", SECOND), ("", 1000)))
+    assert group.now + SECOND == group.reply.penalty_us
+    assert [0] == group.ask(some())
+    assert ("penalty", group.now + SECOND) == group.reply.outcomes[0][1:3]
+    until = group.now + 2 * SECOND
+    group.now += SECOND
+    assert [0, 1, 1] == group.ask(some(1, "ann"), some(1, "ben"), some())
+    assert ("ann", until) == group.reply.outcomes[0][1:3]
+    group.now = until - INTERVAL // 10
+    assert [1] == group.ask(some(1, "ann"))
+    assert until == group.reply.outcomes[0].tickets[0][0]
+    group.now = until
+    assert [1] == group.ask(some(1, "ann", KEY))
+    group.now += 2 * SECOND
+    group.call()
+    assert 0 == subject.left()
+
+
+# Fair shares.
+
+
+def served(group: Group, wants: dict[str, tuple[int, int]], seconds: int = 20) -> dict[str, int]:
+    """Let peers with (weight, new tasks) call ten times a second for all of theirs; return what each got."""
+    got, waiting = dict.fromkeys(wants, 0), dict.fromkeys(wants, 0)
+    for _ in range(seconds * 10):
+        for peer, (weight, wanted) in wants.items():
+            waiting[peer] += wanted
+            (count,) = group.ask(some(waiting[peer]), peer=peer, weight=weight)
+            waiting[peer] -= count
+            got[peer] += count
+        group.now += SECOND // 10
+    return got
+
+
+def test_peers_that_want_more_than_there_is_get_parts_by_weight(subject):
+    """However much each wants."""
+    got = served(Group(subject, PACE), {"p": (1000, 100), "q": (3000, 1000)})
+    assert 0.98 * 2000 <= sum(got.values()) <= 2026
+    assert 2.6 <= got["q"] / got["p"] <= 3.4
+
+
+def test_small_peer_beside_a_huge_one_gets_what_it_wants(subject):
+    """And all of the rest is the other's."""
+    got = served(Group(subject, PACE), {"huge": (1000, 10_000), "small": (1000, 2)})
+    assert got["small"] >= 0.95 * 400
+    assert sum(got.values()) >= 0.98 * 2000
+
+
+def test_hungry_peer_that_has_died_is_forgotten(subject):
+    """After two intervals and a second; until then others are ahead of it by what starts in an interval."""
+    group = Group(subject, PACE)
+    group.ask(some(100), peer="dead")
+    begun = group.now
+    group.now += 2 * INTERVAL + SECOND - 1
+    group.ask(some(100))
+    (first,) = group.reply.outcomes
+    assert FAIR_HOLDER == first.holder
+    assert len(first.tickets) < 25
+    assert group.now < first.at_us <= group.now + INTERVAL
+    group.now = begun + 2 * INTERVAL + SECOND
+    group.ask(some(100))
+    assert "rate" == group.reply.outcomes[0].holder
+
+
+def test_idle_time_saves_up_nothing(subject):
+    """Who comes late begins beside the others."""
+    group = Group(subject, PACE)
+    served(group, {"p": (1000, 100), "q": (1000, 100)})
+    got = served(group, {"p": (1000, 100), "q": (1000, 100), "late": (1000, 100)})
+    assert max(got.values()) <= 1.1 * min(got.values())
+
+
+# Keys leave nothing behind.
+
+
+def test_keys_that_came_once_leave_nothing_behind(subject):
+    """Each call forgets some, and more than it brings."""
+    group = Group(subject, PACE)
+    for number in range(0, 300, 10):
+        group.call(
+            runs=tuple(some(1, f"{each}", KEY_WINDOW if each % 2 else KEY) for each in range(number, number + 10)),
+            penalties=((f"{number}", SECOND),),
+        )
+        group.now += SECOND // 5
+    assert subject.left() < 280
+    group.now += 6 * SECOND
+    for _ in range(160):
+        group.call()
+    assert 0 == subject.left()
+
+
+def test_key_under_other_settings_is_kept_as_long_as_they_say(subject):
+    """Once it is asked for under them."""
+    group = Group(subject, PACE)
+    group.ask(some(1, "ann", KEY))
+    longer = PaceSettings.of(1, 60 * SECOND).write()
+    assert [0] == group.ask(some(1, "ann", longer))
+    group.now += 2 * SECOND
+    for _ in range(3):
+        assert [0] == group.ask(some(1, "ann", longer))
+
+
+# Random programs.
 
 names = st.sampled_from(["p", "q", "r"])
 key_names = st.sampled_from(["", "", "ann", "ben", "cho"])
@@ -148,6 +596,12 @@ steps = st.one_of(
     *[st.tuples(st.just("correct"), names, st.integers(0, 9), st.sampled_from([-300, -1, 1, 5, 200]))] * 2,
     st.tuples(st.just("tell"), names),
     st.tuples(st.just("jump"), names),
+    st.tuples(
+        st.just("vouch"),
+        names,
+        runs,
+        st.sampled_from([(0, 9), (1, 9), (SECOND, -9), (9 * SECOND, 9), (99 * SECOND, 0)]),
+    ),
     st.tuples(st.sampled_from(["wipe", "restart"])),
 )
 
@@ -157,19 +611,21 @@ steps = st.one_of(
 def test_both_say_the_same(client, program):
     """Random programs of peers, plans, keys, corrections, copies and eras."""
     memory, lua = TicketsInMemory(), TicketsOnRedis(client)
-    group = Group(TicketsInMemory())
     now = START
     eras: dict[str, str] = {}
     plans = dict.fromkeys("pqr", "one")
     tickets: list[tuple[TicketRun, tuple[int, tuple[int, ...]], tuple[str, ...]]] = []
     copies: dict[str, dict[tuple[str, bool, str], LimitCopy]] = {peer: {} for peer in "pqr"}
-    has_quarantine = True
     try:
-        for step, *rest in program:
-            fields: dict = {}
+        for step, *rest in [("ask", "p", [], 0, 1000), ("pass", QUARANTINE), *program]:
+            fields: dict = {"since_us": 1, "latest_us": 1 << 52}
             peer = rest[0] if rest and rest[0] in plans else "p"
             if step == "ask":
-                fields = {"runs": tuple(rest[1]), "waiting": rest[2], "weight": rest[3]}
+                fields |= {"runs": tuple(rest[1]), "waiting": rest[2], "weight": rest[3]}
+            elif step == "vouch":
+                since, error = rest[2]
+                fields |= {"since_us": since and now - since, "earliest_us": now - error, "latest_us": now + error}
+                fields["runs"] = tuple(rest[1])
             elif step == "pass":
                 now += rest[0]
             elif step == "back":
@@ -221,3 +677,216 @@ def test_both_say_the_same(client, program):
                     copies[peer][each.name, False, each.text[0]] = LimitCopy(each.name, False, each.serial, each.text)
     finally:
         lua.cleanup()
+
+
+LAWS = (WINDOW, TOKENS, PACE)
+law_steps = st.one_of(
+    *[
+        st.tuples(
+            st.just("ask"),
+            names,
+            st.lists(
+                st.tuples(st.integers(1, 6), st.sampled_from([0, 1, 300, 900]), st.sampled_from(["", "ann", "ben"])),
+                min_size=1,
+                max_size=3,
+            ),
+        )
+    ]
+    * 4,
+    *[st.tuples(st.just("pass"), st.sampled_from([1, 70_000, 260_000, SECOND, 4 * SECOND, 10 * SECOND]))] * 2,
+    st.tuples(st.just("step"), st.sampled_from([-3600 * SECOND, -2 * SECOND, 7 * SECOND, 86_400 * SECOND])),
+    st.tuples(st.sampled_from(["wipe", "restart", "set back", "keep"])),
+    st.tuples(st.just("lose"), st.sampled_from(KEYS)),
+    st.tuples(st.just("damage"), st.integers(0, 20), st.sampled_from(["", "x", "1,2,;w1,x", "garbage"])),
+)
+
+
+@settings(max_examples=PROGRAMS // 2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=st.lists(law_steps, max_size=30), is_memory=st.booleans())
+def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
+    """As real time goes, of all tickets that were given, wherever in their time they are used, if what peers know is told back."""
+    subject = TicketsInMemory() if is_memory else TicketsOnRedis(client)
+    group = Group(subject, *LAWS)
+    offset, saved = 0, None  # real time is the server's less the offset
+    given_out: list[tuple[int, int, str]] = []  # at, tokens, key
+    copies: dict[tuple[str, bool], LimitCopy] = {}  # as all peers know them together
+
+    def call(peer: str, **fields) -> TicketReply:
+        era = group.eras.get("any")
+        reply = group.call(peer, **fields)
+        if reply.era != era and reply.quarantine_us:
+            group.eras["any"] = reply.era
+            reply = group.call(peer, copies=tuple(copies.values()))
+            for each in "pqr":
+                group.eras[each] = reply.era
+        group.eras["any"] = reply.era
+        for each in reply.limits:
+            if each.serial >= copies.get((each.name, False), LimitCopy("", False, 0, "")).serial:
+                copies[each.name, False] = LimitCopy(each.name, False, each.serial, each.text)
+        return reply
+
+    try:
+        call("p")
+        for step, *rest in program:
+            if step == "pass":
+                group.now += rest[0]
+            elif step == "step":
+                call("p")
+                group.now += rest[0]
+                offset += rest[0]
+                call("p", has_jumped=True)
+            elif step == "wipe":
+                subject.wipe()
+            elif step == "restart":
+                subject.run = ("b" if subject.run[0] == "a" else "a") * 40
+            elif step == "ask":
+                asked = tuple(
+                    some(wanted, key, KEY_WINDOW if key else "", **({"tokens": tokens} if tokens else {}))
+                    for wanted, tokens, key in rest[1]
+                )
+                reply = call(rest[0], runs=asked)
+                for run, outcome in zip(asked, reply.outcomes, strict=False):
+                    tokens = dict(run.costs).get("tokens", 0)
+                    given_out += [(at - offset, tokens, run.key) for at, _ in outcome.tickets]
+                    if outcome.text:
+                        copies[run.key, True] = LimitCopy(run.key, True, outcome.serial, outcome.text)
+            elif not is_memory:
+                if step == "keep":
+                    saved = subject.save()
+                elif step == "set back" and saved is not None:
+                    subject.restore(saved)  # a replica that was behind takes over
+                    subject.run = ("b" if subject.run[0] == "a" else "a") * 40
+                elif step == "lose":
+                    subject.lose(rest[0])
+                elif step == "damage":
+                    for key in KEYS[:2]:
+                        fields = sorted(each for each in subject.read(key) if each not in ("count", "plan_id"))
+                        if fields:
+                            subject.write(key, fields[rest[0] % len(fields)], rest[1])
+    finally:
+        subject.cleanup()
+    ends = sorted({at + VALID for at, _, _ in given_out})
+    for begin in ends:
+
+        def cost(width: int, key: str = "", *, is_tokens: bool = False, begin: int = begin) -> int:
+            return sum(
+                tokens if is_tokens else 1
+                for at, tokens, of in given_out
+                if at <= begin + width and at + VALID >= begin and key in ("", of)
+            )
+
+        assert cost(10 * SECOND) <= 10
+        assert cost(5 * SECOND, "ann") <= 2
+        assert cost(5 * SECOND, "ben") <= 2
+        for end in ends:
+            if end >= begin:
+                assert cost(end - begin, is_tokens=True) <= 1000 + (end - begin) * 100 / SECOND
+
+
+# The state on a server.
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_state_of_which_a_part_is_lost_begins_an_era(on_redis, key):
+    """Evicted, or deleted by hand; what is left of it counts, and what is told back."""
+    group = Group(on_redis)
+    group.ask(some(8, "ann", PaceSettings.of(1000, SECOND).write()))
+    copies, era = group.copies(), group.reply.era
+    on_redis.lose(key)
+
+    group.call()
+    assert group.reply.era != era
+    assert ("state", QUARANTINE) == (group.reply.flaw, group.reply.quarantine_us)
+    group.call(copies=copies)
+    assert "" == group.reply.flaw
+    group.now += QUARANTINE
+    assert [2] == group.ask(some(9))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_count_over_the_loss_of_another_part(on_redis, key):
+    """Unless it is theirs, or what tells when they rest."""
+    group = Group(on_redis, PACE)
+    group.ask(some(2, "ann", KEY_WINDOW))
+    on_redis.lose(key)
+    group.call()
+    group.now += QUARANTINE
+    assert [2 if key in ("keys", "rest") else 0] == group.ask(some(3, "ann", KEY_WINDOW))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("state", "x"), ("state", ""), ("state", "1,2,3"), ("version", "0"), ("version", "x"), ("mark", "1:1")]
+    + [("l:wminute", "garbage"), ("l:wminute", ""), ("l:wminute", "1,1,;w1,00000000,0,0,0,0,0,0;")],
+)
+def test_state_that_nobody_can_have_written_begins_an_era(on_redis, field, value):
+    """It is not believed, and what is told back counts."""
+    group = Group(on_redis)
+    group.ask(some(8))
+    copies, era = group.copies(), group.reply.era
+    on_redis.write("tickets", field, value)
+
+    assert [0] == group.ask(some())
+    assert ("state", QUARANTINE) == (group.reply.flaw, group.reply.quarantine_us)
+    assert group.reply.era != era
+    group.call(copies=copies)
+    assert "" == group.reply.flaw
+    group.now += QUARANTINE
+    assert [2] == group.ask(some(9))
+
+
+@pytest.mark.parametrize("plan", ["garbage", "7", "[7]", '[["a","b"]]', '[["a","b","odd"]]'])
+def test_damaged_plan_is_replaced_by_the_callers(on_redis, plan):
+    """In a new era."""
+    group = Group(on_redis)
+    on_redis.write("tickets", "plan", plan)
+    group.call("q", plan_id="other")
+    assert ("other", "state", QUARANTINE) == (group.reply.plan_id, group.reply.flaw, group.reply.quarantine_us)
+
+
+def test_damaged_limit_of_a_key_begins_an_era(on_redis):
+    """When somebody asks for it."""
+    group = Group(on_redis, PACE)
+    group.ask(some(2, "ann", KEY_WINDOW))
+    (outcome,) = group.reply.outcomes
+    on_redis.write("keys", "k:wann", "garbage")
+    assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
+    assert ("state", QUARANTINE) == (group.reply.flaw, group.reply.quarantine_us)
+    group.call(copies=(LimitCopy("ann", True, outcome.serial, outcome.text),))
+    group.now += QUARANTINE
+    assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
+
+
+def test_settings_that_are_not_sound_are_refused(on_redis):
+    """By name."""
+    group = Group(on_redis, PACE)
+    with pytest.raises(redis.ResponseError, match="no settings of a limit: odd"):
+        group.call(runs=(some(1, "ann", "odd"),))
+    with pytest.raises(redis.ResponseError, match="no settings of a limit: odd"):
+        group.call(plan=(PACE._replace(settings="odd"),))
+
+
+def test_later_version_is_left_alone(on_redis):
+    """Unless nobody has called for a minute."""
+    group = Group(on_redis)
+    on_redis.speak(9)
+    group.call()
+    on_redis.speak(1)
+
+    with pytest.raises(redis.ResponseError, match="install one release"):
+        group.call()
+    group.now += 61 * SECOND
+    assert QUARANTINE == group.call().quarantine_us
+
+
+def test_state_lives_until_all_limits_are_at_rest(on_redis):
+    """And a day longer, however long nobody calls; those of keys, too."""
+    group = Group(on_redis, PACE)
+    day = 86_400_000
+    assert all(day <= left <= 3 * day for left in on_redis.lives())
+    month = WindowSettings.of(9, 30 * 86_400 * SECOND, valid_us=VALID).write()
+    group.ask(some(1, "ann", month))
+    assert all(31 * day <= left <= 33 * day for left in on_redis.lives())
+    lives = on_redis.lives()
+    group.ask(some(1, "ben", KEY), some(100))
+    assert all(left <= before for left, before in zip(on_redis.lives(), lives, strict=True))

@@ -110,6 +110,17 @@ class TicketsOnRedis:
         assert fields == {place for place in rest if place[0] != "!"}
         return len(fields)
 
+    def save(self) -> list[Any]:
+        """Return a snapshot of all keys."""
+        return [self._client.dump(name) for name in self.names]
+
+    def restore(self, saved: list[Any]) -> None:
+        """Set all keys back to a snapshot."""
+        self.wipe()
+        for name, dump in zip(self.names, saved, strict=True):
+            if dump is not None:
+                self._client.restore(name, 0, dump)
+
     def lives(self) -> list[int]:
         """Return in how many milliseconds each key expires."""
         return [int(self._client.pttl(name)) for name in self.names]

@@ -146,6 +146,7 @@ class TicketPeer:
         self._untold: list[LimitCopy] = []  # that the authority is to be told in this quarantine
         self._quarantine_ns = 0  # until when nothing is admitted
         self._called_ns: int | None = None
+        self._heard_ns = 0  # when the latest call was made that was answered
         self._ask_ns = 0  # before it there is no sense in asking again
         self._news_ns: int | None = None  # when something is to be told
 
@@ -197,8 +198,8 @@ class TicketPeer:
         return first if self._called_ns is None else max(first, self._called_ns + _ASK_GAP_NS)
 
     def _remembers(self, now_ns: int) -> bool:
-        """Whether there is anything to remember for an authority that forgets."""
-        for name in [name for name, (_, until_ns) in self._copies.items() if until_ns <= now_ns]:
+        """Whether there is anything to remember for an authority that forgets, or it is to be told that it is over."""
+        for name in [name for name, (_, until_ns) in self._copies.items() if until_ns <= min(now_ns, self._heard_ns)]:
             del self._copies[name]
         return bool(self._copies)
 
@@ -257,6 +258,7 @@ class TicketPeer:
             now_ns: our time.
         """
         is_new_era = reply.era != self.era
+        self._heard_ns = self._called_ns or 0
         if is_step or not self._since_us:
             self._since_us = reply.now_us
         if is_new_era or is_step:

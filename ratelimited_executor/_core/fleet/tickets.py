@@ -24,7 +24,7 @@ Here is what it takes that they hold between processes, any of which may stop, a
 7. **Fair shares.** A peer that was refused for want of room is *hungry*, for two intervals and a second at most. Another may be ahead
    of the hungry peer that was served least by what the group starts in an interval, and no more. Who was idle starts
    beside it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), where idleness saves up nothing.
-8. **Keys that rest leave nothing behind.** Each call looks at some of those whose time has come, and at more than it brings.
+8. **Keys that rest leave nothing behind.** Each call forgets some whose time has come, and more than it brings.
 
 A limit of another law is another limit, though it has the same name, and so is a key's: peers of two releases may differ
 in it.
@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from ratelimited_executor._core.fleet.laws import SharedLimit, decide, read_limit
+from ratelimited_executor._core.fleet.laws import QuotaSettings, SharedLimit, decide, read_limit, read_settings
 
 __all__ = [
     "CLOCK_HOLDER",
@@ -62,9 +62,8 @@ _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1
 _KEY_AHEAD: Final = 10  # of an interval, by so many parts a ticket may be ahead of its key's time
 _HUNGRY_INTERVALS: Final = 2
-_SWEPT: Final = 2  # keys that are looked at in a call, and for each key of it
+_SWEPT: Final = 2  # keys that are forgotten in a call, and for each key of it
 _UNREAD_US: Final = 86_400_000_000  # for which a key's copy is kept that nobody asks for
-_LOOK_AGAIN_US: Final = 60_000_000  # at a key that should have been at rest
 _LAWS: Final = {"p": "g", "b": "g", "w": "w", "q": "q"}  # of settings, by their letters: letters of states
 _HUNGRY_US: Final = 1_000_000  # and as long: by when it calls again, however far away what it waits for is
 
@@ -274,7 +273,7 @@ class _State:
     plan: tuple[PlanLimit, ...] = ()
     limits: dict[str, _Kept] = field(default_factory=dict)  # by fields, as of all below
     key_penalties: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the era that began then, until when
-    rest_us: dict[str, int] = field(default_factory=dict)  # when to look at a key
+    rest_us: dict[str, int] = field(default_factory=dict)  # when a key is at rest
     served: dict[str, int] = field(default_factory=dict)  # of hungry peers
     hungry_us: dict[str, int] = field(default_factory=dict)  # until when they are
     interval: int = 0  # the number of the running one
@@ -332,6 +331,7 @@ class TicketAuthority:
             limits, keys = self._read(call)
         for key, us in call.penalties:
             self._penalize(key, self._now_us + us)
+        settings = _settings_of(call)
         outcomes = [Outcome(holder="" if is_vouched else CLOCK_HOLDER) for _ in call.runs]
         if self._now_us >= state.safe_us:
             if call.era == self._era:
@@ -350,7 +350,8 @@ class TicketAuthority:
             limits=tuple(self._told(each, limits[each.name]) for each in state.plan),
             outcomes=tuple(
                 outcome._replace(serial=kept.serial, text=kept.text)
-                for outcome, kept in zip(outcomes, map(self._kept_of, call.runs), strict=True)
+                for run, outcome in zip(call.runs, outcomes, strict=True)
+                for kept in [self._kept_of(run.key, settings.get(run.key, ""))]
             ),
             flaw=self._flaw,
         )
@@ -360,10 +361,9 @@ class TicketAuthority:
         use = limit.use(self._now_us)
         return LimitState(each.name, each.resource, use.used, use.amount, use.until_us, kept.serial, kept.text)
 
-    def _kept_of(self, run: TicketRun) -> _Kept:
-        """Return what is stored of the key's limit."""
-        has_limit = run.key and run.settings
-        return self._state.limits.get(_field_of("k", run.key, run.settings), _NOTHING) if has_limit else _NOTHING
+    def _kept_of(self, key: str, settings: str) -> _Kept:
+        """Return what is stored of the key's limit, if it has one."""
+        return self._state.limits.get(_field_of("k", key, settings), _NOTHING) if settings else _NOTHING
 
     # The state.
 
@@ -411,7 +411,7 @@ class TicketAuthority:
     def _read(self, call: TicketCall) -> tuple[dict[str, SharedLimit], dict[str, SharedLimit]]:
         """Read the limits of the plan in force, and of keys, by their names."""
         self._limits, self._redated, self._is_damaged = {}, set(), False
-        settings = {run.key: run.settings for run in call.runs if run.key and run.settings}
+        settings = _settings_of(call)
         return (
             {
                 each.name: self._limit(_field_of("l", each.name, each.settings), each.settings)
@@ -468,36 +468,37 @@ class TicketAuthority:
 
     def _keep(self, place: str, *, is_vouched: bool = True) -> None:
         state, (limit, settings) = self._state, self._limits[place]
+        kept = state.limits.get(place, _NOTHING)
         is_key = place.startswith("k:")
         if is_key and is_vouched and limit.is_at_rest(self._now_us):
             state.limits.pop(place, None)
             state.rest_us.pop(place, None)
-        elif limit.is_changed or place in self._redated:
-            serial = state.count if limit.is_changed else state.limits[place].serial
+        elif limit.is_changed or place in self._redated or (is_key and kept.text and settings != kept.settings):
+            serial = state.count if limit.is_changed else kept.serial
             state.limits[place] = _Kept(state.since_us, serial, settings if is_key else "", limit.write())
-            rest_us = limit.use(self._now_us).until_us
+            made, rest_us = read_settings(settings), limit.use(self._now_us).until_us
+            if isinstance(made, QuotaSettings):
+                rest_us = made.next_end_us + made.late_us
             state.until_us = max(state.until_us, rest_us)
             if is_key:
                 state.rest_us[place] = rest_us
 
     def _sweep(self, count: int) -> None:
-        """Look at some keys whose time has come; forget those that are at rest."""
-        state, now_us = self._state, self._now_us
-        due = nsmallest(count, ((us, place.encode()) for place, us in state.rest_us.items() if us <= now_us))
+        """Forget some keys whose time has come, unless that was of another era."""
+        state = self._state
+        due = nsmallest(count, ((us, place.encode()) for place, us in state.rest_us.items() if us <= self._now_us))
         for _, name in due:
             place = name.decode()
             kept = state.limits.get(place, _NOTHING)
-            if place not in self._limits:
-                limit = self._load(place, kept, kept.settings) if kept.settings else None
-                if limit is None:  # a penalty, or a copy that nobody has asked for
-                    state.key_penalties.pop(place, None)
-                    state.limits.pop(place, None)
-                    del state.rest_us[place]
-                    continue
+            is_old = kept.since_us != state.since_us and kept.settings != ""
+            limit = self._load(place, kept, kept.settings) if is_old else None
+            if limit is not None:
                 self._limits[place] = limit, kept.settings
-            self._keep(place)
-            if state.rest_us.get(place, now_us + 1) <= now_us:
-                state.rest_us[place] = now_us + _LOOK_AGAIN_US
+                self._keep(place)
+            else:
+                state.key_penalties.pop(place, None)
+                state.limits.pop(place, None)
+                del state.rest_us[place]
 
     # The tickets.
 
@@ -608,6 +609,11 @@ class TicketAuthority:
 def _cost_of(call: TicketCall) -> int:
     """Return what a ticket of a peer counts in its share."""
     return max(1, _SERVED_UNIT * 1000 // call.weight)
+
+
+def _settings_of(call: TicketCall) -> dict[str, str]:
+    """Return the settings of keys' limits; those that a call tells last, if it tells several."""
+    return {run.key: run.settings for run in call.runs if run.key and run.settings}
 
 
 def _field_of(kind: str, name: str, settings: str) -> str:

@@ -8,21 +8,18 @@
 --   tickets  a hash
 --              version           VERSION of the script that has written it
 --              mark              the same in all keys: the version, and when the state began
---              since, safe       when the era began, and its quarantine ends, in microseconds of the server's clock
---              run, last         the run id of the server, and its clock at the last call that vouched for it
---              count             the number of the last ticket or correction
---              penalty           until when nothing is admitted
---              until             when all limits are at rest
---              ends              until when all keys live at least
---              interval          number of the running grant interval ...
---              started, before   ... tickets of it, and of the one before
+--              run               the run id of the server
+--              state             numbers: when the era began, and its quarantine ends, in microseconds of the server's clock;
+--                                that at the last call that vouched for it; the number of the last ticket or correction; until when nothing is
+--                                admitted, and until when some limit is not at rest; until when all keys live at least; number of the running grant interval, tickets
+--                                of it, and of the one before
 --              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
 --              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
 --   keys     a hash
 --              !                 the mark
 --              k:<law><key>      the limit of a key: '<since>,<serial>,<settings>;<text>'
 --              p:<key>           its penalty: '<since>,<until>'
---   rest     a sorted set: field of `keys` -> when to look whether it is at rest
+--   rest     a sorted set: field of `keys` -> when it is at rest
 --   hungry   a sorted set: peer -> what it was served
 --   seen     a sorted set: the same peers -> until when they are hungry
 --   In each of the sorted sets lies '!<mark>', behind all others.
@@ -43,11 +40,13 @@
 -- until, serial and text of each; of each run its tickets as 't,receipt,receipt;', holder, at, serial, text.
 -- An error, if a later version of this script has written the state within a minute.
 
-local ABANDONED_US, SAFE_MAX_US, DAY_US, LOOK_AGAIN_US = 60000000, 3600000000, 86400000000, 60000000
+local ABANDONED_US, SAFE_MAX_US, DAY_US = 60000000, 3600000000, 86400000000
 local REDATED_US, NO_RIVALS, SERVED_UNIT, KEY_AHEAD, HUNGRY_INTERVALS, HUNGRY_US, SWEPT = 2 ^ 52, 2 ^ 40, 1000, 10, 2, 1000000, 2
 local LAWS = {p = 'g', b = 'g', w = 'w', q = 'q'}
 
-local function whole(number) return FORMAT('%.0f', number) end
+local WHOLE, STATE = form_of('%d'), form_of('%d,%d,%d,%d,%d,%d,%d,%d,%d,%d')
+
+local function whole(number) return FORMAT(WHOLE, number) end
 
 local function natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
   local number = text and string.find(text, '^%d+$') and tonumber(text)
@@ -61,8 +60,7 @@ local function place_of(kind, name, settings) return kind .. (LAWS[string.sub(se
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local HEAD = {'version', 'mark', 'since', 'safe', 'run', 'last', 'count', 'penalty', 'until', 'ends', 'interval', 'started', 'before', 'plan_id',
-  'plan'}
+local HEAD = {'version', 'mark', 'run', 'plan_id', 'plan', 'state'}
 
 local raw = {}  -- texts by place, as they are stored; false where there is none
 local fields = {unpack(HEAD)}
@@ -70,11 +68,11 @@ for _, each in ipairs(args.plan) do fields[#fields + 1] = place_of('l:', each[1]
 local values = redis.call('HMGET', keys.tickets, unpack(fields))
 for index = #HEAD + 1, #fields do raw[fields[index]] = values[index] end
 
-local version, mark = values[1], values[2]
-local since, safe, last, count, penalty = natural(values[3]), natural(values[4]), natural(values[6]), natural(values[7]), natural(values[8])
-local rest_until, ends = natural(values[9]), natural(values[10])
-local interval, started, before = natural(values[11]), natural(values[12]), natural(values[13])
-local plan_id, plan_text, plan = values[14], values[15], args.plan
+local version, mark, known_run, plan_id, plan_text, plan = values[1], values[2], values[3], values[4], values[5], args.plan
+local since, safe, last, count, penalty, rest_until, ends, interval, started, before =
+  MATCH(values[6] or '', '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$')
+since, safe, last, count, penalty = natural(since), natural(safe), natural(last), natural(count), natural(penalty)
+rest_until, ends, interval, started, before = natural(rest_until), natural(ends), natural(interval), natural(started), natural(before)
 
 if version and (natural(version) or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this executor speaks version ' .. version .. ' of the protocol of tickets, '
@@ -105,20 +103,19 @@ end
 local key_values = redis.call('HMGET', keys.keys, unpack(key_fields))
 for index = 2, #key_fields do raw[key_fields[index]] = key_values[index] end
 
-local function has_mark(key) return mark and redis.call('ZSCORE', key, '!' .. mark) end
-
+local existing = redis.call('EXISTS', keys.tickets, keys.keys, keys.rest, keys.hungry, keys.seen)
 local is_head = version == tostring(VERSION) and mark and since and safe and last and count and penalty and rest_until and ends
-  and interval and started and before and plan_id and plan_text and values[5] and safe < last + SAFE_MAX_US
+  and interval and started and before and plan_id and plan_text and known_run and safe < last + SAFE_MAX_US
 if not is_head then
   mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
   since, safe, last, count, penalty, rest_until, ends, interval, started, before, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
 end
-local has_keys = mark and key_values[1] == mark and has_mark(keys.rest)
-local is_whole = is_head and has_keys and has_mark(keys.hungry) and has_mark(keys.seen)
+local has_keys = mark and key_values[1] == mark and (existing == 5 or redis.call('EXISTS', keys.rest) == 1)
+local is_whole = is_head and has_keys and existing == 5
 local flaw, is_damaged, is_new_era, lost = '', false, false, {}
 
 if not is_whole then
-  if redis.call('EXISTS', keys.tickets, keys.keys, keys.rest, keys.hungry, keys.seen) > 0 then flaw = 'state' end
+  if existing > 0 then flaw = 'state' end
   if not is_head then
     redis.call('DEL', keys.tickets)
     for place in pairs(raw) do if string.sub(place, 1, 2) == 'l:' then raw[place] = false end end
@@ -172,17 +169,17 @@ local function begin_era()
   redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
 end
 
-local has_stepped = last > now + args.difference_us or (args.has_jumped and is_head and args.era == values[5] .. ':' .. whole(since))
+local has_stepped = last > now + args.difference_us or (args.has_jumped and is_head and args.era == known_run .. ':' .. whole(since))
 local is_vouched = args.since_us > 0 and args.earliest_us <= now and now <= args.latest_us
 local is_gap = is_vouched and now - last > math.floor(args.quarantine_us / 2) and args.since_us > last
-if not is_whole or run ~= values[5] or has_stepped or (is_gap and rest_until > last) then begin_era() end
+if not is_whole or run ~= known_run or has_stepped or (is_gap and rest_until > last) then begin_era() end
 local present = math.max(now, last)
 if is_vouched then last = present end
 
 -- Limits: of each that this call reads, by its place.
 
-local limits, settings_of, serials, texts, redated, order = {}, {}, {}, {}, {}, {}
-local changed_fields, changed_keys, gone_keys, looks = {}, {}, {}, {}  -- to be written
+local limits, settings_of, known_settings_of, serials, texts, redated, order = {}, {}, {}, {}, {}, {}, {}
+local changed_fields, gone_fields, changed_keys, gone_keys, looks = {}, {}, {}, {}, {}  -- to be written
 local until_us = present  -- when all that this call has changed is at rest
 
 local function store(place, text)
@@ -231,10 +228,10 @@ end
 
 local function read(place, settings)  -- at rest if there is nothing to believe
   if limits[place] then return limits[place] end
-  local written, serial, _, text = 0, 0, '', ''
+  local written, serial, known, text = 0, 0, '', ''
   local limit
   if raw[place] then
-    written, serial, _, text = parts_of(raw[place])
+    written, serial, known, text = parts_of(raw[place])
     limit = written and load(place, settings, written, text)
     if not limit then
       flaw, is_damaged = 'state', is_damaged or written ~= 0  -- not for a copy, which others may tell again
@@ -242,7 +239,7 @@ local function read(place, settings)  -- at rest if there is nothing to believe
     end
   end
   limit = limit or read_limit(settings, '', present)
-  limits[place], settings_of[place], serials[place], texts[place] = limit, settings, serial, text
+  limits[place], settings_of[place], known_settings_of[place], serials[place], texts[place] = limit, settings, known, serial, text
   order[#order + 1] = place
   return limit
 end
@@ -250,7 +247,7 @@ end
 local by_name, by_key
 
 local function read_all()
-  limits, settings_of, serials, texts, redated, order, is_damaged = {}, {}, {}, {}, {}, {}, false
+  limits, settings_of, known_settings_of, serials, texts, redated, order, is_damaged = {}, {}, {}, {}, {}, {}, {}, false
   by_name, by_key = {}, {}
   for _, each in ipairs(plan) do by_name[each[1]] = read(place_of('l:', each[1], each[3]), each[3]) end
   for key, settings in pairs(key_settings) do by_key[key] = read(place_of('k:', key, settings), settings) end
@@ -298,17 +295,21 @@ local function keep(place, is_sure)  -- what has changed; of a key that is at re
     if raw[place] or lost[place] then forget(place) end
     return
   end
-  if not limit.is_changed and not redated[place] then return end
+  local is_other = is_key and raw[place] and settings_of[place] ~= known_settings_of[place]
+  if not limit.is_changed and not redated[place] and not is_other then return end
   if limit.is_changed then serials[place] = count end
   texts[place] = limit.law.write(limit)
   local _, _, rest_us = limit.law.use(limit, present)
+  if limit.law == quota then rest_us = limit.set.next_end + limit.set.late end
   until_us, rest_until = math.max(until_us, rest_us), math.max(rest_until, rest_us)
   store(place, whole(since) .. ',' .. whole(serials[place]) .. ',' .. (is_key and settings_of[place] or '') .. ';' .. texts[place])
   if is_key then look_at(place, rest_us) end
 end
 
 local function penalty_of(key)  -- 0 if there is none of this era
-  local written, till = MATCH(raw['p:' .. key] or '', '^(%d+),(%d+)$')
+  local text = raw['p:' .. key]
+  if not text then return 0 end
+  local written, till = MATCH(text, '^(%d+),(%d+)$')
   return natural(written) == since and natural(till) or 0
 end
 
@@ -387,28 +388,32 @@ local function form_of_ticket(size)
   return forms[size]
 end
 
-local function asked_of(run)  -- a run: the limits that it is taken of, with their names and its costs, and that of its key
-  local costs, asked = {}, {limits = {}, names = {}, amounts = {}, tickets = {}, wanted = run[1], key = run[3], holder = '', at = 0}
-  for _, cost in ipairs(run[2]) do costs[cost[1]] = cost[2] end
-  local size = 0
+local function counts_of(costs)  -- the limits that count costs, with their names and these
+  local limits_of, names, amounts, size, by_resource = {}, {}, {}, 0, {}
+  for _, cost in ipairs(costs) do by_resource[cost[1]] = cost[2] end
   for _, each in ipairs(plan) do
-    local cost = costs[each[2]]
+    local cost = by_resource[each[2]]
     if cost then
       size = size + 1
-      asked.limits[size], asked.names[size], asked.amounts[size] = by_name[each[1]], each[1], cost
+      limits_of[size], names[size], amounts[size] = by_name[each[1]], each[1], cost
     end
   end
-  asked.own, asked.key_cost = by_key[asked.key], run[5]
-  if asked.own then
-    size = size + 1
-    asked.limits[size], asked.names[size], asked.amounts[size] = asked.own, asked.key, asked.key_cost
+  return {costs = costs, limits = limits_of, names = names, amounts = amounts, size = size}
+end
+
+local function is_same(costs, others)
+  if #costs ~= #others then return false end
+  for index, cost in ipairs(costs) do
+    if cost[1] ~= others[index][1] or cost[2] ~= others[index][2] then return false end
   end
-  asked.size, asked.form = size, form_of_ticket(size)
-  return asked
+  return true
 end
 
 local function admit_run(asked, ahead, allowance)  -- what may be of a run; whether it stands before the runs after it
   local key_us, tickets, own, given = present, asked.tickets, asked.own, 0
+  local counts, size = asked.counts, asked.counts.size + (own and 1 or 0)  -- lists that runs of the same costs share
+  local joint, names, amounts, form = counts.limits, counts.names, counts.amounts, form_of_ticket(size)
+  joint[counts.size + 1], names[counts.size + 1], amounts[counts.size + 1] = own, asked.key, asked.key_cost
   if asked.key ~= '' then key_us = math.max(present, penalty_of(asked.key)) end
   local begin = math.max(key_us, penalty)
   asked.holder, asked.at = '', 0
@@ -420,17 +425,17 @@ local function admit_run(asked, ahead, allowance)  -- what may be of a run; whet
       return false
     end
     local is_behind = given >= allowance
-    local when, place, receipts = decide(asked.limits, asked.amounts, begin, is_behind and -1 or present + args.interval_us)
+    local when, place, receipts = decide(joint, amounts, begin, is_behind and -1 or present + args.interval_us)
     if not receipts then
       asked.at = when or 0
       if is_behind and asked.at > 0 and asked.at <= present + args.interval_us then
         asked.holder, asked.at = 'peers', present + math.floor(args.interval_us / 4)
       else
-        asked.holder = place and asked.names[place] or 'penalty'
+        asked.holder = place and names[place] or 'penalty'
       end
-      return not own or place ~= asked.size or is_behind
+      return not own or place ~= size or is_behind
     end
-    tickets[#tickets + 1] = FORMAT(asked.form, when, unpack(receipts))
+    tickets[#tickets + 1] = FORMAT(form, when, unpack(receipts))
     given, count = given + 1, count + 1
   end
   return false
@@ -438,7 +443,12 @@ end
 
 local function admit(outcomes)
   local allowance, total, is_hungry, is_short = allowance_of(), 0, args.waiting > 0, false
-  for index, run in ipairs(args.runs) do outcomes[index] = asked_of(run) end
+  local counts
+  for index, each in ipairs(args.runs) do
+    if not counts or not is_same(each[2], counts.costs) then counts = counts_of(each[2]) end
+    outcomes[index] = {counts = counts, tickets = {}, wanted = each[1], key = each[3], own = by_key[each[3]], key_cost = each[5], holder = '',
+      at = 0}
+  end
   for _, ahead in ipairs({0, math.floor(args.interval_us / KEY_AHEAD)}) do  -- those that only their keys hold back are looked at again
     for _, asked in ipairs(outcomes) do
       if not is_short and (ahead == 0 or asked.holder ~= '' and asked.holder == asked.key) then
@@ -461,30 +471,23 @@ end
 for _, place in ipairs(order) do keep(place, is_vouched) end
 for place in pairs(lost) do
   if not raw[place] then
-    if string.sub(place, 1, 2) == 'l:' then redis.call('HDEL', keys.tickets, place) else forget(place) end
+    if string.sub(place, 1, 2) == 'l:' then gone_fields[#gone_fields + 1] = place else forget(place) end
   end
 end
 write_keys()
 
-if is_vouched and present >= safe then  -- look at some keys
+if is_vouched and present >= safe then  -- forget some keys whose time has come
   local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', whole(present), 'LIMIT', 0, SWEPT * (1 + touched))
   if #due > 0 then
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
       local place = due[index]
-      local is_read = limits[place]
-      if not is_read then
-        local written, serial, settings, rest = parts_of(text or '')
-        local limit = written and settings ~= '' and load(place, settings, written, rest)
-        if limit then limits[place], settings_of[place], serials[place], is_read, raw[place] = limit, settings, serial, true, text end
-      end
-      if is_read then
-        local looked, gone = #looks, #gone_keys
+      local written, serial, settings, rest = parts_of(text or '')
+      local limit = written and written ~= since and settings ~= '' and load(place, settings, written, rest)
+      if limit then
+        limits[place], settings_of[place], known_settings_of[place], serials[place], raw[place] = limit, settings, settings, serial, text
         keep(place, true)
-        if #gone_keys == gone and (#looks == looked or tonumber(looks[#looks - 1]) <= present) then
-          look_at(place, present + LOOK_AGAIN_US)
-        end
       else
-        forget(place)  -- a penalty, or a copy that nobody has asked for
+        forget(place)
       end
     end
     write_keys()
@@ -503,15 +506,16 @@ for _, each in ipairs(plan) do
 end
 for index, each in ipairs(args.runs) do
   local outcome, size = outcomes[index], #reply
-  local place = each[3] ~= '' and each[4] ~= '' and place_of('k:', each[3], each[4])
+  local settings = key_settings[each[3]]
+  local place = settings and place_of('k:', each[3], settings)
   reply[size + 1], reply[size + 2], reply[size + 3] = table.concat(outcome.tickets), outcome.holder, whole(outcome.at)
   reply[size + 4], reply[size + 5] = whole(place and serials[place] or 0), place and texts[place] or ''
 end
 
 local is_touched = is_new_era or until_us + DAY_US > ends
 if is_touched then ends = until_us + 2 * DAY_US end
-local head = {tostring(VERSION), mark, whole(since), whole(safe), run, whole(last), whole(count), whole(penalty), whole(rest_until),
-  whole(ends), whole(interval), whole(started), whole(before), plan_id, plan_text}
+local head = {tostring(VERSION), mark, run, plan_id, plan_text,
+  FORMAT(STATE, since, safe, last, count, penalty, rest_until, ends, interval, started, before)}
 for index, name in ipairs(HEAD) do
   if head[index] ~= values[index] then
     changed_fields[#changed_fields + 1] = name
@@ -519,6 +523,7 @@ for index, name in ipairs(HEAD) do
   end
 end
 if #changed_fields > 0 then redis.call('HSET', keys.tickets, unpack(changed_fields)) end
+if #gone_fields > 0 then redis.call('HDEL', keys.tickets, unpack(gone_fields)) end
 if is_touched then
   for _, key in pairs(keys) do redis.call('PEXPIRE', key, whole(math.ceil((ends - now) / 1000))) end
 end
