@@ -13,7 +13,6 @@ import redis
 
 from ratelimited_executor._core.fleet.laws import BurstSettings, PaceSettings, WindowSettings
 from ratelimited_executor._core.fleet.tickets import (
-    CLOCK_HOLDER,
     FAIR_HOLDER,
     Correction,
     LimitCopy,
@@ -85,13 +84,14 @@ class Group:
         """Make one call."""
         told = {
             "era": self.eras.get(peer, ""),
+            "since_us": 1,  # whoever calls vouches for all time so far
+            "earliest_us": self.now,
+            "latest_us": self.now,
             "interval_us": INTERVAL,
             "difference_us": DIFFERENCE,
             "quarantine_us": QUARANTINE,
             "plan_id": self.plan_id,
             "plan": self.plan,
-            "since_us": 1,
-            "latest_us": 1 << 52,
         }
         self.reply = self.subject.call(self.now, TicketCall(peer=peer, **{**told, **fields}))
         self.eras[peer] = self.reply.era
@@ -110,40 +110,6 @@ class Group:
 def some(wanted: int = 1, key: str = "", key_settings: str = "", **costs: int) -> TicketRun:
     """Make a run; each ticket costs one of ``tickets``, and what is named."""
     return TicketRun(wanted, tuple(({"tickets": 1} | costs).items()), key, key_settings)
-
-
-# Time passes as somebody vouches for.
-
-
-@pytest.mark.parametrize("heard", [{"since_us": 0}, {"earliest_us": START + 3600 * SECOND}, {"latest_us": START}])
-def test_call_at_a_time_that_nobody_vouches_for_gets_nothing(subject, heard):
-    """It is late, or the clock has stepped, or the peer does not know it yet; what others have used is not forgotten by it."""
-    group = Group(subject, WINDOW)
-    assert [10] == group.ask(some(12))
-    group.now += 12 * SECOND
-    assert [0] == group.ask(some(), **heard)
-    assert CLOCK_HOLDER == group.reply.outcomes[0].holder
-    assert [9] == group.ask(some(9))
-
-
-@pytest.mark.parametrize(("since", "is_era"), [(START, False), (START + QUARANTINE + 5 * SECOND, True)])
-def test_gap_that_no_clock_spans_begins_an_era_while_there_is_anything_to_remember(subject, since, is_era):
-    """Else a clock that has stepped on would end the window of all who were there before."""
-    group = Group(subject, WINDOW)
-    assert [10] == group.ask(some(12))
-    group.now += 11 * SECOND
-    assert [0 if is_era else 10] == group.ask(some(12), peer="q", since_us=since)
-    assert is_era is (group.reply.quarantine_us > 0)
-
-
-def test_gap_with_nothing_to_remember_begins_no_era(subject):
-    """A group that has been idle for long goes on at once, if somebody has called when all was at rest."""
-    group = Group(subject, WINDOW)
-    assert [10] == group.ask(some(12))
-    group.now += 11 * SECOND
-    group.call()
-    group.now += 60 * SECOND
-    assert [10] == group.ask(some(12), peer="q", since_us=group.now - 1)
 
 
 # All or nothing, at one time.
@@ -271,6 +237,34 @@ def test_time_stands_still_where_the_clock_is_back_by_a_little(subject, step):
     assert [7] == group.ask(some(9))
     assert {before} == {at for at, _ in group.reply.outcomes[0].tickets}
     assert (era, group.now) == (group.reply.era, group.reply.now_us)
+
+
+@pytest.mark.parametrize(
+    "told", [{"since_us": 0}, {"earliest_us": START * 2}, {"latest_us": START}], ids=["unknown", "early", "late"]
+)
+def test_nothing_is_admitted_at_a_time_that_nobody_vouches_for(subject, told):
+    """Nor forgotten."""
+    group = Group(subject, WINDOW, TOKENS)
+    group.ask(some(10, "ann", KEY_WINDOW))
+    group.now += 3600 * SECOND
+    assert [0, 0] == group.ask(some(1, "ann", KEY_WINDOW), some(), **told)
+    assert ["clock", "clock"] == [each.holder for each in group.reply.outcomes]
+    group.now -= 3600 * SECOND  # the clock is set again
+    assert [0, 8] == group.ask(some(1, "ann", KEY_WINDOW), some(9))
+    assert 0 == group.reply.quarantine_us
+
+
+@pytest.mark.parametrize("uses", [True, False])
+def test_era_begins_after_a_gap_that_no_clock_spans(subject, uses):
+    """Unless there is nothing to remember."""
+    group = Group(subject)
+    if uses:
+        group.ask(some(8))
+    group.now += 5 * SECOND
+    group.call(since_us=group.now - SECOND)
+    assert (QUARANTINE if uses else 0) == group.reply.quarantine_us
+    group.now += QUARANTINE
+    assert [2 if uses else 10] == group.ask(some(12))
 
 
 def begin_era(group: Group, cause: str) -> None:
@@ -596,12 +590,6 @@ steps = st.one_of(
     *[st.tuples(st.just("correct"), names, st.integers(0, 9), st.sampled_from([-300, -1, 1, 5, 200]))] * 2,
     st.tuples(st.just("tell"), names),
     st.tuples(st.just("jump"), names),
-    st.tuples(
-        st.just("vouch"),
-        names,
-        runs,
-        st.sampled_from([(0, 9), (1, 9), (SECOND, -9), (9 * SECOND, 9), (99 * SECOND, 0)]),
-    ),
     st.tuples(st.sampled_from(["wipe", "restart"])),
 )
 
@@ -618,14 +606,10 @@ def test_both_say_the_same(client, program):
     copies: dict[str, dict[tuple[str, bool, str], LimitCopy]] = {peer: {} for peer in "pqr"}
     try:
         for step, *rest in [("ask", "p", [], 0, 1000), ("pass", QUARANTINE), *program]:
-            fields: dict = {"since_us": 1, "latest_us": 1 << 52}
+            fields: dict = {}
             peer = rest[0] if rest and rest[0] in plans else "p"
             if step == "ask":
-                fields |= {"runs": tuple(rest[1]), "waiting": rest[2], "weight": rest[3]}
-            elif step == "vouch":
-                since, error = rest[2]
-                fields |= {"since_us": since and now - since, "earliest_us": now - error, "latest_us": now + error}
-                fields["runs"] = tuple(rest[1])
+                fields = {"runs": tuple(rest[1]), "waiting": rest[2], "weight": rest[3]}
             elif step == "pass":
                 now += rest[0]
             elif step == "back":
@@ -654,6 +638,9 @@ def test_both_say_the_same(client, program):
             call = TicketCall(
                 peer=peer,
                 era=eras.get(peer, ""),
+                since_us=now if step == "tell" else 0 if step == "penalize" else 1,
+                earliest_us=now,
+                latest_us=now,
                 interval_us=INTERVAL,
                 difference_us=DIFFERENCE,
                 quarantine_us=QUARANTINE,
@@ -702,7 +689,7 @@ law_steps = st.one_of(
 
 
 @settings(max_examples=PROGRAMS // 2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(program=st.lists(law_steps, max_size=30), is_memory=st.booleans())
+@given(program=st.lists(law_steps, min_size=12, max_size=40), is_memory=st.booleans())
 def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
     """As real time goes, of all tickets that were given, wherever in their time they are used, if what peers know is told back."""
     subject = TicketsInMemory() if is_memory else TicketsOnRedis(client)

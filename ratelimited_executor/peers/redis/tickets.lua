@@ -10,9 +10,9 @@
 --              mark              the same in all keys: the version, and when the state began
 --              run               the run id of the server
 --              state             numbers: when the era began, and its quarantine ends, in microseconds of the server's clock;
---                                that at the last call that vouched for it; the number of the last ticket or correction; until when nothing is
---                                admitted, and until when some limit is not at rest; until when all keys live at least; number of the running grant interval, tickets
---                                of it, and of the one before
+--                                that at the last call that vouched for it; the number of the last ticket or correction;
+--                                until when nothing is admitted; when all limits are at rest; until when all keys live at
+--                                least; number of the running grant interval, tickets of it, and of the one before
 --              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
 --              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
 --   keys     a hash
