@@ -117,7 +117,7 @@ class Ledger:
                 if self.state and self.look().is_at_rest:
                     self.state = ""
             elif name == "redate":
-                self.now = max([self.now + values[0], *(ticket.t for ticket in self.tickets[-1:])])
+                self.now = max([self.now + values[0], *(ticket.last for ticket in self.tickets)])  # all have lapsed
                 self.redate(self.now)
                 self.redated = len(self.tickets)
             elif self.tickets[self.redated :]:  # what was before is corrected no more

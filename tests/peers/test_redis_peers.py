@@ -798,7 +798,14 @@ async def test_message_carries_requests_and_calls_for_tickets(redis_server: Redi
     request = Request(peer="p", step=4, unit=1, interval_us=250_000, quarantine=3)
     limit = PlanLimit("minute", "tickets", "w,5,60000000,20000")
     tickets = TicketCall(
-        peer="p", interval_us=250_000, difference_us=0, quarantine_us=1000, plan_id="one", plan=(limit,)
+        peer="p",
+        since_us=1,
+        latest_us=1 << 52,
+        interval_us=250_000,
+        difference_us=0,
+        quarantine_us=1000,
+        plan_id="one",
+        plan=(limit,),
     )
     asking = replace(tickets, runs=(TicketRun(9, (("tickets", 1),)),))
     odd = replace(tickets, plan=(limit._replace(settings="odd"),))
