@@ -105,6 +105,7 @@ class KeyGate:
         "_start_count",
         "_sweeping",
         "_timers",
+        "_unasked",
         "met_count",
     )
 
@@ -114,6 +115,9 @@ class KeyGate:
         self._keys: dict[Hashable, _Key] = {}
         self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
         self._full: dict[Hashable, None] = {}  # keys that were parked because as many of their tasks ran as may
+        self._unasked: dict[
+            Hashable, None
+        ] = {}  # keys that were parked, of which nothing is known that will resume them
         self._numbers = count()
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
         # Limit and ticket of the last start, if it may not have taken effect.
@@ -207,6 +211,7 @@ class KeyGate:
         """Walk the parked keys that may start a task before a time, each once; of a heap only as much as that."""
         yield from self._full
         yield from (key for _, _, key, _ in self._timers.below((end_ns,)) if key not in self._full)
+        yield from self._unasked
 
     def park(
         self,
@@ -215,8 +220,8 @@ class KeyGate:
         now_ns: int,
         resume: Callable[[], None],
         waiting: Callable[[float], int] = lambda _: 1,
-    ) -> None:
-        """Call ``resume`` once when a task of a key may start again.
+    ) -> bool:
+        """Call ``resume`` once when a task of a key may start again; return whether it is known what will let it.
 
         Args:
             key: of the tasks.
@@ -229,12 +234,15 @@ class KeyGate:
         state.parked.append((resume, cost, waiting))
         if state.is_full:
             self._full[key] = None
-            return  # the end of one that runs resumes it
+            return True  # the end of one that runs resumes it
         when = self._when(state, cost, now_ns)
         if when is not None and (state.timer is None or when < state.timer[0]):
             self._stop_timer(state)
             state.timer = (when, next(self._numbers), key, state)
             self._timers.push(state.timer)
+        if when is None:
+            self._unasked[key] = None
+        return when is not None
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
         """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
@@ -362,6 +370,7 @@ class KeyGate:
     def _resume(self, key: Hashable, state: _Key) -> None:
         self._stop_timer(state)
         self._full.pop(key, None)
+        self._unasked.pop(key, None)
         if not state.is_listed and not state.running_count:
             state.is_listed = True
             self._sweeping.append(key)

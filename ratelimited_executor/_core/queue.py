@@ -292,13 +292,6 @@ class TaskQueue(PlainQueue):
         needs = item.needs if source is None else source.needs
         assert self.costs is not None
         now_ns = self.timeline.to_ns(now)
-        if self.gate is not None:
-            key = item._key if source is None else source.key
-            if key is not None and not self.costs.has_key(self.gate.limit(key), now_ns):
-                when_ns = self.costs.when_key(self.gate.limit(key), now_ns)
-                self.admission.count = 0
-                self.admission.next_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
-                return None
         if needs is not None and not self.costs.admits(needs, now_ns):
             when_ns = self.costs.when(needs, now_ns)
             self.admission.count = 0

@@ -27,6 +27,7 @@ __all__ = ["ReadyFair"]
 Item: TypeAlias = "TaskRecord | Run"
 _COMPACT_STEP_COUNT: Final = 1024  # keys whose queues are freed of cancelled tasks at a stretch
 _SPARE_COUNT: Final = 64  # cancelled tasks that never matter
+_AHEAD: Final = 32  # tasks of a key looked at for what it may need
 _CREDIT_COUNT: Final = 4  # tasks that a key may catch up with when its own limit has held it back
 
 
@@ -422,6 +423,22 @@ class ReadyFair:
                 elif item._place is self:
                     yield (minus_priority, tag, turn), None, item
                     tag += item.cost / flow.weight
+
+    def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
+        """Return the first task of so many keys, about in their order, and how many tasks of each wait, as far as some."""
+        flows = (
+            (minus_priority, flow.finish, flow)
+            for minus_priority, level in self._clock.levels.items()
+            for flow in level.flows.values()
+        )
+        found: list[tuple[Hashable, Source | None, Any, int]] = []
+        for _, _, flow in heapq.nsmallest(most, flows, key=lambda each: each[:2]):
+            first = next(self._waiting(flow), None)
+            if first is not None:
+                key = flow.key if self._clock.fair.by is None else _key_of(first)
+                source, item = next(first.walk()) if isinstance(first, Run) else (None, first)
+                found.append((key, source, item, self._count(flow, _AHEAD)))
+        return found
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
         """Estimate how many tasks of the keys that are not parked could start; ``most`` need not be exceeded.

@@ -8,7 +8,9 @@ before those of other keys. O(log keys) a task beside what the key's own queue c
 from __future__ import annotations
 
 import math
+from heapq import nsmallest
 from itertools import chain, count, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.lazy_heap import GuardedHeap
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadyKeyed"]
 
 _NOWHERE: Final = -1  # the number of a lane that is not in the heap, and comes back by itself
+_AHEAD_KEYS: Final = 2000  # looked at for which are the most important
 _AHEAD: Final = 32  # tasks of a key looked at for what it may need
 _NEW: Final = -2  # the number of a lane that has not been in the heap
 
@@ -55,12 +58,13 @@ class ReadyKeyed:
     """
 
     active: Final = True
-    __slots__ = ("_first", "_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken")
+    __slots__ = ("_first", "_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken", "_unasked")
 
     def __init__(self, gate: KeyGate, make: Callable[[], Ready]) -> None:
         self._gate: KeyGate | None = gate
         self._make = make
         self._lanes: dict[Hashable, _Lane] = {}
+        self._unasked: dict[Hashable, _Lane] = {}  # that are parked until somebody is asked what lets them go
         self._heap: GuardedHeap[tuple[Any, int, _Lane]] = GuardedHeap(_is_stale)  # (head of the lane, number, lane)
         self._numbers = count()
         self._first: Any = None  # the entry of the heap that head() found
@@ -173,6 +177,7 @@ class ReadyKeyed:
         for lane in self._lanes.values():
             lane.ready.clear()
         self._lanes.clear()
+        self._unasked.clear()
         self._heap.clear()
         self._first = self._taken = None
 
@@ -182,8 +187,14 @@ class ReadyKeyed:
             yield from lane.ready.keyed()
 
     def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
-        """Return the first task of so many keys that are not held back, and how many tasks of the key wait, as far as some."""
-        lanes = [lane for head, _, lane in self._heap.leading(most) if lane.ready.head() == head]
+        """Return the first task of so many keys, of those that wait for nothing known, and how many tasks of each wait.
+
+        Of many keys that have been looked at, and of which nobody has asked, those that came first are taken.
+        """
+        unasked = islice(self._unasked.values(), max(most, _AHEAD_KEYS))
+        heads = [(lane.head, lane.number, lane) for lane in unasked if lane.ready.head() == lane.head]
+        found = nsmallest(most, [*self._heap.leading(most), *heads], key=itemgetter(0))
+        lanes = [lane for head, _, lane in found if lane.ready.head() == head]
         return [(lane.key, *lane.ready.peek(), _count(lane, max(_AHEAD, most // len(lanes)))) for lane in lanes]
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
@@ -221,6 +232,7 @@ class ReadyKeyed:
 
     def _enter(self, lane: _Lane) -> None:
         """Put a lane into the heap by the head that it has now."""
+        self._unasked.pop(lane.key, None)
         lane.head = lane.ready.head()
         if lane.head is None:
             self._forget(lane)
@@ -237,13 +249,15 @@ class ReadyKeyed:
             self._heap.note_stale()
 
     def _forget(self, lane: _Lane) -> None:
+        self._unasked.pop(lane.key, None)
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
         self._leave(lane)
 
     def _park(self, gate: KeyGate, lane: _Lane, cost: int, now_ns: int) -> None:
         """Leave a lane out of the heap until its key may start a task of a cost."""
-        gate.park(lane.key, cost, now_ns, lambda: self._enter(lane), lambda most: _count(lane, most))
+        if not gate.park(lane.key, cost, now_ns, lambda: self._enter(lane), lambda most: _count(lane, most)):
+            self._unasked[lane.key] = lane
 
     def _cost(self, lane: _Lane) -> int:
         source, item = lane.ready.peek()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 
 if TYPE_CHECKING:
@@ -34,15 +35,18 @@ class Upcoming(NamedTuple):
 
 def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
     """Return what is ready, so many tasks at most: the first one exactly, others about in their order."""
-    if queue.costs is None:
+    if queue.costs is None and queue.gate is None:
         return [Upcoming(None, None, 1, most)]
     found: list[Upcoming] = []
     for calendar in (queue.on_time, queue.spread):
         ready: Any = calendar.ready
-        if most <= 0 or ready.head() is None:
-            continue
-        if isinstance(ready, ReadyKeyed):
+        if most <= 0:
+            break
+        head = ready.head()  # which brings what was looked at up to date
+        if isinstance(ready, (ReadyKeyed, ReadyFair)):
             entries = ready.upcoming(most)
+        elif head is None:
+            continue
         else:
             first = ready.peek()
             others = (entry for entry in ready.walk() if entry[1] is not first[1] or entry[0] is not first[0])

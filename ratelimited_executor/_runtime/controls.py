@@ -172,8 +172,6 @@ class Controls:
     def set_key_limits(self, limits: KeyLimits) -> None:
         """Put limits of keys in force, or ask for the same ones anew."""
         self.accounts.detach()
-        if limits.rate is not None and self.member is not None and self.member.budget is not None:
-            self._limits.meter()  # each start is looked at by itself: there may be no ticket for its key
         self._keys.refresh(limits, self.decided_at())
         self.wake()
 

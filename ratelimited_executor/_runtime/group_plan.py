@@ -126,7 +126,7 @@ def _periods_of(quota: Quota, now_us: int, valid_us: int, late_us: int) -> Quota
 def group_permits(plan: PolicyPlan, budget: TicketBudget, *, time_ns: Callable[[], int]) -> BudgetPermits:
     """Return what admits starts by tickets: they must cover each permit, and each resource that a start needs."""
     return BudgetPermits(
-        budget,
+        None,
         [
             Bound(
                 BudgetLimit(budget, resource, cost_max=plan.cost_max(resource), estimate=_estimate_of(each)),

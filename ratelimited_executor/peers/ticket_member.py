@@ -161,6 +161,7 @@ class TicketMember:
         """Make the next call."""
         wanted = max(0, self._wanted(now))
         count = min(wanted, _TICKETS)
+        self._asked.clear()
         runs = self._runs(count, self.owner.timeline.to_ns(now)) if count else []
         self._call = self.peer.request(runs, wanted - count, self.owner.timeline.to_ns(now))
         return self._call
@@ -169,7 +170,6 @@ class TicketMember:
         """Return what the first tasks need, in their order, less what is held for their keys."""
         gate = self.owner.queue.gate
         runs: list[TicketRun] = []
-        self._asked.clear()
         for key, needs, cost, most in upcoming(self.owner.queue, count):
             costs = tuple(sorted((needs or {PERMITS: 1}).items()))
             limit = None
@@ -179,7 +179,7 @@ class TicketMember:
             if not isinstance(limit, KeyBudgetLimit):
                 runs.append(TicketRun(min(most, count), costs))
                 count -= most
-            elif gate is not None and gate.admits(key, cost, now_ns):
+            elif gate is not None and gate.hold(key, cost, now_ns) in (None, "rate") and limit.refused_ns <= now_ns:
                 self._asked[limit.text] = key
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
                 soon = limit.count_until(now_ns, now_ns + self.peer.settings.interval_us * 1000)
@@ -216,7 +216,7 @@ class TicketMember:
             self.owner.wake()
 
     def _note_keys(self) -> bool:
-        """Hold back the keys that the group has refused; return whether there are any."""
+        """Let go of the keys that there are tickets for, and hold back those that the group has refused."""
         gate, clock = self.owner.queue.gate, self.peer.clock
         if gate is None:
             return False
@@ -225,7 +225,9 @@ class TicketMember:
             limit = gate.limit(key)
             if isinstance(limit, KeyBudgetLimit):
                 limit.refused_ns = clock.here(at_us * 1000) if at_us else self.owner.timeline.to_ns(self._now()) + _NS
-        return bool(self.peer.refused_keys)
+        for key in self._asked.values():
+            gate.look_again(key)
+        return bool(self._asked)
 
     def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:
         """Note a call without an answer, or with a refusal; the next one comes after a pause."""

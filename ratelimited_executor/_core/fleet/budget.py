@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.tickets import Correction
-from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
+from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Self
 
     from ratelimited_executor._core.fleet.clock import ServerClock
-    from ratelimited_executor._core.rates import Rate
 
 __all__ = ["BudgetLimit", "BudgetPermits", "HeldTicket", "KeyBudgetLimit", "TicketBudget"]
 
@@ -328,9 +327,7 @@ class BudgetLimit(Limit):
 
 
 class KeyBudgetLimit(Limit):
-    """What tickets leave of one key, to the gate of keys: a key is held back only where the group has refused it.
-
-    Whether there is a ticket for its first task, :class:`BudgetPermits` is asked.
+    """What tickets leave of one key: to the gate of keys, a limit that admits as many tasks as there are tickets for them.
 
     Args:
         budget: the tickets held.
@@ -361,8 +358,8 @@ class KeyBudgetLimit(Limit):
         return self._cost_max
 
     def count(self, now_ns: int) -> int:
-        """Count nothing while the key is refused."""
-        return 0 if self._cost_max == 0 or self._begin(now_ns) > now_ns else UNLIMITED
+        """Count without end while there is a ticket: that one is for the cost of the first task."""
+        return UNLIMITED if self._budget.has_key(self.text, now_ns) else 0
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
         """Note a start; return the ticket that it uses, and its cost."""
@@ -375,13 +372,12 @@ class KeyBudgetLimit(Limit):
             self._budget.correct_key(held, charged - cost)
             ticket[1] = cost
 
-    def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the group tells
-        """Tell until when the key is refused."""
-        return None if self._cost_max == 0 else self._begin(now_ns)
-
-    def _begin(self, now_ns: int) -> int:
-        """Return until when the key is refused; now, if it is not, or a ticket of it is held."""
-        return now_ns if self.refused_ns <= now_ns or self._budget.held_of_key(self.text) else self.refused_ns
+    def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the ticket is for that
+        """Tell when a ticket that is held may be used, or until when the group has refused the key; None if neither is known."""
+        if self._budget.has_key(self.text, now_ns):
+            return now_ns
+        when = self._budget.when_key(self.text, now_ns)
+        return self.refused_ns if when is None and self.refused_ns > now_ns else when
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
@@ -413,29 +409,8 @@ class KeyBudgetLimit(Limit):
 
 
 class BudgetPermits(CombinedPermits):
-    """All that bounds the starts of one executor in a group: the tickets that it holds.
+    """All that bounds the starts of one executor in a group: the tickets that it holds, as its limits of each resource tell."""
 
-    Args:
-        budget: these.
-        bounds: what they leave of each resource.
-        rate: the first of the executor's rates.
-        time_ns: reads the timeline.
-    """
-
-    __slots__ = ("_budget",)
+    __slots__ = ()
 
     is_foreseeable: Final = False
-
-    def __init__(
-        self, budget: TicketBudget, bounds: Sequence[Bound], *, rate: Rate, time_ns: Callable[[], int]
-    ) -> None:
-        super().__init__(None, bounds, rate=rate, time_ns=time_ns)
-        self._budget = budget
-
-    def has_key(self, limit: Limit | None, now_ns: int) -> bool:
-        """Whether a task whose key has a limit may start now, as far as its key goes."""
-        return not isinstance(limit, KeyBudgetLimit) or self._budget.has_key(limit.text, now_ns)
-
-    def when_key(self, limit: Limit | None, now_ns: int) -> int | None:
-        """Tell when it may, if it may not; None if that is not known yet."""
-        return self._budget.when_key(limit.text, now_ns) if isinstance(limit, KeyBudgetLimit) else now_ns

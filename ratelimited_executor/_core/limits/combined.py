@@ -338,14 +338,6 @@ class CombinedPermits:
         """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
         return any(bound.limit.is_by_wall_clock for bound in self.bounds)
 
-    def has_key(self, limit: Limit | None, now_ns: int) -> bool:  # noqa: ARG002  # a group may have a word in it
-        """Whether a task whose key has a limit may start now, as far as others than this limit go."""
-        return True
-
-    def when_key(self, limit: Limit | None, now_ns: int) -> int | None:  # noqa: ARG002  # as above
-        """Tell when it may, if it may not; None if that is not known yet."""
-        return now_ns
-
     decides_each: Final = True  # whether each start is looked at by itself: its cost may leave less for the next one
 
     @property
