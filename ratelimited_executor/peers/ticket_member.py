@@ -28,6 +28,7 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
 _TICKETS: Final = 200  # asked for in a call: half a millisecond to a few of the server's time
+_KEY_AHEAD: Final = 0.08  # of an interval: less than a key's ticket may be ahead of its time
 _FAR: Final = 1 << 30
 
 
@@ -220,11 +221,14 @@ class TicketMember:
         gate, clock = self.owner.queue.gate, self.peer.clock
         if gate is None:
             return False
+        now_ns, interval_ns = self.owner.timeline.to_ns(self._now()), self.peer.settings.interval_us * 1000
         for text, at_us in self.peer.refused_keys.items():
             key = self._asked.get(text)
             limit = gate.limit(key)
             if isinstance(limit, KeyBudgetLimit):
-                limit.refused_ns = clock.here(at_us * 1000) if at_us else self.owner.timeline.to_ns(self._now()) + _NS
+                # Its ticket is to be there when its time comes: it is asked for a little before, or more in a busy group.
+                when_ns = (clock.here(at_us * 1000) if at_us else now_ns + _NS) - round(interval_ns * _KEY_AHEAD)
+                limit.refused_ns = max(when_ns - self.peer.lag_us * 1000, min(when_ns, now_ns + interval_ns // 10))
         for key in self._asked.values():
             gate.look_again(key)
         return bool(self._asked)

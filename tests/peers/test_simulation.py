@@ -206,7 +206,11 @@ async def test_peer_that_may_not_start_leaves_its_permits_to_the_others(kind):
     """Two have a backlog; what one of them may not start, by a limit of its own, the other one does."""
     limits, run_seconds, least = HELD_BACK[kind]
     fleet = Simulation(20, rate=50.0)
-    [held], [free] = await fleet.add(1, limits=limits), await fleet.add(1)
+    # A limit of keys is the group's: both have it, and the tasks of the other one have no key.
+    [held], [free] = (
+        await fleet.add(1, limits=limits),
+        await fleet.add(1, limits=limits if "key_rate" in limits else {}),
+    )
 
     async def work(_):
         held.work()
@@ -222,7 +226,9 @@ async def test_peer_that_may_not_start_leaves_its_permits_to_the_others(kind):
     await asyncio.sleep(8)
     ours, theirs = (sum(time >= start for time in node.starts) for node in (held, free))
     assert theirs >= least * 50 * 8
-    assert ours >= 8 * (0 if "penalty" in kind else 0.6 if run_seconds else 3.8)
+    # A ticket for a key is asked for once its time is near, and then stands behind those that others hold already.
+    busy = 2.7 if "rate" in kind else 3.8
+    assert ours >= 8 * (0 if "penalty" in kind else 0.6 if run_seconds else busy)
     if "penalty" in kind:
         assert "idle" == held.executor.statistics().fleet.state
         await asyncio.sleep(3)

@@ -123,7 +123,7 @@ class TicketsOnRedis:
 
     def lives(self) -> list[int]:
         """Return in how many milliseconds each key expires."""
-        return [int(self._client.pttl(name)) for name in self.names]
+        return [int(self._client.pttl(self.name(key))) for key in KEYS]
 
     def speak(self, version: int) -> None:
         """Go on with the script of another version of the protocol."""

@@ -108,6 +108,7 @@ class TicketPeer:
         refused_count: tickets that were asked for and not given.
         failed_count: calls without an answer since the last one with.
         asked_count: tickets asked for in the latest call.
+        lag_us: how far ahead the latest ticket was when it was given: how busy the group is.
         refused_keys: until when the latest answer refuses keys, by the authority's clock; 0 if that is not known.
     """
 
@@ -134,6 +135,7 @@ class TicketPeer:
         self.asked_count = 0
         self.last_grant_ns: int | None = None
         self.refused_keys: dict[str, int] = {}
+        self.lag_us = 0
         self._state = PeerState.SYNC
         self._plan_id, self._plan = plan_id, plan
         self._is_new_plan = True
@@ -295,6 +297,9 @@ class TicketPeer:
 
     def _take_in(self, call: TicketCall, reply: TicketReply, now_ns: int) -> bool:
         count, self.refusal = 0, None
+        times = [at_us for outcome in reply.outcomes for at_us, _ in outcome.tickets]
+        if times:
+            self.lag_us = max(times) - reply.now_us
         self.refused_keys.clear()
         for run, outcome in zip(call.runs, reply.outcomes, strict=True):
             costs = dict(run.costs)

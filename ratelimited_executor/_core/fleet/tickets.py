@@ -6,7 +6,8 @@ Here is what it takes that they hold between processes, any of which may stop, a
 1. **All or nothing.** A ticket costs something of several resources, of its key too. It is taken of all their limits at
    one time, or of none: a refusal costs nothing. The time may lie in the near future, up to a grant interval ahead.
 2. **In the peer's order.** What a limit of all refuses stands before what the peer asks for after it. What the limit of a
-   key refuses does not; and it is not admitted ahead of its time, which would move all others behind that.
+   key refuses does not; and it is admitted ahead of its key's time where the plan has no room before that, or after all
+   others and by a tenth of an interval at most: what is admitted later moves all that come behind it.
 3. **One plan.** The limits in force are those that a process has set last, by its start too.
 4. **Time passes as somebody vouches for.** A call tells between which times of the server it may be heard, by a clock
    that its peer has compared with the server's, and since when the two have agreed. Heard at another time nothing comes
@@ -294,6 +295,12 @@ class _Asked:
     holder: str = ""
     at_us: int = 0
 
+    def free_at(self, begin_us: int) -> int:
+        """Return when the limits of the plan admit a ticket: until then its key holds nobody up. 0, if they never do."""
+        if self.own is None:
+            return 0
+        return decide(self.limits[:-1], self.amounts[:-1], begin_us, -1).at_us or 0
+
 
 class TicketAuthority:
     """Decides on the tickets of one executor's group."""
@@ -558,7 +565,7 @@ class TicketAuthority:
         given = 0
         while len(asked.tickets) < run.wanted:
             first = key_us if asked.own is None else asked.own.earliest(key_us, run.key_cost)
-            if first is None or first > now_us + ahead_us:
+            if first is None or (first > now_us + ahead_us and first > asked.free_at(begin_us)):
                 asked.holder, asked.at_us = run.key, first or 0
                 return False
             is_behind = given >= allowance

@@ -32,6 +32,7 @@
 --                g:<peer>              ranks that it has fetched
 --                a:<peer>              '<sequence>;<ranks>' that were granted at once, all of them so far
 --                swept                 once the ranks of those who did not call are free
+--   tickets    of `tickets.lua`, if processes share several limits by the same name; it is read alone
 --
 -- ARGS, the fields of `Request` in `_core/fleet/protocol.py`, where each is explained.
 --
@@ -46,7 +47,7 @@
 --
 -- REPLY, all texts: now, era, safe, rank, peers, grid, flaw; then, unless the peer leaves, what it has of the next interval
 -- and of the running one: number, count, stride, grid, ranks of each, empty if it has nothing.
--- An error, if a later version of this script has written the state within a minute.
+-- An error, if a later version of this script has written the state within a minute, and while other processes share several limits.
 --
 -- RULES
 --
@@ -60,7 +61,7 @@
 --   6. What is read is checked before it is believed: `natural`, `grid_of`, `member_of`, `is_sound`, `find`.
 
 local STALE_INTERVALS, FORGET_US, STEP_US, LATE_US, LOOK_COUNT = 3, 300000000, 1000, 200000, 256
-local JUMP_INTERVALS = 3
+local JUMP_INTERVALS, OTHERS_US = 3, 3000000
 local QUARANTINE_MAX_US, ABANDONED_US, WHOLE_MAX, UNIT_MAX, AGE_MAX = 60000000, 60000000, 2 ^ 53, 2 ^ 50, 2 ^ 31
 local GOLDEN, TRIES, ROUNDING = 0.6180339887498949, 24, 1e-6
 local STATE_MS, CLOSED_MS, FILLER, RANK_MAX = 86400000, 30000, string.rep(' ', 65), 2 ^ 20
@@ -172,6 +173,11 @@ local epoch, safe, last, calls = natural(values[2]), natural(values[3]), natural
 if version > VERSION and last and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this group speaks version ' .. version .. ' of the protocol, this process '
     .. VERSION .. ': install one release in all processes')
+end
+local shared = tonumber(string.match(redis.call('HGET', keys.tickets, 'state') or '', '^%d+,%d+,(%d+),') or '')
+if shared and not args.is_leaving and math.abs(now - shared) < math.max(OTHERS_US, 3 * args.interval_us) then
+  return redis.error_reply('ERR ratelimited_executor: other processes of this group share several limits of this executor, this one '
+    .. 'shares one pace (a single rate, no key_rate): it starts nothing until those have gone')
 end
 local grid = grid_of(values[6], now)
 local next_grid = values[7] and values[7] ~= '' and grid_of(values[7], now) or nil

@@ -23,7 +23,7 @@ __all__ = ["SCRIPT", "VERSION", "arguments_of", "keys_of", "reply_of"]
 VERSION: Final = 3
 
 _GRANT: Final = LuaScript(
-    __package__, "grant.lua", keys=("state", "members", "plan0", "plan1"), arguments=Request, VERSION=VERSION
+    __package__, "grant.lua", keys=("state", "members", "plan0", "plan1", "tickets"), arguments=Request, VERSION=VERSION
 )
 SCRIPT: Final = _GRANT.text
 

@@ -19,7 +19,7 @@ TICKET_VERSION: Final = 1
 _TICKETS: Final = LuaScript(
     __package__,
     ("laws.lua", "tickets.lua"),
-    keys=("tickets", "keys", "rest", "hungry", "seen"),
+    keys=("tickets", "keys", "rest", "hungry", "seen", "state"),
     arguments=TicketCall,
     VERSION=TICKET_VERSION,
 )

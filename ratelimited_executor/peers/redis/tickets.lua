@@ -23,6 +23,7 @@
 --   hungry   a sorted set: peer -> what it was served
 --   seen     a sorted set: the same peers -> until when they are hungry
 --   In each of the sorted sets lies '!<mark>', behind all others.
+--   state    of `grant.lua`, if processes share one pace by the same name; it is read alone
 --
 -- ARGS, the fields of `TicketCall` in `_core/fleet/tickets.py`, where each is explained.
 --
@@ -38,8 +39,9 @@
 --
 -- REPLY, all texts: now, era, quarantine, plan id, penalty, flaw; the number of limits in force, and name, resource, used, amount,
 -- until, serial and text of each; of each run its tickets as 't,receipt,receipt;', holder, at, serial, text.
--- An error, if a later version of this script has written the state within a minute.
+-- An error, if a later version of this script has written the state within a minute, and while other processes share one pace.
 
+local OTHERS_US = 3000000  -- after which those who have not called are gone
 local ABANDONED_US, SAFE_MAX_US, DAY_US = 60000000, 3600000000, 86400000000
 local REDATED_US, NO_RIVALS, SERVED_UNIT, KEY_AHEAD, HUNGRY_INTERVALS, HUNGRY_US, SWEPT = 2 ^ 52, 2 ^ 40, 1000, 10, 2, 1000000, 2
 local LAWS = {p = 'g', b = 'g', w = 'w', q = 'q'}
@@ -77,6 +79,12 @@ rest_until, ends, interval, started, before = natural(rest_until), natural(ends)
 if version and (natural(version) or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this executor speaks version ' .. version .. ' of the protocol of tickets, '
     .. 'this process ' .. VERSION .. ': install one release in all processes')
+end
+
+local paced = natural(redis.call('HGET', keys.state, 'last') or '')
+if paced and math.abs(now - paced) < math.max(OTHERS_US, 3 * args.interval_us) then
+  return redis.error_reply('ERR ratelimited_executor: other processes of this group share this executor as one pace (a single rate, '
+    .. 'no key_rate), this one shares several limits: it starts nothing until those have gone')
 end
 
 local key_fields, key_settings, touched = {'!'}, {}, 0  -- of the runs
@@ -409,6 +417,13 @@ local function is_same(costs, others)
   return true
 end
 
+local function free_at(counts, own, begin)  -- when the plan alone admits a ticket of a key: until then the key holds nobody up
+  counts.limits[counts.size + 1] = nil
+  local when = decide(counts.limits, counts.amounts, begin, -1)
+  counts.limits[counts.size + 1] = own
+  return when or 0
+end
+
 local function admit_run(asked, ahead, allowance)  -- what may be of a run; whether it stands before the runs after it
   local key_us, tickets, own, given = present, asked.tickets, asked.own, 0
   local counts, size = asked.counts, asked.counts.size + (own and 1 or 0)  -- lists that runs of the same costs share
@@ -420,7 +435,7 @@ local function admit_run(asked, ahead, allowance)  -- what may be of a run; whet
   while #tickets < asked.wanted do
     local first = key_us
     if own then first = own.law.earliest(own, key_us, asked.key_cost) end
-    if not first or first > present + ahead then
+    if not first or first > present + ahead and (not own or first > free_at(counts, own, begin)) then
       asked.holder, asked.at = asked.key, first or 0
       return false
     end
@@ -525,6 +540,8 @@ end
 if #changed_fields > 0 then redis.call('HSET', keys.tickets, unpack(changed_fields)) end
 if #gone_fields > 0 then redis.call('HDEL', keys.tickets, unpack(gone_fields)) end
 if is_touched then
-  for _, key in pairs(keys) do redis.call('PEXPIRE', key, whole(math.ceil((ends - now) / 1000))) end
+  for name, key in pairs(keys) do
+    if name ~= 'state' then redis.call('PEXPIRE', key, whole(math.ceil((ends - now) / 1000))) end
+  end
 end
 return reply
