@@ -3,8 +3,8 @@
 What a request costs is known when it is answered. So it reserves the most that it can cost, its prompt and its
 ``max_tokens``, and is settled to what the response says. Both limits are windows, as such APIs count them.
 
-Tokens are counted by each process for itself: peers share the pace of a rate, and neither windows nor resources. So each of
-``replicas`` processes keeps its part of both limits. That never exceeds them, and what one replica leaves is lost to others.
+With ``peers=RedisPeers("redis://...")`` the limits are those of all replicas together, and who has work gets the tokens.
+Without Redis each of ``replicas`` processes keeps its part of both limits: what one replica leaves is lost to others.
 
 Run ``python examples/tokens_a_minute.py`` to see it with a model that is none. The real one is
 ``AsyncOpenAI().chat.completions.create``; it should not try again by itself (``max_retries=0``), past the limiter.
@@ -21,8 +21,10 @@ from ratelimited_executor.policies import Window
 BYTES_PER_TOKEN = 3  # English has four: an estimate should err upwards, and is settled anyway
 
 
-def make_executor(*, requests: int, tokens: int, replicas: int = 1, minute: float = 60) -> RateLimitedExecutor:
-    """Return an executor that keeps one replica's part of the limits of a minute."""
+def make_executor(
+    *, requests: int, tokens: int, replicas: int = 1, minute: float = 60, peers: Any = None
+) -> RateLimitedExecutor:
+    """Return an executor that keeps one replica's part of the limits of a minute, or all of them, with peers."""
     if requests < replicas:
         raise ValueError(f"{requests} requests a minute cannot be split among {replicas} replicas")
     return RateLimitedExecutor(
@@ -30,6 +32,7 @@ def make_executor(*, requests: int, tokens: int, replicas: int = 1, minute: floa
         rate=Rate(requests // replicas, per=minute),
         resources={"tokens": Rate(tokens // replicas, per=minute)},
         policy=Window(margin=0.01 * minute),  # requests do not all take equally long to arrive
+        peers=peers,
     )
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.adaptive import Adaptive as Adaptive
     from ratelimited_executor._core.fair import Fair as Fair
     from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
+    from ratelimited_executor._core.fleet.insight import GroupLimit as GroupLimit
     from ratelimited_executor._core.fleet.peer_states import PeerState as PeerState
     from ratelimited_executor._core.fleet.policies import Outage as Outage
     from ratelimited_executor._core.fleet.policies import Strictness as Strictness
@@ -112,6 +113,7 @@ __all__ = [
     "Fleet",
     "FleetStatistics",
     "FuturesFace",
+    "GroupLimit",
     "Hold",
     "IllegalTransitionError",
     "LimitStatistics",
@@ -182,7 +184,7 @@ _ESSENTIAL: Final = (
 _MODULES: Final = {
     "_core.adaptive": ("Adaptive",),
     "_core.fair": ("Fair",),
-    "_core.fleet.insight": ("FleetStatistics",),
+    "_core.fleet.insight": ("FleetStatistics", "GroupLimit"),
     "_core.fleet.peer_states": ("PeerState",),
     "_core.fleet.policies": (
         "Outage",

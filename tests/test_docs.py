@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = [page for page in PAGES if page.parent.name == "reference"]
 # tests/testing/test_howto.py, which runs its tests as tests; tests/peers/test_howto.py, which has a Redis
-TESTED_ELSEWHERE = {"test-your-code.md", "share-a-rate.md"}
+TESTED_ELSEWHERE = {"test-your-code.md", "share-a-rate.md", "share-every-limit.md"}
 BLOCK = re.compile(
     r"^```(?P<language>\w+)\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
 )

@@ -155,16 +155,7 @@ def _with_the_rest(
         report=report,
     )
     accounts.try_again = retries.again
-    if settings.adaptive is not None:
-        engine.adapting = Adapting(
-            settings.adaptive,
-            moments.monotonic(),
-            accounts=accounts,
-            limits=limits,
-            member=member,
-            peers=peers.count,
-            set_plan=controls.set_plan,
-        )
+    engine.adapting = _adapting(settings, controls, engine, moments=moments, peers=peers)
     controls.connect(engine, keys=keys, adapting=engine.adapting)
     if settings.key_limits.is_gated:
         controls.set_key_limits(settings.key_limits)
@@ -183,6 +174,23 @@ def _with_the_rest(
         threads=settings.threads,
         moments=moments,
         runner=runner,
+    )
+
+
+def _adapting(
+    settings: Settings, controls: Controls, engine: Engine, *, moments: Moments, peers: Peers
+) -> Adapting | None:
+    """Make what steps an adaptive rate; None if it does not adapt."""
+    if settings.adaptive is None:
+        return None
+    return Adapting(
+        settings.adaptive,
+        moments.monotonic(),
+        accounts=engine.accounts,
+        limits=engine.limits,
+        member=controls.member,
+        peers=peers.count,
+        set_plan=controls.set_plan,
     )
 
 

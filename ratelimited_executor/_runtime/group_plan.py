@@ -22,7 +22,7 @@ from ratelimited_executor._core.keys import text_of_key
 from ratelimited_executor._core.limits.combined import Bound
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._runtime.quota import Quota
+from ratelimited_executor._runtime.quota import Quota, period_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -114,7 +114,7 @@ def _periods_of(quota: Quota, now_us: int, valid_us: int, late_us: int) -> Quota
     return QuotaSettings(
         amount=quota.permits,
         calendar=crc32(f"{quota.per} {quota.start} {quota.tz}".encode()),
-        number=max(1, quota.number(begin)),
+        number=max(1, period_number(quota, begin)),
         begin_us=max(round(begin) * _US, valid_us + late_us),
         end_us=round(end) * _US,
         next_end_us=round(next_end) * _US,

@@ -10,7 +10,7 @@ from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, tz_of
 
-__all__ = ["Quota", "rate_or_quota"]
+__all__ = ["Quota", "period_number", "rate_or_quota"]
 
 _PERIODS: Final = ("minute", "hour", "day", "week", "month")
 _TEXT: Final = re.compile(
@@ -124,15 +124,6 @@ class Quota:
         begin, end = self.period(time_ns // NS)  # marks are whole seconds
         return round(begin) * NS, round(end) * NS
 
-    def number(self, begin: float) -> int:
-        """Return the number of the period that begins at a time, in epoch seconds: the next one's is one more."""
-        if self._per in ("minute", "hour"):
-            return int(begin // (60 if self._per == "minute" else 3600))
-        day = datetime.fromtimestamp(begin, self._tz).date()
-        if self._per == "month":
-            return day.year * 12 + day.month
-        return day.toordinal() // 7 if self._per == "week" else day.toordinal()
-
     def _begin(self, local: datetime) -> datetime:
         """Return the mark of the minute, hour, day, week or month that a local time lies in."""
         if self._per in ("minute", "hour"):
@@ -173,6 +164,16 @@ class Quota:
     def __str__(self) -> str:
         start = "" if self._per in ("minute", "hour") else f" from {self.start}"
         return f"{self._permits} per {self._per}{start} {self._tz}"
+
+
+def period_number(quota: Quota, begin: float) -> int:
+    """Return the number of a quota's period that begins at a time, in epoch seconds: the next one's is one more."""
+    if quota.per in ("minute", "hour"):
+        return int(begin // (60 if quota.per == "minute" else 3600))
+    day = datetime.fromtimestamp(begin, quota.tz).date()
+    if quota.per == "month":
+        return day.year * 12 + day.month
+    return day.toordinal() // 7 if quota.per == "week" else day.toordinal()
 
 
 def rate_or_quota(text: str) -> Rate | Quota:

@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
+    from ratelimited_executor._core.fleet.insight import GroupLimit as GroupLimit
     from ratelimited_executor._core.fleet.peer_states import PeerState as PeerState
     from ratelimited_executor._core.fleet.policies import Outage as Outage
     from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
 
-__all__ = ["FleetStatistics", "Outage", "PeerState", "RedisPeers", "StaticPeers"]
+__all__ = ["FleetStatistics", "GroupLimit", "Outage", "PeerState", "RedisPeers", "StaticPeers"]
 
 _MODULE_OF: Final = {
     "FleetStatistics": "_core.fleet.insight",
+    "GroupLimit": "_core.fleet.insight",
     "Outage": "_core.fleet.policies",
     "PeerState": "_core.fleet.peer_states",
     "RedisPeers": "peers.redis.peers",

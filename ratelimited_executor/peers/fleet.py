@@ -265,7 +265,7 @@ class FleetPeers(Fixed):
 
     # For the executors.
 
-    def join(self, owner: Any) -> _Member:
+    def join(self, owner: Any) -> Any:
         """Take part in the rate of an executor's name."""
         # An id for each life of an executor: one that is made anew must not be given what the one before has used.
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")

@@ -17,9 +17,12 @@ from .servers import RedisServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "share-a-rate.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT, re.DOTALL | re.MULTILINE)
+EVERY_LIMIT = PAGE.with_name("share-every-limit.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT + EVERY_LIMIT, re.DOTALL | re.MULTILINE)
 URL = "redis://localhost:6379"
-RIGHTS = dict(re.findall(r"^ACL SETUSER ([\w-]+) (.*)$", TEXT, re.MULTILINE))
+RIGHTS, LIMIT_RIGHTS = (
+    dict(re.findall(r"^ACL SETUSER ([\w-]+) (.*)$", text, re.MULTILINE)) for text in (TEXT, EVERY_LIMIT)
+)
 
 
 def run(code: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -104,3 +107,20 @@ async def test_rights_for_slots_are_enough(redis_server: RedisServer) -> None:
         finally:
             for name in RIGHTS:
                 client.acl_deluser(name)
+
+
+@pytest.mark.real_time("a real server; the quarantine of a new group takes 2.6 s")
+async def test_rights_for_every_limit_are_enough(redis_server: RedisServer) -> None:
+    """To ask for tickets of several limits and keys, and to go."""
+    with redis_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "limits-mailer", *LIMIT_RIGHTS["limits-mailer"].split())
+        try:
+            peers = RedisPeers(redis_server.url_of("limits-mailer", "secret"), "mail")
+            async with ExecutorManager(peers=peers) as manager:
+                executor = manager.executor("limits", rate="100/s, 1000/min", key_rate="2/s")
+                await asyncio.gather(*(executor.submit(str, key=f"{number % 5}") for number in range(10)))
+                executor.penalize(0.1, key="1")
+                await executor.submit(str)
+                assert executor.statistics().fleet.failures == 0
+        finally:
+            client.execute_command("ACL", "DELUSER", "limits-mailer")

@@ -174,7 +174,7 @@ if version > VERSION and last and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this group speaks version ' .. version .. ' of the protocol, this process '
     .. VERSION .. ': install one release in all processes')
 end
-local shared = tonumber(string.match(redis.call('HGET', keys.tickets, 'state') or '', '^%d+,%d+,(%d+),') or '')
+local shared = tonumber(string.match(redis.call('HMGET', keys.tickets, 'state')[1] or '', '^%d+,%d+,(%d+),') or '')
 if shared and not args.is_leaving and math.abs(now - shared) < math.max(OTHERS_US, 3 * args.interval_us) then
   return redis.error_reply('ERR ratelimited_executor: other processes of this group share several limits of this executor, this one '
     .. 'shares one pace (a single rate, no key_rate): it starts nothing until those have gone')

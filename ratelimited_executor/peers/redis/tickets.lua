@@ -81,7 +81,7 @@ if version and (natural(version) or 0) > VERSION and last and math.abs(now - las
     .. 'this process ' .. VERSION .. ': install one release in all processes')
 end
 
-local paced = natural(redis.call('HGET', keys.state, 'last') or '')
+local paced = natural(redis.call('HMGET', keys.state, 'last')[1] or '')
 if paced and math.abs(now - paced) < math.max(OTHERS_US, 3 * args.interval_us) then
   return redis.error_reply('ERR ratelimited_executor: other processes of this group share this executor as one pace (a single rate, '
     .. 'no key_rate), this one shares several limits: it starts nothing until those have gone')
