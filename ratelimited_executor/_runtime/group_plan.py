@@ -56,6 +56,11 @@ def group_limits(
                 kind, settings = _settings_of(plan, resource, rate, valid_us, is_exact=is_exact)
                 fixed.append((f"{resource}/{kind}", resource, settings))
 
+    names = [name for name, _, _ in fixed]
+    for place, (name, resource, one) in enumerate(fixed):  # two windows of one length count each by itself
+        count = names[:place].count(name)
+        fixed[place] = (f"{name}#{count + 1}" if count else name, resource, one)
+
     def limits_at(now_us: int) -> tuple[PlanLimit, ...]:
         return tuple(
             PlanLimit(

@@ -418,6 +418,8 @@ def _hold(
     hold, detail = _hold_by_limit(parts, handle, now, ahead, expected)
     if hold in (Hold.GROUP, Hold.RESOURCE) and parts.controls.member is not None:
         detail = parts.controls.member.source() or detail
+        begin = parts.controls.member.expected_at()
+        expected = expected if begin is None or expected is None else max(expected, begin)
     if detail is None and hold in (Hold.RATE, Hold.ORDER):
         detail = _rate_of_others(parts)
         if detail is None and parts.controls.member is not None:

@@ -100,6 +100,9 @@ class FleetMember:
     def limit_of_key(self, make: Any) -> None:
         """Return None: each process keeps the limits of its keys."""
 
+    def expected_at(self) -> None:
+        """Tell nothing: it is the permits' own time."""
+
     def resync(self) -> None:
         """Begin anew after our clock has stood still."""
         self.peer.resync()

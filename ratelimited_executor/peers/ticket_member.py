@@ -156,7 +156,9 @@ class TicketMember:
         if self.owner.is_paused or self.owner.queue.is_halted:
             return 0
         seconds = self.peer.settings.interval_us / 1e6
-        return self._demand.count(now, now, now, now + seconds, _FAR) - self.budget.held_count()
+        return self._demand.count(now, now, now, now + seconds, _FAR) - self.budget.held_count(
+            self.owner.timeline.to_ns(now)
+        )
 
     def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # each is
         """Make the next call."""
@@ -171,8 +173,11 @@ class TicketMember:
         """Return what the first tasks need, in their order, less what is held for their keys."""
         gate = self.owner.queue.gate
         runs: list[TicketRun] = []
+        permits = self.owner.queue.costs
         for key, needs, cost, most in upcoming(self.owner.queue, count):
-            costs = tuple(sorted((needs or {PERMITS: 1}).items()))
+            is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
+            # What is never admitted gets a permit to be looked at, and is dropped then.
+            costs = tuple(sorted((needs if needs and not is_beyond else {PERMITS: 1}).items()))
             limit = None
             if gate is not None and key is not None:
                 gate.meet(key)
@@ -285,7 +290,7 @@ class TicketMember:
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
         """Tell why no ticket comes, in words, and until what loop time if that is known; None if they come."""
         peer, timeline = self.peer, self.owner.timeline
-        if self._is_alone or self.budget.held_count() >= count:
+        if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
         if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
             answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
@@ -312,6 +317,13 @@ class TicketMember:
         _, used, amount, _ = peer.limits[peer.refusal.holder]
         return f"{peer.refusal.holder} of the group, {used} of {amount} used"
 
+    def expected_at(self) -> float | None:
+        """Return the loop time from which on tickets may come, as the authority told it last; None if it has not."""
+        refusal, clock = self.peer.refusal, self.peer.clock
+        if refusal is None or not refusal.at_us or not clock.is_known:
+            return None
+        return self.owner.timeline.to_loop(clock.here(refusal.at_us * 1000))
+
     def rate_of_others(self) -> None:
         """Tell nothing: the limits of others are no single rate."""
 
@@ -330,7 +342,7 @@ class TicketMember:
             era=peer.era,
             rate=None,
             demand=peer.asked_count,
-            held=self.budget.held_count(),
+            held=self.budget.held_count(now_ns),
             granted=peer.granted_count,
             taken=self.budget.used_count,
             lapsed=self.budget.lapsed_count,

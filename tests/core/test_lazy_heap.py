@@ -275,3 +275,25 @@ def test_what_a_comparison_adds_is_put_in_once():
     while heap.first() is not None:
         taken.append(heap.pop().value)
     assert [*range(6), 100] == taken
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.sets(st.integers(0, 59)), st.integers(0, 20))
+def test_leading_entries_are_the_least_in_order(values, stale, count):
+    """Those that are not stale, as a sorted list has them; nothing is taken out."""
+    entries = [Entry(value, number) for number, value in enumerate(values)]
+    heap = make(entries)
+    for number, entry in enumerate(entries):
+        entry.is_stale = number in stale
+    expected = by_key([entry for entry in entries if not entry.is_stale])[:count]
+    assert expected == heap.leading(count)
+    assert len(entries) == len(heap)
+
+
+def test_leading_entries_come_from_both_heaps_of_a_sweep():
+    """While one lasts, some lie here and some there."""
+    entries = [Entry(value, value) for value in range(1000)]
+    heap = make(entries, stretch=10)
+    for entry in entries[1::2]:
+        entry.is_stale = True
+        heap.note_stale()
+    assert list(range(0, 40, 2)) == [entry.key[0] for entry in heap.leading(20)]

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from ratelimited_executor import Burst, ExecutorManager, Hold, Quota, Rate, Window
+from ratelimited_executor import Burst, ExecutorManager, Hold, Quota, Rate, TaskState, Window
 from ratelimited_executor.peers import Outage
 from tests.peers.ticket_group import Server, most_in
 
@@ -369,3 +369,44 @@ async def test_what_is_left_of_tickets_goes_back_when_a_process_ends() -> None:
         await asyncio.sleep(QUARANTINE + 5)
         assert len(group.starts) == 20
         await executor.shutdown(cancel_pending=True)
+
+
+async def test_task_that_is_never_admitted_any_more_is_dropped() -> None:
+    """A limit is lowered below the cost of what is first: that ends ``DROPPED``, and what comes after it starts."""
+    async with Group() as group:
+        executor = await group.join(rate="100/s", resources={"tokens": "1000/10s"}, policy=Window())
+        first = executor.schedule(group.start, 0, 900, None, cost={"tokens": 900})
+        await asyncio.sleep(QUARANTINE)
+        assert first.done()
+        waiting = executor.schedule(group.start, 0, 900, None, cost={"tokens": 900})
+        other = executor.schedule(group.start, 0, 10, None, cost={"tokens": 10})
+        await asyncio.sleep(1)
+        executor.resources = {"tokens": "500/10s"}
+        await asyncio.sleep(12)
+        assert (waiting.state, other.state) == (TaskState.DROPPED, TaskState.DONE)
+
+
+async def test_two_windows_of_one_length_both_hold() -> None:
+    """The lower one decides; starts count once in each."""
+    async with Group() as group:
+        await group.join(rate="30/5s, 20/5s", policy=Window())
+        group.load(100)
+        await asyncio.sleep(QUARANTINE + 11)
+        assert most_in(group.starts, 5) == 20
+        assert len(group.starts) >= 60
+
+
+async def test_quota_of_a_process_that_has_left_holds_nobody_up_for_ever() -> None:
+    """Its periods end, and nobody knows when the next ones do: those who are left put their own limits in force."""
+    async with Group() as group:
+        await group.join(rate=[Rate(10), Quota(1000, per="minute")])
+        last = await group.join(rate=[Rate(10), Quota(10, per="minute")])
+        group.load(5)
+        await asyncio.sleep(QUARANTINE + 3)
+        await last.shutdown(cancel_pending=True)
+        group.executors.pop()
+        group.load(3000)
+        await asyncio.sleep(200)
+        count = len(group.starts)
+        await asyncio.sleep(60)
+        assert len(group.starts) >= count + 500

@@ -124,8 +124,9 @@ class TicketBudget:
         self._keys.clear()
         self._coming_keys.clear()
 
-    def held_count(self) -> int:
-        """Count the permits held."""
+    def held_count(self, now_ns: int) -> int:
+        """Count the permits held that have not lapsed."""
+        self._look(now_ns)
         return self._sums[PERMITS] + sum(ticket.left.get(PERMITS, 0) for ticket in self._coming)
 
     def left_of(self, resource: str, now_ns: int) -> int:

@@ -275,6 +275,8 @@ class TicketPeer:
         del self._penalties[: len(call.penalties)]
         self._move_to(PeerState.ACTIVE)
         self.is_own_plan = reply.plan_id == self._plan_id
+        if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
+            self._is_new_plan = True  # a quota of it has ended, and nobody is left who knows when the next one does
         self.penalty_us = reply.penalty_us
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         if not is_step:  # what came of a time that is not believed is not to be remembered
