@@ -18,6 +18,7 @@ from ratelimited_executor.cli.peers_view import Picture, draw, to_json
 from ratelimited_executor.cli.redis_reader import GARBLED, RedisReader, RedisReadError
 from ratelimited_executor.peers.redis.inspection import groups_of, names_of, pattern_of, rate_of
 from ratelimited_executor.peers.redis.script import keys_of
+from ratelimited_executor.peers.redis.ticket_inspection import limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ def show_peers(
     with GroupReader(options) as reader:
         try:
             picture = reader.read()
-            reason = None if picture.rates or picture.slots else _why_nothing(reader, options)
+            reason = None if picture.rates or picture.limits or picture.slots else _why_nothing(reader, options)
         except RedisReadError as error:
             raise CommandError(str(error)) from error
         if reason is not None:
@@ -150,14 +151,22 @@ class GroupReader(RedisReader):
                     for key in keys_of(self._prefix, self._group, name):
                         pipeline.hgetall(key)
                 hashes = pipeline.execute()
+            of_each = dict(zip(self._names, _fives(hashes), strict=True))
             rates = [
-                rate_of(name, now_us, hashes[4 * index], hashes[4 * index + 1], hashes[4 * index + 2 : 4 * index + 4])
-                for index, name in enumerate(self._names)
+                rate_of(name, now_us, state, members, plans) for name, (state, members, *plans, _) in of_each.items()
             ]
+            limits = [limits_of(name, now_us, tickets) for name, (*_, tickets) in of_each.items()]
         except (*self._errors, *GARBLED) as error:
             raise RedisReadError(self._why(error)) from error
         known = [rate for rate in rates if rate is not None]
-        return Picture(prefix=self._prefix, group=self._group, now_us=now_us, rates=known, slots=self.read_slots())
+        return Picture(
+            prefix=self._prefix,
+            group=self._group,
+            now_us=now_us,
+            rates=known,
+            limits=[each for each in limits if each is not None],
+            slots=self.read_slots(),
+        )
 
     def groups(self) -> list[str]:
         """Find all groups of the prefix.
@@ -166,7 +175,11 @@ class GroupReader(RedisReader):
             RedisReadError: if that fails.
         """
         try:
-            keys = list(self._client.scan_iter(match=pattern_of(self._prefix), count=_SCAN_COUNT))
+            keys = [
+                key
+                for kind in ("state", "tickets")
+                for key in self._client.scan_iter(match=pattern_of(self._prefix, key=kind), count=_SCAN_COUNT)
+            ]
         except self._errors as error:
             raise RedisReadError(self._why(error)) from error
         return groups_of(keys, self._prefix)
@@ -176,6 +189,16 @@ class GroupReader(RedisReader):
         now = time.monotonic()
         if self._names and self._searched is not None and now - self._searched < _SEARCH_SECONDS:
             return
-        keys = self._client.scan_iter(match=pattern_of(self._prefix, self._group), count=_SCAN_COUNT, **node)
-        self._names = names_of(keys, self._prefix, self._group)
+        names: set[str] = set()
+        for kind in ("state", "tickets"):  # of a pace, and of several limits
+            match = pattern_of(self._prefix, self._group, kind)
+            keys = self._client.scan_iter(match=match, count=_SCAN_COUNT, **node)
+            names.update(names_of(keys, self._prefix, self._group, kind))
+        self._names = sorted(names)
         self._searched = now
+
+
+def _fives(hashes: list[Any]) -> Iterator[list[Any]]:
+    """Walk the hashes of each name: as many as ``keys_of`` names."""
+    for start in range(0, len(hashes), 5):
+        yield hashes[start : start + 5]

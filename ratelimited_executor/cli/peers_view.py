@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.peers.redis.inspection import IntervalView, PeerView, RateView
     from ratelimited_executor.peers.redis.slot_inspection import SlotsView
+    from ratelimited_executor.peers.redis.ticket_inspection import LimitsView
 
 __all__ = ["Picture", "draw", "to_json"]
 
@@ -44,6 +45,7 @@ class Picture:
         group: whose rates they are.
         now_us: the server's time, in microseconds since the epoch.
         rates: in the order of their names.
+        limits: of executors that share more than one pace.
         slots: of its pools; None if it has none.
     """
 
@@ -51,6 +53,7 @@ class Picture:
     group: str
     now_us: int
     rates: Sequence[RateView]
+    limits: Sequence[LimitsView] = ()
     slots: SlotsView | None = None
 
 
@@ -62,9 +65,11 @@ def draw(picture: Picture, error: str | None = None) -> RenderableType:
     ]
     for rate in picture.rates:
         parts += [Text(), _head(rate), _table(rate)]
+    for shared in picture.limits:
+        parts += [Text(), _limits_head(shared), _limits_table(shared)]
     if picture.slots is not None:
         parts += draw_slots(picture.slots)
-    elif not picture.rates:
+    elif not picture.rates and not picture.limits:
         parts.append(Text("no rates any more", style="yellow"))
     if error is not None:
         parts += [Text(), Text(visible(error), style="red")]
@@ -84,6 +89,27 @@ def _head(rate: RateView) -> Text:
     if not rate.active_count:
         text.append(f"; last call {format_duration(rate.last_call)} ago", style="dim")
     return text
+
+
+def _limits_head(shared: LimitsView) -> Text:
+    text = Text.assemble((visible(shared.name), "bold cyan"), f": {visible(shared.plan)}")
+    text.append(f"; last call {format_duration(shared.last_call)} ago")
+    if shared.quarantine is not None:
+        text.append(f"; quarantine for {format_duration(shared.quarantine)}", style="bold yellow")
+    if shared.penalty is not None:
+        text.append(f"; penalty for {format_duration(shared.penalty)}", style="yellow")
+    return text
+
+
+def _limits_table(shared: LimitsView) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("limit")
+    for name in ("used", "of", "free in"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=_WIDTHS["running"])
+    for limit in shared.limits:
+        free = format_duration(limit.free_in) if limit.used else "-"
+        table.add_row(Text(visible(limit.name)), f"{limit.used:,}", f"{limit.amount:,}", free)
+    return table
 
 
 def _table(rate: RateView) -> Table:
@@ -135,7 +161,28 @@ def to_json(picture: Picture) -> str:
     rates = [_rate_fields(rate, picture.now_us / 1e6) for rate in picture.rates]
     head = {"group": picture.group, "prefix": picture.prefix, "time": picture.now_us / 1e6}
     slots = {} if picture.slots is None else {"slots": slots_fields(picture.slots)}
-    return json.dumps({**head, "rates": rates, **slots})
+    limits = {"limits": [_limits_fields(each) for each in picture.limits]} if picture.limits else {}
+    return json.dumps({**head, "rates": rates, **limits, **slots})
+
+
+def _limits_fields(shared: LimitsView) -> dict[str, Any]:
+    return {
+        "name": shared.name,
+        "plan": shared.plan,
+        "last_call": shared.last_call,
+        "quarantine": shared.quarantine,
+        "penalty": shared.penalty,
+        "limits": [
+            {
+                "name": limit.name,
+                "resource": limit.resource,
+                "used": limit.used,
+                "amount": limit.amount,
+                "free_in": limit.free_in,
+            }
+            for limit in shared.limits
+        ],
+    }
 
 
 def _rate_fields(rate: RateView, now: float) -> dict[str, Any]:

@@ -23,7 +23,10 @@ if sys.platform == "win32":
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.exits import ExitStatus
 from ratelimited_executor.cli.peers_command import PeersOptions, show_peers
+from ratelimited_executor._core.fleet.laws import WindowSettings
+from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.script import keys_of
+from ratelimited_executor.peers.redis.ticket_script import TICKET_SCRIPT, ticket_arguments_of, ticket_keys_of
 
 from ..peers.servers import RedisServer, redis_cluster
 
@@ -121,6 +124,25 @@ def test_each_rate_has_its_block(server: RedisServer) -> None:
     ]
     heads = [line for line in result.stdout.splitlines() if "era" in line]
     assert [] == [head for pattern, head in zip(expected, heads, strict=True) if not re.fullmatch(pattern, head)]
+
+
+def test_shared_limits_have_their_block(server: RedisServer) -> None:
+    """An executor of several limits is shown with what is used of each, in JSON too."""
+    plan = (PlanLimit("permits/window/60", "permits", WindowSettings.of(10, 60_000_000, valid_us=19_000).write()),)
+    keys = ticket_keys_of("rle", "default", "model")
+    with server.client() as client:
+        for runs in ((), (TicketRun(3, (("permits", 1),)),)):
+            asked = TicketCall(
+                peer="p", since_us=1, latest_us=1 << 52, interval_us=250_000, difference_us=0, quarantine_us=1,
+                plan_id="10/min", plan=plan, runs=runs,
+            )  # fmt: skip
+            client.eval(TICKET_SCRIPT, len(keys), *keys, *ticket_arguments_of(asked))
+    result = peers("--redis", server.url)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"model: 10/min; last call .* ago", result.output)
+    assert re.search(r"permits/window/60 +3 +10 ", result.output)
+    (shared,) = json.loads(peers("--redis", server.url, "--json").output)["limits"]
+    assert ("model", 3, 10) == (shared["name"], shared["limits"][0]["used"], shared["limits"][0]["amount"])
 
 
 def test_long_ids_are_whole_in_a_pipe(server: RedisServer) -> None:

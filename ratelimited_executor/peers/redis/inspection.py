@@ -18,7 +18,6 @@ __all__ = ["STALE_INTERVALS", "IntervalView", "PeerView", "RateView", "groups_of
 
 STALE_INTERVALS: Final = 3  # grant intervals without a call, after which the script plans without a peer
 _MICROSECONDS: Final = 1_000_000
-_STATE: Final = ":state"
 _RANKS: Final = "ranks"  # a field beside the members
 
 
@@ -114,24 +113,24 @@ class RateView:
 # Names.
 
 
-def pattern_of(prefix: str, group: str | None = None) -> str:
-    r"""Return the pattern for SCAN that finds the state of each rate of a group; of all groups if none is given.
+def pattern_of(prefix: str, group: str | None = None, key: str = "state") -> str:
+    r"""Return the pattern for SCAN that finds a key of each executor of a group; of all groups if none is given.
 
     >>> print(pattern_of("rle", "a*b"))
     {rle:a\*b}:*:state
     """
     inner = "*" if group is None else _literal(group)
-    return f"{{{_literal(prefix)}:{inner}}}:*{_STATE}"
+    return f"{{{_literal(prefix)}:{inner}}}:*:{key}"
 
 
-def names_of(keys: Iterable[str], prefix: str, group: str) -> list[str]:
-    """Return the names of a group's rates, sorted.
+def names_of(keys: Iterable[str], prefix: str, group: str, key: str = "state") -> list[str]:
+    """Return the names of a group's executors, of which there is a key of a kind, sorted.
 
     >>> names_of(["{rle:mail}:sms:state", "{rle:mail}:a:b:state"], "rle", "mail")
     ['a:b', 'sms']
     """
-    head = f"{{{prefix}:{group}}}:"
-    return sorted({key[len(head) : -len(_STATE)] for key in keys if key.startswith(head) and key.endswith(_STATE)})
+    head, tail = f"{{{prefix}:{group}}}:", f":{key}"
+    return sorted({each[len(head) : -len(tail)] for each in keys if each.startswith(head) and each.endswith(tail)})
 
 
 def groups_of(keys: Iterable[str], prefix: str) -> list[str]:

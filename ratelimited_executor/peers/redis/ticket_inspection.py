@@ -1,0 +1,98 @@
+"""What the keys of ``tickets.lua`` tell: the limits that a group shares, and how much of each is used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.fleet.laws import read_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["LimitView", "LimitsView", "limits_of"]
+
+_STATE_COUNT: Final = 10  # numbers of the state
+_ANY_US: Final = 1 << 52  # a time at which any state can be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitView:
+    """One limit of a plan.
+
+    Attributes:
+        name: of its resource and kind.
+        resource: what it counts.
+        used: how much of it is used.
+        amount: what it admits.
+        free_in: seconds until all of it is free again.
+    """
+
+    name: str
+    resource: str
+    used: int
+    amount: int
+    free_in: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsView:
+    """The limits of one executor's group.
+
+    Attributes:
+        name: of the executor.
+        plan: the limits in force, in words.
+        last_call: seconds since the last call.
+        quarantine: seconds for which nothing is admitted yet; None if it is over.
+        penalty: seconds for which nothing is admitted because of ``penalize()``; None if there is none.
+        limits: in the plan's order.
+    """
+
+    name: str
+    plan: str
+    last_call: float
+    quarantine: float | None
+    penalty: float | None
+    limits: Sequence[LimitView]
+
+
+def limits_of(name: str, now_us: int, tickets: Mapping[str, str]) -> LimitsView | None:
+    """Read the limits of one executor; None if its key has gone.
+
+    Args:
+        name: of the executor.
+        now_us: the server's time.
+        tickets: the hash of that name.
+
+    Raises:
+        ValueError: if nobody can have written it.
+    """
+    if not tickets:
+        return None
+    numbers = [int(each) for each in tickets.get("state", "").split(",")]
+    if len(numbers) != _STATE_COUNT:
+        raise ValueError(f"the state of {name!r} has {len(numbers)} numbers in place of {_STATE_COUNT}")
+    _, safe, last, _, penalty, *_ = numbers
+    stored = {field[3:]: text.partition(";")[2] for field, text in tickets.items() if field.startswith("l:")}
+    return LimitsView(
+        name=name,
+        plan=tickets.get("plan_id", ""),
+        last_call=max(0, now_us - last) / 1e6,
+        quarantine=(safe - now_us) / 1e6 if safe > now_us else None,
+        penalty=(penalty - now_us) / 1e6 if penalty > now_us else None,
+        limits=[
+            _limit_of(limit, resource, settings, stored.get(limit, ""), now_us)
+            for limit, resource, settings in json.loads(tickets.get("plan", "[]"))
+        ],
+    )
+
+
+def _limit_of(name: str, resource: str, settings: str, text: str, now_us: int) -> LimitView:
+    limit = read_limit(settings, text, _ANY_US)
+    if limit is None:
+        raise ValueError(f"the state of the limit {name!r} is not sound")
+    use = limit.use(now_us)
+    return LimitView(
+        name=name, resource=resource, used=use.used, amount=use.amount, free_in=max(0, use.until_us - now_us) / 1e6
+    )
