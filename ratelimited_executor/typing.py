@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.retries import Retry
     from ratelimited_executor._runtime.quota import Quota
+    from ratelimited_executor._runtime.slots import Slots
 
 __all__ = [
     "BatchOptions",
@@ -44,6 +45,7 @@ class SubmitOptions(TypedDict, total=False):
     cost: CostLike
     retry: Retry | Any
     deadline: DurationLike | None
+    slots: Slots | Sequence[Slots] | None
 
 
 class ScheduleOptions(SubmitOptions, total=False):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ratelimited_executor._core.lazy_heap import LazyHeap
 from ratelimited_executor._core.limits.limit import starts_until
+from ratelimited_executor._core.slot_lanes import IDLE_NS, SlotLane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -25,7 +26,7 @@ __all__ = ["KeyGate", "KeyHold", "Span"]
 _SWEEP_COUNT: Final = 4096  # idle keys looked at in an interval, beside two for each start of it
 _SWEEP_STEP_COUNT: Final = 1024  # at a stretch: half a millisecond
 
-KeyHold = str  # "rate", "concurrency" or "penalty"
+KeyHold = str  # "rate", "concurrency", "penalty" or "slots"
 
 
 class Span(Protocol):
@@ -93,12 +94,14 @@ class KeyGate:
 
     Attributes:
         met_count: how many keys have been met so far: if it changes, functions of the user were called.
+        is_looking: whether it is only asked when something may start: then no slots are asked for.
     """
 
     __slots__ = (
         "_concurrency_of",
         "_full",
         "_keys",
+        "_lanes",
         "_limit_of",
         "_newest",
         "_numbers",
@@ -106,6 +109,7 @@ class KeyGate:
         "_sweeping",
         "_timers",
         "_unasked",
+        "is_looking",
         "met_count",
     )
 
@@ -124,6 +128,8 @@ class KeyGate:
         self._newest: tuple[Limit, Any] | None = None
         self._start_count = 0  # since the last time that they were looked at
         self.met_count = 0
+        self.is_looking = False
+        self._lanes: set[SlotLane] = set()  # which have slots that no task has started with, or wait for some
 
     @property
     def key_count(self) -> int:
@@ -132,10 +138,14 @@ class KeyGate:
 
     def knows(self, key: Hashable) -> bool:
         """Whether the limits of a key are known, so that :meth:`admits` calls no function of the user."""
+        if isinstance(key, SlotLane):
+            return key.held_key is None or key.held_key in self._keys
         return key in self._keys
 
     def meet(self, key: Hashable) -> None:
         """Ask for the limits of a key, by functions of the user: look at everything anew afterwards."""
+        if isinstance(key, SlotLane):
+            key = key.held_key
         if key not in self._keys:
             self._meet(key)
 
@@ -146,16 +156,28 @@ class KeyGate:
 
     def limit(self, key: Hashable) -> Limit | None:
         """Return the limit of a known key's rate; None if it has none, or is not known."""
+        if isinstance(key, SlotLane):
+            key = key.held_key
         state = self._keys.get(key)
         return None if state is None else state.limit
 
     def is_parked(self, key: Hashable) -> bool:
         """Whether something of a key has left the order."""
+        if isinstance(key, SlotLane):
+            return bool(key.parked) or (key.held_key is not None and self.is_parked(key.held_key))
         state = self._keys.get(key)
         return state is not None and bool(state.parked)
 
     def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """Whether a task of a key may start now."""
+        """Whether a task of a key may start now; slots that it needs are asked for, unless it is too early for that."""
+        if isinstance(key, SlotLane):
+            if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
+                self._drop(key)
+                return False
+            if self.is_looking and key.request is None:
+                return True
+            self._lanes.add(key)
+            return key.has_slots(now_ns)
         state = self._keys.get(key) or self._meet(key)
         if state.running_count >= state.concurrency or now_ns < state.penalty_ns:
             return False
@@ -163,6 +185,9 @@ class KeyGate:
 
     def hold(self, key: Hashable, cost: int, now_ns: int) -> KeyHold | None:
         """Tell what keeps a key from starting a task; None if nothing does."""
+        if isinstance(key, SlotLane):
+            held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
+            return "slots" if held is None and key.parked else held
         state = self._keys.get(key)
         if state is None or self.admits(key, cost, now_ns):
             return None
@@ -172,6 +197,8 @@ class KeyGate:
 
     def when_count(self, key: Hashable, count: int, now_ns: int) -> int | None:
         """Estimate when rate and penalty let the ``count``-th task of a key from now start; None if never."""
+        if isinstance(key, SlotLane):
+            key = key.held_key
         state = self._keys.get(key)
         if state is None:
             return now_ns
@@ -180,6 +207,10 @@ class KeyGate:
 
     def count_until(self, key: Hashable, cost: int, span: Span, now_ns: int) -> float:
         """Estimate how many tasks of a key, of a cost, could start in a span; one, if its limits are not known yet."""
+        if isinstance(key, SlotLane):
+            if key.held_key is None:
+                return math.inf
+            key = key.held_key
         state = self._keys.get(key)
         return 1 if state is None else self._count_until(state, cost, span, now_ns)
 
@@ -230,6 +261,11 @@ class KeyGate:
             resume: what to call.
             waiting: counts them, as far as a number; one by default.
         """
+        if isinstance(key, SlotLane):
+            if key.held_key is None or self.admits(key.held_key, cost, now_ns):
+                key.parked.append(resume)
+                return  # the slots resume it
+            key = key.held_key
         state = self._keys[key]
         state.parked.append((resume, cost, waiting))
         if state.is_full:
@@ -246,6 +282,9 @@ class KeyGate:
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
         """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
+        if isinstance(key, SlotLane):
+            self._newest = None
+            return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
         state = self._keys.get(key) or self._meet(key)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
         self._newest = ticket if state.limit is not None and state.limit.counts_effects else None
@@ -267,6 +306,8 @@ class KeyGate:
 
     def end(self, key: Hashable) -> bool:
         """Note that a task of a key has ended; return whether that lets another start."""
+        if isinstance(key, SlotLane):
+            return key.held_key is not None and self.end(key.held_key)
         state = self._keys.get(key)
         if state is None:
             return False
@@ -286,6 +327,11 @@ class KeyGate:
 
     def look_again(self, key: Hashable) -> None:
         """Resume a key, whether it may start or not: something of it has changed."""
+        if isinstance(key, SlotLane):
+            key.resume()
+            if key.held_key is None:
+                return
+            key = key.held_key
         state = self._keys.get(key)
         if state is not None:
             self._resume(key, state)
@@ -301,7 +347,54 @@ class KeyGate:
         """Resume every key, whether it may start or not: its limits are to be asked anew."""
         for key, state in list(self._keys.items()):
             self._resume(key, state)
+        for lane in list(self._lanes):
+            lane.resume()
         self._timers.clear()
+
+    # Slots.
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether some lane has slots that no task has started with, or waits for some."""
+        return bool(self._lanes)
+
+    def trim(self, now_ns: int, *, may_start: bool, permit_ns: float) -> int | None:
+        """Give back the slots that no task is about to start with; return when to look again, None if there are none.
+
+        Args:
+            now_ns: the time.
+            may_start: whether a place to run in is free.
+            permit_ns: when the next permit comes up, as far as that is known.
+        """
+        again = None
+        for lane in list(self._lanes):
+            if not lane.waiting_count or lane.request is None:
+                self._drop(lane)
+            elif lane.request.fence:
+                until_ns = IDLE_NS + (now_ns if lane.held_ns is None else lane.held_ns)
+                if not may_start or permit_ns > until_ns or until_ns <= now_ns:
+                    self._drop(lane)
+                else:
+                    again = until_ns if again is None else min(again, until_ns)
+        return again
+
+    def leave(self, lane: SlotLane) -> None:
+        """Give back the slots of a lane of which nothing waits any more."""
+        if lane in self._lanes:
+            self._drop(lane)
+
+    @property
+    def may_get_slots(self) -> bool:
+        """Whether some lane waits for slots of pools that are not halted: others may give some back."""
+        return any(
+            lane.request is not None and all(pool.limit for pool in lane.statistics()) for lane in list(self._lanes)
+        )
+
+    def _drop(self, lane: SlotLane) -> None:
+        """Give back the slots of a lane; what is parked for them comes back into the order, and asks anew in its turn."""
+        self._lanes.discard(lane)
+        lane.drop()
+        lane.resume()
 
     def refresh(self, now_ns: int) -> None:
         """Ask for the limits of every known key anew; they are in force from ``now_ns`` on."""

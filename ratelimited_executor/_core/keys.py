@@ -80,7 +80,7 @@ class KeyTable:
 
 def given_key(key: Hashable) -> Hashable:
     """Return a key as the user gave it."""
-    return key.key if type(key) is KeyToken else key
+    return key.key if isinstance(key, KeyToken) else key
 
 
 def text_of_key(key: Hashable) -> str:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._core.records import TaskRecord
+    from ratelimited_executor._core.slot_keeping import SlotRequest
     from ratelimited_executor._kernel.contracts import Permits, Ready
     from ratelimited_executor._kernel.pacing import Pacing
     from ratelimited_executor._kernel.records import Record
@@ -138,6 +139,7 @@ class TaskQueue(PlainQueue):
         self.order: Order | Fair = default_order
         self.costs: CombinedPermits | None = None  # the permits, once some task may cost more than one
         self.gated: set[TaskRecord] = set()  # records that have started under the limits of keys, and not ended
+        self.slots_of: dict[TaskRecord, SlotRequest] = {}  # of those that run
         self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
         self.deciding_at: float | None = None  # loop time of a decision that asks code of the user; None outside of one
         self._report_order_error = report_order_error
@@ -173,7 +175,22 @@ class TaskQueue(PlainQueue):
         """Return the loop time at which to ask again; as of :meth:`.PlainQueue.next_wake`."""
         wake = super().next_wake(now, may_start=may_start)
         self.is_forgetting = False
-        if self.gate is None or not may_start or self.permits.rate.is_zero:
+        if self.gate is None:
+            return wake
+        if self.gate.has_slots:
+            now_ns = self.timeline.to_ns(now)
+            is_open = may_start and not self.permits.rate.is_zero
+            permit_ns = self.permits.next_time(now_ns) if is_open else None
+            known_at = self.admission.next_at
+            costs_ns = self.timeline.to_ns(known_at) if math.isfinite(known_at) else now_ns
+            until_ns = self.gate.trim(
+                now_ns,
+                may_start=permit_ns is not None,
+                permit_ns=math.inf if permit_ns is None else max(permit_ns, costs_ns),
+            )
+            if until_ns is not None:
+                wake = min(wake, self.timeline.to_loop(until_ns))
+        if not may_start or self.permits.rate.is_zero:
             return wake
         opens_ns = self.gate.next_time()  # after a look at what is first, which may have to wait for its key
         if opens_ns is not None:
@@ -184,7 +201,12 @@ class TaskQueue(PlainQueue):
     def _next_instant(self, now: float) -> float:
         if self.gate is None:
             return super()._next_instant(now)
-        first, second = self._heads_at(self.timeline.to_ns(now))
+        self.gate.is_looking = True
+        try:
+            first, second = self._heads_at(self.timeline.to_ns(now))
+        finally:
+            if self.gate is not None:
+                self.gate.is_looking = False
         return self._next_instant_of(first is not None, second is not None, now)
 
     def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
@@ -305,15 +327,19 @@ class TaskQueue(PlainQueue):
         """Take what the start of a record takes beyond its permit, and keep the tickets of what may be settled."""
         options = record._options
         charge = options.charge
+        key = record._key
         if charge is None:
-            self._charge(options.key, None, 1, now)
+            self._charge(key, None, 1, now)
         else:
-            tickets = self._charge(options.key, charge.needs, record.cost, now)
+            tickets = self._charge(key, charge.needs, record.cost, now)
             if self.costs is not None:
                 charge.tickets = tickets
                 charge.share = None if self._fair_clock is None else self._fair_clock.last
-        if options.key is not None and self.gate is not None:
+        if key is not None and self.gate is not None:
             self.gated.add(record)
+        if options.lane is not None:
+            options.lane.waiting_count -= 1
+            self.slots_of[record] = options.lane.take()
 
     def _charge(
         self, key: Hashable, needs: Mapping[str, int] | None, cost: int, now: float

@@ -10,6 +10,7 @@ from ratelimited_executor._kernel.records import PERMITS, Record
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from ratelimited_executor._core.slot_lanes import SlotLane
 
 __all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord"]
 
@@ -29,7 +30,8 @@ class TaskRecord(Record):
     @property
     def _key(self) -> Hashable:
         """The same as it is held; see ``keys.py``."""
-        return None if self._options is None else self._options.key
+        options = self._options
+        return None if options is None else options.key if options.lane is None else options.lane
 
     @property
     def cost(self) -> int:
@@ -100,6 +102,7 @@ class _Nothing:
         charge: what its start costs; None for one permit.
         attempts: how often it has been tried, and how often it may be; None if it is not tried again.
         entry: its place in the index of what may be dropped; None if it is not there.
+        lane: of the tasks that need the same slots; None if it needs none. It stands for the key where tasks wait.
     """
 
     __slots__ = ()
@@ -118,6 +121,7 @@ class _Nothing:
     charge: Charge | None = None
     attempts: Any = None
     entry: Any = None
+    lane: SlotLane | None = None
 
 
 class KeyOptions(_Nothing):
@@ -133,7 +137,7 @@ class Options(_Nothing):
     """What few tasks have; :class:`_Nothing` says what that is."""
 
     __slots__ = (
-        "attempts", "charge", "deadline", "entry", "expires", "expiry_index", "in_thread", "key", "name", "on_time",
+        "attempts", "charge", "deadline", "entry", "expires", "expiry_index", "in_thread", "key", "lane", "name", "on_time",
         "own_context", "priority", "run_timeout", "wall",
     )  # fmt: skip
 
@@ -166,3 +170,4 @@ class Options(_Nothing):
         self.charge = charge
         self.attempts = attempts
         self.entry = None
+        self.lane = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SlotHolder", "SlotKeeper", "SlotStatistics"]
+__all__ = ["SlotHolder", "SlotKeeper", "SlotRequest", "SlotStatistics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,30 @@ class SlotStatistics:
     quarantine: float = 0.0
 
 
+class SlotRequest(Protocol):
+    """Slots that were asked for, which wait or are held until :meth:`release`.
+
+    Attributes:
+        fence: of the slots; 0 until they are handed over.
+        lost: called on the event loop if they are lost while they are held.
+    """
+
+    fence: int
+    lost: Callable[[], None]
+
+    def is_fresh(self) -> bool:
+        """Whether a holder may begin now, as far as the time of its lease is concerned."""
+        ...
+
+    def start(self) -> None:
+        """Note that a holder begins."""
+        ...
+
+    def release(self) -> None:
+        """Give them back, or wait for them no longer; once."""
+        ...
+
+
 class SlotKeeper(Protocol):
     """Keeps the slots of a manager's pools."""
 
@@ -84,6 +108,19 @@ class SlotKeeper(Protocol):
             priority: larger goes first.
             expires: how many seconds to wait at most.
             lost: called on the event loop if they are lost before they are released.
+        """
+        ...
+
+    def request(
+        self, pools: tuple[str, ...], *, name: str, priority: float, told: Callable[[SlotRequest], None]
+    ) -> SlotRequest:
+        """Ask for a slot of each pool, without waiting.
+
+        Args:
+            pools: their names.
+            name: of the holder.
+            priority: larger goes first.
+            told: called on the event loop when they are handed over later, and when they are lost before :meth:`SlotRequest.start`.
         """
         ...
 

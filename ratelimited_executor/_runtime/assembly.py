@@ -134,6 +134,7 @@ def _with_the_rest(
         warn=warn,
         wake=engine.wake,
         group_limit_of=None if member is None else member.limit_of_key(group_limit_of_key),
+        loop=engine.loop,
     )
     backlog = Backlog(
         accounts.name,

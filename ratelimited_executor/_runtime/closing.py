@@ -354,6 +354,8 @@ def _is_stuck(parts: Closable) -> bool:
         and parts.controls.member is None
         and not parts.accounts.feeders
     )
+    if is_asleep and queue.gate is not None and queue.gate.may_get_slots:
+        is_asleep = False  # who holds them may be another executor, or another process
     return parts.controls.is_stopped or is_asleep
 
 

@@ -140,6 +140,9 @@ class Hold(Enum):
     KEY_CONCURRENCY = "key concurrency"
     """As many tasks of its key run as may."""
 
+    SLOTS = "slots"
+    """It needs slots of pools that are held by others."""
+
     PENALTY = "penalty"
     """The executor, or its key, starts nothing for a time, because the other side has asked for it."""
 
@@ -448,7 +451,20 @@ def _hold_by_key(
     if held is None and when is not None and (expected is None or when <= expected):
         return None
     latest = None if when is None or expected is None else max(expected, when)
+    if held == "slots":
+        return Hold.SLOTS, _slots_of(handle), None
     return _KEY_HOLDS[held or "rate"], f"key {handle.key!r}", latest
+
+
+def _slots_of(handle: TaskHandle[Any]) -> str:
+    """Name the pools of which a task needs slots, and who holds them."""
+    texts = []
+    for now in handle._options.lane.statistics():  # type: ignore[union-attr]  # it has waited for some
+        names = ", ".join(holder.name for holder in now.holders)
+        texts.append(
+            f"slots {now.name!r}: {now.held} of {now.limit} held{f' by {names}' if names else ''}, {now.waiting} waiting"
+        )
+    return "; ".join(texts)
 
 
 def _hold_by_limit(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextvars
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import KeyOptions, TaskRecord
+from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Hashable
 
     from ratelimited_executor._core.limits.limit import Limit
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.limits import Limits
     from ratelimited_executor._runtime.plan import PolicyPlan
+    from ratelimited_executor._runtime.slots import SlotSet
 
 __all__ = ["KeyLimits", "Keys"]
 
@@ -84,12 +88,15 @@ class Keys:
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
         wake: has the executor look for something to start.
         group_limit_of: makes the limit of a key's rate as a group keeps it; None where it is our own.
+        loop: on which it does.
     """
 
     __slots__ = (
         "_accounts",
         "_group_limit_of",
+        "_lanes",
         "_limits_of_all",
+        "_loop",
         "_moments",
         "_queue",
         "_shared",
@@ -109,6 +116,7 @@ class Keys:
         warn: Callable[..., None],
         wake: Callable[[], None],
         group_limit_of: Callable[[PolicyPlan, Rate, Hashable], Limit | None] | None = None,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.limits = limits
         self._queue = queue
@@ -118,7 +126,9 @@ class Keys:
         self._warn = warn
         self._wake = wake
         self._group_limit_of = group_limit_of
+        self._loop = loop
         self._shared: dict[Hashable, KeyOptions] = {}
+        self._lanes: WeakValueDictionary[Any, SlotLane] = WeakValueDictionary()
 
     def refresh(self, limits: KeyLimits, now: float) -> None:
         """Put other limits in force at loop time ``now``, or ask for the same ones anew."""
@@ -157,12 +167,48 @@ class Keys:
         gate = self._queue.gate
         if isinstance(owner, TaskRecord):
             if owner not in self._queue.gated:
+                self._left(owner)
                 return
             self._queue.gated.discard(owner)
+            if (slots := self._queue.slots_of.pop(owner, None)) is not None:
+                slots.release()
             key = owner._key
         else:
             key = owner.key
         if key is not None and gate is not None and gate.end(key):
+            self._wake()
+
+    def _left(self, record: TaskRecord) -> None:
+        """Note that a task has gone without a start."""
+        options = record._options
+        if options is not None and options.lane is not None:
+            options.lane.waiting_count -= 1
+            if not options.lane.waiting_count and self._queue.gate is not None:
+                self._queue.gate.leave(options.lane)
+
+    def lane_of(self, key: Hashable, slots: SlotSet, priority: float) -> SlotLane:
+        """Return the lane of tasks that need slots."""
+        name = slots.pools, priority, key
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = SlotLane(
+                key,
+                slots.pools,
+                priority=priority,
+                name=self._accounts.name,
+                keeper=slots.keeper,
+                wake=self._slots_told,
+            )
+        self.gate()
+        return lane
+
+    def _slots_told(self, lane: SlotLane) -> None:
+        """Look, once others are through, at what may start with slots that were handed over."""
+        self._loop.call_soon(self._look_at, lane)
+
+    def _look_at(self, lane: SlotLane) -> None:
+        if self._queue.gate is not None:
+            self._queue.gate.look_again(lane)
             self._wake()
 
     def _limit_of(self, key: Hashable) -> Limit | None:

@@ -128,6 +128,8 @@ class Retries:
         if options.charge is not None:
             options.charge.tickets = None
             options.charge.needs = options.charge.reserved
+        if options.lane is not None:
+            options.lane.waiting_count += 1
         record._wait_again(now + pause, origin)
         self.count += 1
         engine = self._engine

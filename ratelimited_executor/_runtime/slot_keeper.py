@@ -18,6 +18,7 @@ from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorSto
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ratelimited_executor._core.slot_keeping import SlotRequest
     from ratelimited_executor.abc import Clock
 
 __all__ = ["LocalSlots"]
@@ -25,16 +26,50 @@ __all__ = ["LocalSlots"]
 _US: Final = 1_000_000
 
 
+class _LocalRequest:
+    """Slots that were asked for without waiting."""
+
+    __slots__ = ("_keeper", "_pools", "_token", "_told", "fence", "lost")
+
+    def __init__(
+        self, keeper: LocalSlots, pools: tuple[str, ...], token: Any, told: Callable[[SlotRequest], None]
+    ) -> None:
+        self._keeper = keeper
+        self._pools = pools
+        self._token = token
+        self._told = told
+        self.fence = 0
+        self.lost: Callable[[], None] = _nothing
+
+    def is_fresh(self) -> bool:
+        """Return True: no lease ends here."""
+        return True
+
+    def start(self) -> None:
+        """Count the slots as handed over."""
+        self._keeper._handed.update(self._pools)
+
+    def release(self) -> None:
+        """Give them back."""
+        self._keeper._requests.pop(self._token, None)
+        self._keeper.release(self._token)
+
+    def _hand(self, fence: int) -> None:
+        self.fence = fence
+        self._told(self)
+
+
 class LocalSlots:
     """Keeps the slots of a manager that shares them with nobody."""
 
-    __slots__ = ("_handed", "_is_closed", "_loop", "_numbers", "_pools", "_wakers")
+    __slots__ = ("_handed", "_is_closed", "_loop", "_numbers", "_pools", "_requests", "_wakers")
 
     def __init__(self) -> None:
         self._pools = SlotPools()
         self._handed: Counter[str] = Counter()
         self._numbers = count()
         self._wakers: dict[Any, asyncio.Future[int]] = {}  # of those who wait, by token
+        self._requests: dict[Any, _LocalRequest] = {}  # that wait, by token
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -118,6 +153,17 @@ class LocalSlots:
         finally:
             del self._wakers[token]
 
+    def request(
+        self, pools: tuple[str, ...], *, name: str, priority: float, told: Callable[[SlotRequest], None]
+    ) -> SlotRequest:
+        """Ask for a slot of each pool, without waiting."""
+        token = next(self._numbers), pools[0]
+        request = _LocalRequest(self, pools, token, told)
+        request.fence = self._pools.ask(token, pools, self._now_us(), priority=priority, note=name)
+        if not request.fence:
+            self._requests[token] = request
+        return request
+
     def release(self, grant: Any) -> None:
         """Give slots back."""
         self._pools.release(grant, self._now_us())
@@ -126,9 +172,16 @@ class LocalSlots:
     def _wake(self) -> None:
         """Tell those to whom slots were handed over."""
         for lease in self._pools.handed():
+            if (request := self._requests.pop(lease.token, None)) is not None:
+                request._hand(lease.fence)  # noqa: SLF001  # of this module
+                continue
             waker = self._wakers[lease.token]
             if not waker.done():
                 waker.set_result(lease.fence)
 
     def _now_us(self) -> int:
         return 0 if self._loop is None else int(self._loop.time() * _US)
+
+
+def _nothing() -> None:
+    """Do nothing."""

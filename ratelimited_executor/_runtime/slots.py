@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ratelimited_executor._core.durations import delay_of, number_of
 from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics
@@ -12,13 +13,26 @@ from ratelimited_executor._runtime.arguments import count_of, name_or_none
 from ratelimited_executor.exceptions import SlotLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
+    from contextvars import Context
     from types import TracebackType
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.slot_keeping import SlotKeeper
+    from ratelimited_executor._core.slot_keeping import SlotKeeper, SlotRequest
 
-__all__ = ["OnLost", "Slot", "SlotHold", "SlotHolder", "SlotStatistics", "Slots"]
+__all__ = [
+    "OnLost",
+    "Slot",
+    "SlotHold",
+    "SlotHolder",
+    "SlotSet",
+    "SlotStatistics",
+    "Slots",
+    "current_slot",
+    "holding",
+    "slot_for",
+    "slots_of",
+]
 
 
 class OnLost(Enum):
@@ -152,6 +166,96 @@ class Slots:
     def __repr__(self) -> str:
         now = self.statistics()
         return f"<Slots {self._name!r} limit={now.limit} held={now.held} waiting={now.waiting}>"
+
+
+class SlotSet(NamedTuple):
+    """What a task needs slots of.
+
+    Attributes:
+        pools: their names.
+        keeper: of their slots.
+    """
+
+    pools: tuple[str, ...]
+    keeper: Any
+
+
+def slots_of(name: str, value: Any, own_keeper: Any) -> SlotSet | None:
+    """Return the pools of an argument: one, several in a sequence, or None.
+
+    Args:
+        name: of the argument.
+        value: what was given.
+        own_keeper: of the slots of the executor's manager.
+
+    Raises:
+        TypeError: if it is anything else.
+        ValueError: if there is none, one is there twice, or one belongs to another manager.
+    """
+    if value is None:
+        return None
+    given = [value] if isinstance(value, Slots) else value
+    if not isinstance(given, (list, tuple)) or not all(isinstance(one, Slots) for one in given):
+        raise TypeError(
+            f"{name} must be a pool of slots, as slots(name) of a manager returns it, or a list of pools, got {value!r}"
+        )
+    pools = tuple(one.name for one in given)
+    if not pools:
+        raise ValueError(f"{name} must name a pool at least, got {value!r}: leave it out if the task needs none")
+    if len(set(pools)) < len(pools):
+        raise ValueError(f"{name} must name each pool once, got {value!r}")
+    for one in given:
+        if one._keeper is not own_keeper:  # noqa: SLF001  # of this module
+            raise ValueError(f"{name} must be pools of the executor's own manager, {one!r} is another's")
+    return SlotSet(pools, own_keeper)
+
+
+_CURRENT: Final[ContextVar[Slot | None]] = ContextVar("ratelimited_executor.slots.current", default=None)
+
+
+def current_slot() -> Slot | None:
+    """Return the slot that the scheduled task holds in which this is called; None if it was scheduled without ``slots=``.
+
+    It is a context variable: what the task calls sees it, tasks and threads that it starts with its context, too.
+    """
+    return _CURRENT.get()
+
+
+def slot_for(pools: tuple[str, ...], request: SlotRequest, context: Context) -> Slot:
+    """Make the slot of a task that starts, and let it be the current one of the context that it runs in."""
+    slot = Slot(pools, request.fence)
+    request.lost = lambda: setattr(slot, "is_lost", True)
+    request.start()
+    context.run(_CURRENT.set, slot)
+    return slot
+
+
+async def holding(coroutine: Coroutine[Any, Any, Any], slot: Slot, request: SlotRequest) -> Any:
+    """Run what has started with slots; it is cancelled if they are lost.
+
+    Raises:
+        SlotLostError: if it was.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    cancelling = task.cancelling()
+
+    def lost() -> None:
+        slot.is_lost = True
+        task.cancel(f"its slot of {slot.pool!r} is lost")
+
+    request.lost = lost
+    try:
+        if slot.is_lost:  # before its first step
+            coroutine.close()
+            raise SlotLostError(slot.pool, slot.fence)
+        return await coroutine
+    except asyncio.CancelledError as error:
+        if slot.is_lost and task.uncancel() <= cancelling:
+            raise SlotLostError(slot.pool, slot.fence) from error
+        raise
+    finally:
+        request.lost = lambda: None
 
 
 class SlotHold:

@@ -32,6 +32,7 @@ from ratelimited_executor._runtime.launch import (
     limited,
     run_timeout_error,
 )
+from ratelimited_executor._runtime.slots import holding, slot_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,11 +151,28 @@ class Starter:
             self._queue.defer(effects)
             if not granted.done():
                 granted.set_result(self._queue.tickets(options))
+        elif options.lane is not None:
+            self._start_with_slots(record, call, args, origin)
         elif options.in_thread:
             thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._threads)
             self._run(record, thread, contextvars.Context(), origin, options)
         else:
             self._call(record, call, args, origin, is_own=options.own_context, options=options)
+        del record  # as in _call
+
+    def _start_with_slots(
+        self, record: Any, call: Any, args: tuple[Any, ...], origin: contextvars.Context | None
+    ) -> None:
+        """Start a record that holds slots while it runs, in a context that tells it which."""
+        options = record._options
+        request = self._queue.slots_of[record]
+        context = contextvars.Context() if origin is None else origin if options.own_context else origin.copy()
+        slot = slot_for(options.lane.pools, request, context)
+        if options.in_thread:
+            awaitable: Any = ThreadCall(call, args, context.copy(), self._threads)
+            self._run(record, awaitable, contextvars.Context(), origin, options, hold=(slot, request))
+        else:
+            self._call(record, call, args, context, is_own=True, options=options, hold=(slot, request), retried=origin)
         del record  # as in _call
 
     def _call(
@@ -166,6 +184,8 @@ class Starter:
         *,
         is_own: bool = False,
         options: Any = None,
+        hold: Any = None,
+        retried: contextvars.Context | None = None,
     ) -> None:
         """Call a function inline; if it returns a coroutine, run that as a task.
 
@@ -176,9 +196,13 @@ class Starter:
             origin: the variables that it was scheduled with; None if there were none.
             is_own: whether it runs in these themselves, and not in a copy.
             options: of its record, if that has any.
+            hold: the slot that it holds, and what was asked for; None if it needs none.
+            retried: the variables that it was scheduled with, if it holds one.
         """
         accounts, contexts = self._accounts, self._contexts
         context = contexts.scratch if origin is None else origin if is_own else origin.copy()
+        if hold is not None:
+            origin = retried
         accounts.is_inside = True
         try:
             result = context.run(call, *args)
@@ -192,7 +216,7 @@ class Starter:
             if type(result) in self._kinds and options is None:
                 self._coroutines.start(owner, result, context, origin)
             elif result is not None and is_awaitable(result):
-                self._run(owner, result, context, origin, options)
+                self._run(owner, result, context, origin, options, hold=hold)
             elif options is not None and options.run_timeout is not None:
                 accounts.end(owner, TaskState.FAILED, run_timeout_error(call))
             else:  # done() without a call; who waits for the end is told by our caller
@@ -211,6 +235,8 @@ class Starter:
         context: contextvars.Context,
         origin: contextvars.Context | None,
         options: Any = None,
+        *,
+        hold: Any = None,
     ) -> None:
         """Run as a task what a call has left to be awaited; arguments as of :meth:`_call`."""
         if type(awaitable) is ThreadCall:  # its start takes effect when a thread begins with it
@@ -221,6 +247,8 @@ class Starter:
         coroutine = awaitable if is_coroutine else await_it(awaitable)
         if options is not None:
             coroutine = limited(coroutine, owner, options, now=self._monotonic())
+        if hold is not None:
+            coroutine = holding(coroutine, *hold)
         self._coroutines.start(owner, coroutine, context, origin)
         del owner  # as in _call
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.slot_peer import SlotSettings
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
+    from ratelimited_executor._core.slot_keeping import SlotRequest
     from ratelimited_executor.abc import Clock
 
 __all__ = ["GroupSlots", "SlotTransport"]
@@ -117,6 +118,52 @@ class _Grant:
             self.waker.set_result(None)
         elif state is EntryState.LOST:
             self.lost()
+
+
+class _GroupRequest:
+    """Slots that were asked for without waiting; used on one event loop."""
+
+    __slots__ = ("_grant", "_is_started", "_keeper", "_told", "fence", "lost")
+
+    def __init__(self, keeper: GroupSlots, told: Callable[[SlotRequest], None]) -> None:
+        self._keeper = keeper
+        self._told = told
+        self._grant: Any = None
+        self._is_started = False
+        self.fence = 0
+        self.lost: Callable[[], None] = _nothing
+
+    def begin(self, grant: _Grant) -> None:
+        """Ask."""
+        self._grant = grant
+        grant.waker.add_done_callback(self._note)
+
+    def is_fresh(self) -> bool:
+        """Whether so much of the lease is left that a holder may begin."""
+        return self._keeper._is_fresh(self._grant.claim)
+
+    def start(self) -> None:
+        """Count the slots as handed over; they are held from now on."""
+        self._is_started = True
+        self._keeper._handed.update(self._grant.claim.pools)
+        self._keeper._holders.add(self._grant)
+
+    def release(self) -> None:
+        """Give them back."""
+        self._grant.waker.cancel()
+        self._keeper.release(self._grant)
+
+    def _note(self, waker: asyncio.Future[None]) -> None:
+        if waker.cancelled() or waker.exception() is not None:
+            return  # given back, or the manager has closed
+        self.fence = self._grant.claim.fence
+        self._told(self)
+
+    def _note_lost(self) -> None:
+        if self._is_started:
+            self.lost()
+        else:
+            self._told(self)
 
 
 class GroupSlots:
@@ -288,6 +335,19 @@ class GroupSlots:
         self._handed.update(pools)
         self._holders.add(grant)
         return grant, grant.claim.fence
+
+    def request(
+        self, pools: tuple[str, ...], *, name: str, priority: float, told: Callable[[SlotRequest], None]
+    ) -> SlotRequest:
+        """Ask for a slot of each pool, without waiting."""
+        loop = asyncio.get_running_loop()
+        owner = self._owners.setdefault(loop, _Owner(loop))
+        request = _GroupRequest(self, told)
+        grant = _Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), request._note_lost)
+        grant.claim.owner = grant
+        request.begin(grant)
+        self._post(self._ask, grant)
+        return request
 
     def release(self, grant: Any) -> None:
         """Give slots back."""
@@ -477,6 +537,10 @@ class GroupSlots:
 def _refuse_waker(grant: _Grant, error: Exception) -> None:
     if not grant.waker.done():
         grant.waker.set_exception(error)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _no_time() -> float:

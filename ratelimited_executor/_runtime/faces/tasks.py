@@ -32,6 +32,7 @@ from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.intake import add_wall
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
+from ratelimited_executor._runtime.slots import slots_of
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.slots import SlotSet
     from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
 __all__ = ["INHERITED", "TaskFace", "check_context", "make_options"]
@@ -94,6 +96,8 @@ class TaskFace(ExecutorBase):
             retry: how it is tried again if it fails, in place of the executor's ``retry``; None for not at all.
             deadline: seconds after its first due time by which it must have ended, all attempts included: none begins later,
                 and a coroutine or a call in a thread that still runs then is stopped as by ``run_timeout``.
+            slots: a pool of slots of the same manager, or several: it starts when it gets one of each, in one step, and holds
+                them until its run ends. Meanwhile it holds back no task that needs none.
 
         Raises:
             TypeError: if ``fn`` is not callable, or an argument has a wrong type or an unknown name.
@@ -147,6 +151,8 @@ class TaskFace(ExecutorBase):
         handle: TaskHandle[Any] = TaskHandle(
             engine, fn, args, due, rank, engine.contexts.capture() if context is None else context, options
         )
+        if options is not None and options.lane is not None:
+            options.lane.waiting_count += 1
         if after:
             engine.add(handle)
         else:
@@ -172,6 +178,8 @@ class TaskFace(ExecutorBase):
         handle: TaskHandle[Any] = TaskHandle(
             engine, fn, args, due, TaskClass.OTHER, engine.contexts.capture() if context is None else context, options
         )
+        if options.lane is not None:
+            options.lane.waiting_count += 1
         if due >= engine.queue.interval_end:
             add_wall(engine, handle, wall_due)
         else:
@@ -227,6 +235,8 @@ class TaskFace(ExecutorBase):
             engine.contexts.capture() if context is None else context,
             options,
         )
+        if options is not None and options.lane is not None:
+            options.lane.waiting_count += 1
         engine.add_immediate(handle)
         if options is not None and options.entry is not None:
             self._started().backlog.drop_excess(options.key)
@@ -336,6 +346,7 @@ class TaskFace(ExecutorBase):
         """
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
         deadline = rare.pop("deadline", None)
+        slots = slots_of("slots", rare.pop("slots", None), self._manager._slot_keeper)
         if rare:
             _refuse(rare)
         key = key_of("key", key, self._keys)
@@ -345,9 +356,10 @@ class TaskFace(ExecutorBase):
         shared = None if key is None else self._started().keys.options_of(key)
         policy = retry if retry is INHERITED else check_retry("retry", retry)
         if deadline is None:
-            return Rare(key, needs, policy, shared)
+            return Rare(key, needs, policy, shared, slots=slots, keys=self._started().keys)
         within = seconds_of("deadline", deadline)
-        return Rare(key, needs, self._retry if policy is INHERITED else policy, shared, within)
+        policy = self._retry if policy is INHERITED else policy
+        return Rare(key, needs, policy, shared, within, slots, self._started().keys)
 
     def _check_key(self, key: Any, cost: int) -> None:
         """Refuse a cost that the rate of a key never admits, and a key whose limits cannot be told.
@@ -411,6 +423,8 @@ class Rare(NamedTuple):
         retry: the policy by which it is tried again; :data:`INHERITED` for the executor's.
         shared: the options of tasks that have a key and nothing else; None without a key.
         within: seconds after the first due time by which the last attempt has to have ended; None for no such deadline.
+        slots: what it needs slots of; None if it needs none.
+        keys: of the executor, which has the lanes of tasks that need some.
     """
 
     key: Any
@@ -418,6 +432,8 @@ class Rare(NamedTuple):
     retry: Any
     shared: KeyOptions | None
     within: float | None = None
+    slots: SlotSet | None = None
+    keys: Any = None
 
 
 def make_options(
@@ -435,7 +451,7 @@ def make_options(
     if priority == 0 and expires is None and run_timeout is None and not in_thread and name is None and context is None:
         if rare is None:
             return options
-        if rare.needs is None and rare.retry is INHERITED and options is None:
+        if rare.needs is None and rare.retry is INHERITED and options is None and rare.slots is None:
             return rare.shared  # type: ignore[return-value]  # it has all that is read
     made = Options(
         priority=number_of("priority", priority),
@@ -452,6 +468,8 @@ def make_options(
             made.attempts = Attempts(rare.retry, within=rare.within, expires=made.expires)
         if rare.within is not None:
             made.expires = rare.within if made.expires is None else min(made.expires, rare.within)
+        if rare.slots is not None:
+            made.lane = rare.keys.lane_of(rare.key, rare.slots, made.priority)
     return made
 
 
@@ -494,6 +512,7 @@ def _with_rare(function: Callable[..., Any]) -> inspect.Signature:
         "cost": ("CostLike", 1),
         "retry": ("Retry | Any", INHERITED),
         "deadline": ("DurationLike | None", None),
+        "slots": ("Slots | Sequence[Slots] | None", None),
     }
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
