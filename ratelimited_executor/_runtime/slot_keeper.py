@@ -47,11 +47,11 @@ class _LocalRequest:
 
     def start(self) -> None:
         """Count the slots as handed over."""
-        self._keeper._handed.update(self._pools)
+        self._keeper._handed.update(self._pools)  # noqa: SLF001  # of this package
 
     def release(self) -> None:
         """Give them back."""
-        self._keeper._requests.pop(self._token, None)
+        self._keeper._requests.pop(self._token, None)  # noqa: SLF001  # of this package
         self._keeper.release(self._token)
 
     def _hand(self, fence: int) -> None:

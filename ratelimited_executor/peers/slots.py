@@ -140,13 +140,13 @@ class _GroupRequest:
 
     def is_fresh(self) -> bool:
         """Whether so much of the lease is left that a holder may begin."""
-        return self._keeper._is_fresh(self._grant.claim)
+        return self._keeper._is_fresh(self._grant.claim)  # noqa: SLF001  # of this package
 
     def start(self) -> None:
         """Count the slots as handed over; they are held from now on."""
         self._is_started = True
-        self._keeper._handed.update(self._grant.claim.pools)
-        self._keeper._holders.add(self._grant)
+        self._keeper._handed.update(self._grant.claim.pools)  # noqa: SLF001  # of this package
+        self._keeper._holders.add(self._grant)  # noqa: SLF001  # of this package
 
     def release(self) -> None:
         """Give them back."""
@@ -343,7 +343,7 @@ class GroupSlots:
         loop = asyncio.get_running_loop()
         owner = self._owners.setdefault(loop, _Owner(loop))
         request = _GroupRequest(self, told)
-        grant = _Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), request._note_lost)
+        grant = _Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), request._note_lost)  # noqa: SLF001  # of this package
         grant.claim.owner = grant
         request.begin(grant)
         self._post(self._ask, grant)

@@ -300,3 +300,36 @@ async def test_client_of_a_sentinel() -> None:
         await client.aclose()
         for each in sentinel.sentinels:
             await each.aclose()
+
+
+async def test_scheduled_tasks_of_two_processes_share_the_slots_of_the_group(redis_server: RedisServer) -> None:
+    """Never more run at once than there are slots, and they go on; nothing is left."""
+    running, most, done = 0, 0, 0
+
+    async def work() -> None:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.02)
+        running -= 1
+        done += 1
+
+    async with manager_of(redis_server.url) as one, manager_of(redis_server.url) as other:
+        for manager in (one, other):
+            pool, executor = manager.slots("pool", limit=2), manager.executor("local")
+            for _ in range(15):
+                executor.submit(work, slots=pool)
+        await until(lambda: done == 30, 15)
+        await until(lambda: pool.statistics().waiting == 0)
+    assert most == 2
+
+
+async def test_scheduled_task_whose_lease_is_lost_is_cancelled(own_redis_server: RedisServer) -> None:
+    """It ends as a hold does, with the error that says so."""
+    async with manager_of(own_redis_server.url) as manager:
+        handle = manager.executor("local").submit(asyncio.sleep, HOUR, slots=manager.slots("pool", limit=1))
+        await until(lambda: handle.started_at is not None)
+        own_redis_server.kill()
+        with pytest.raises(SlotLostError):
+            async with asyncio.timeout(5):
+                await handle

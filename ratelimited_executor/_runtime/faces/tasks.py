@@ -346,7 +346,7 @@ class TaskFace(ExecutorBase):
         """
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
         deadline = rare.pop("deadline", None)
-        slots = slots_of("slots", rare.pop("slots", None), self._manager._slot_keeper)
+        slots = slots_of("slots", rare.pop("slots", None), self._manager._slot_keeper)  # noqa: SLF001  # of this package
         if rare:
             _refuse(rare)
         key = key_of("key", key, self._keys)
