@@ -264,7 +264,7 @@ class KeyGate:
         if isinstance(key, SlotLane):
             if key.held_key is None or self.admits(key.held_key, cost, now_ns):
                 key.parked.append(resume)
-                return None  # the slots resume it
+                return True  # the slots resume it
             key = key.held_key
         state = self._keys[key]
         state.parked.append((resume, cost, waiting))
