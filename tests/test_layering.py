@@ -33,6 +33,7 @@ MAY_IMPORT = {
         "_core",
         "_kernel",
         "_runtime.quota",
+        "_runtime.slots",
     ],  # a value, which needs a calendar and so cannot lie in the core
     # public names of one topic each
     **{
