@@ -75,8 +75,7 @@ class ReadyFair:
         """Take in a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
         record._place = self
         rank = (-record.priority, record._class)
-        options = record._options
-        key = None if options is None else options.key
+        key = record._key  # its lane, if it needs slots
         if self._clock.fair.by is not None:
             key = self._key_by(key, record.name, record._due, rank, record.cost, (record, 0))
             if record._place is not self:  # the function has cancelled it
@@ -498,7 +497,7 @@ class ReadyFair:
 def _key_of(item: Any) -> Hashable:
     if type(item) is Run:
         return item.source.key
-    return None if item._options is None else item._options.key
+    return item._key  # type: ignore[no-any-return]  # its lane, if it needs slots
 
 
 def _cost_of(item: Any) -> int:

@@ -324,6 +324,32 @@ async def test_scheduled_tasks_of_two_processes_share_the_slots_of_the_group(red
     assert most == 2
 
 
+async def test_scheduled_tasks_with_slots_keep_the_rates_of_their_keys_in_the_group(redis_server: RedisServer) -> None:
+    """Both are the group's: slots, and the rate of each key, by tickets."""
+    starts: dict[str, list[float]] = {"a": [], "b": []}
+    running, most = 0, 0
+
+    async def work(key: str) -> None:
+        nonlocal running, most
+        starts[key].append(asyncio.get_running_loop().time())
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+
+    async with manager_of(redis_server.url) as one, manager_of(redis_server.url) as other:
+        for manager in (one, other):
+            pool, executor = manager.slots("keyed", limit=2), manager.executor("keyed", rate="50/s", key_rate="4/s")
+            for number in range(10):
+                key = "ab"[number % 2]
+                executor.submit(work, key, key=key, slots=pool)
+        await until(lambda: sum(map(len, starts.values())) == 20, 20)
+        await until(lambda: pool.statistics().waiting == 0)
+    assert most <= 2
+    for times in starts.values():
+        assert all(later - earlier > 0.8 for earlier, later in zip(times, times[4:], strict=False))
+
+
 async def test_scheduled_task_whose_lease_is_lost_is_cancelled(own_redis_server: RedisServer) -> None:
     """It ends as a hold does, with the error that says so."""
     async with manager_of(own_redis_server.url) as manager:

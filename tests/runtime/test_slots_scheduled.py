@@ -6,6 +6,7 @@ import pytest
 
 from ratelimited_executor import (
     ExecutorManager,
+    Fair,
     RateLimitedExecutor,
     Retry,
     RunTimeoutError,
@@ -76,6 +77,28 @@ async def test_task_that_waits_for_slots_holds_back_no_other(virtual_clock):
         executor.schedule(work, "cpu", slots=[cpu])
 
     assert [("gpu 1", 0), ("plain", 0), ("cpu", 0), ("gpu 2", 1)] == [*work.log[:3], work.log[3]]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [Fair(), Fair(by=lambda task: task.name), lambda task: task.due],
+    ids=["fair", "fair by name", "a function"],
+)
+@pytest.mark.parametrize("keys", [0, 2])
+async def test_any_order_keeps_the_slots(virtual_clock, order, keys):
+    """Under orders that share or count by themselves, too: as many run as there are slots, and all of them do."""
+    work = Work()
+    async with ExecutorManager() as manager:
+        gpu, executor = manager.slots("gpu", limit=2), manager.executor("a", order=order)
+        for name in range(6):
+            executor.schedule(work, name, slots=gpu, key=name % keys if keys else None, name=f"{name % 3}")
+        for name in ("free", "free too"):
+            executor.schedule(work, name)
+        await asyncio.sleep(0.5)
+        assert {"free", "free too"} <= set(work.names)
+    assert 8 == len(work.log)
+    assert {0, 1, 2} == {when for _, when in work.log}
+    assert 0 == gpu.statistics().held == gpu.statistics().waiting
 
 
 async def test_halted_pool_starts_nothing_until_its_limit_is_raised(virtual_clock):
