@@ -405,8 +405,8 @@ async def test_quota_of_a_process_that_has_left_holds_nobody_up_for_ever() -> No
         await asyncio.sleep(QUARANTINE + 3)
         await last.shutdown(cancel_pending=True)
         group.executors.pop()
-        group.load(3000)
-        await asyncio.sleep(200)
+        group.load(1700)
+        await asyncio.sleep(130)
         count = len(group.starts)
-        await asyncio.sleep(60)
-        assert len(group.starts) >= count + 500
+        await asyncio.sleep(20)
+        assert len(group.starts) >= count + 150

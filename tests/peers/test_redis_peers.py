@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -1155,23 +1156,45 @@ def test_manager_refuses_what_are_no_peers(peers: Any) -> None:
         ExecutorManager(peers=peers)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"policy": Burst(5)}, "policy must be Paced(), got Burst(permits=5)"),
-        ({"policy": Window()}, "policy must be Paced(), got Window("),
-        ({"rate": "10/s, 100/min"}, "rate must be a single rate and no quota, got 10/s, 100/60s"),
-        ({"rate": "10 per day"}, "rate must be a single rate and no quota, got 10 per day"),
-        ({"resources": {"tokens": "5/s"}}, "resources must be left out, got 'tokens'"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_limits_that_are_not_granted_are_refused_by_their_names(options: dict[str, Any], words: str) -> None:
-    """With the peers that do share them; of those, each accepts what was refused."""
-    with pytest.raises(ValueError, match=r"StaticPeers\(count, rank\)") as refusal:
-        ExecutorManager(peers=RedisPeers(URL)).executor("x", **{"rate": "10/s", **options})
-    assert str(refusal.value).startswith(words)
-    assert ExecutorManager(peers=StaticPeers(2, 0)).executor("x", **{"rate": "10/s", **options})
+EVERY_LIMIT: dict[str, dict[str, Any]] = {
+    "bucket": {"rate": "10/s", "policy": Burst(5)},
+    "window": {"rate": "10/s", "policy": Window()},
+    "rates": {"rate": "10/s, 100/min"},
+    "quota": {"rate": "1000 per day"},
+    "tokens": {"rate": "10/s", "resources": {"tokens": "5/s"}},
+    "keys": {"rate": "100/s", "key_rate": "10/s"},
+}
+
+
+async def test_limits_of_every_kind_are_shared(redis_server: RedisServer) -> None:
+    """Two processes start no more than one would; each of them starts something, and no call fails."""
+    starts: dict[str, list[float]] = {name: [] for name in EVERY_LIMIT}
+    by: Counter[tuple[str, int]] = Counter()
+
+    def start(name: str, number: int) -> None:
+        starts[name].append(time.monotonic())
+        by[name, number] += 1
+
+    async def process(number: int) -> None:
+        async with ExecutorManager(peers=RedisPeers(redis_server.url, "every limit")) as manager:
+            executors = {name: manager.executor(name, **limits) for name, limits in EVERY_LIMIT.items()}
+            for name, executor in executors.items():
+                for _ in range(60):
+                    executor.schedule(start, name, number, key="a")
+            await asyncio.sleep(5.5)
+            assert all(executor.statistics().fleet.failures == 0 for executor in executors.values())
+            for executor in executors.values():
+                await executor.shutdown(cancel_pending=True)
+
+    await asyncio.gather(process(0), process(1))
+    for name in set(EVERY_LIMIT) - {"bucket", "quota"}:
+        assert all(later - earlier > 0.99 for earlier, later in zip(starts[name], starts[name][10:], strict=False)), (
+            name
+        )
+    assert all(later - earlier > 0.99 for earlier, later in zip(starts["bucket"], starts["bucket"][15:], strict=False))
+    assert len(starts["quota"]) == 120
+    assert all(len(times) >= 15 for times in starts.values())
+    assert set(by) == {(name, number) for name in EVERY_LIMIT for number in (0, 1)}
 
 
 @side_by_side

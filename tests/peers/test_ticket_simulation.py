@@ -14,7 +14,7 @@ from ratelimited_executor._core.fleet.tickets import TicketAuthority
 from tests.peers.test_group_limits import Group
 from tests.peers.ticket_simulation import history_of
 
-COUNT = int(os.environ.get("TICKET_HISTORIES", "12"))
+COUNT = int(os.environ.get("TICKET_HISTORIES", "10"))
 
 
 def test_no_window_of_any_limit_has_more_than_it_says() -> None:
@@ -100,9 +100,9 @@ def old_memory(monkeypatch) -> None:
         (no_quarantine, [0, 1]),
         (no_memory, [1, 4]),
         (no_redating, [51, 54]),
-        (no_vouching, [51, 143]),
-        (void_tickets_used, [61, 106]),
-        (old_memory, [4, 19]),
+        (no_vouching, [188, 51]),
+        (void_tickets_used, [61, 133]),
+        (old_memory, [1, 180]),
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, seeds) -> None:
