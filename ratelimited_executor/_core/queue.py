@@ -312,15 +312,16 @@ class TaskQueue(PlainQueue):
         ready: Any = calendar.ready
         source, item = ready.peek_earliest() if self._is_planned else ready.peek()
         needs = item.needs if source is None else source.needs
-        assert self.costs is not None
-        now_ns = self.timeline.to_ns(now)
-        if needs is not None and not self.costs.admits(needs, now_ns):
-            when_ns = self.costs.when(needs, now_ns)
-            self.admission.count = 0
-            self.admission.next_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
-            if when_ns is None and self.costs.is_beyond(needs):
-                self._beyond = calendar
-            return None
+        if needs is not None:
+            assert self.costs is not None
+            now_ns = self.timeline.to_ns(now)
+            if not self.costs.admits(needs, now_ns):
+                when_ns = self.costs.when(needs, now_ns)
+                self.admission.count = 0
+                self.admission.next_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
+                if when_ns is None and self.costs.is_beyond(needs):
+                    self._beyond = calendar
+                return None
         return calendar
 
     def _charge_record(self, record: Any, now: float) -> None:

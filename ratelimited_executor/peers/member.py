@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.granted import GrantedPermits
     from ratelimited_executor._core.fleet.peer import DemandUntil
     from ratelimited_executor._core.fleet.protocol import Reply, Request
+    from ratelimited_executor._core.fleet.ticket_peer import TicketPeer
     from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor._kernel.timeline import Timeline
 
-__all__ = ["FleetMember", "Owner"]
+__all__ = ["FleetMember", "Owner", "hold_of"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
@@ -273,16 +275,7 @@ class FleetMember:
         peer, timeline = self.peer, self.owner.timeline
         if not self.is_shared or peer.permits.held_count() >= count or peer.goes_on_alone:
             return None
-        if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
-            answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
-            if self._refusal is not None:
-                answer = f"refused: {self._refusal}"
-            return "outage", f"{answer}; outage policy: {self.peer.settings.outage}", None
-        end_ns = peer.quarantine_end(timeline.to_ns(now))
-        if end_ns is None:
-            return None
-        end = timeline.to_loop(end_ns)
-        return "quarantine", f"for {max(0.0, end - now):.3g} s, as permits of before may still be in use", end
+        return hold_of(peer, self._refusal, timeline, now, what="permits")
 
     def source(self) -> str | None:
         """Tell where permits come from, in words; None from the authority, for this peer alone."""
@@ -329,3 +322,27 @@ class FleetMember:
             return self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most) + debt_count
 
         return count
+
+
+def hold_of(
+    peer: Peer | TicketPeer, refusal: str | None, timeline: Timeline, now: float, *, what: str
+) -> tuple[str, str, float | None] | None:
+    """Tell why the authority gives a peer nothing: in words, and until what loop time if that is known; None if it may.
+
+    Args:
+        peer: whose calls these are.
+        refusal: why the last one was refused; None if it was not.
+        timeline: of the manager.
+        now: the loop time.
+        what: it gives.
+    """
+    if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
+        answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
+        if refusal is not None:
+            answer = f"refused: {refusal}"
+        return "outage", f"{answer}; outage policy: {peer.settings.outage}", None
+    end_ns = peer.quarantine_end(timeline.to_ns(now))
+    if end_ns is None:
+        return None
+    end = timeline.to_loop(end_ns)
+    return "quarantine", f"for {max(0.0, end - now):.3g} s, as {what} of before may still be in use", end

@@ -13,6 +13,7 @@ from ratelimited_executor._core.fleet.peer_states import PeerState
 from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.upcoming import upcoming
+from ratelimited_executor.peers.member import hold_of
 from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
@@ -292,16 +293,7 @@ class TicketMember:
         peer, timeline = self.peer, self.owner.timeline
         if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
-        if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
-            answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
-            if self._refusal is not None:
-                answer = f"refused: {self._refusal}"
-            return "outage", f"{answer}; outage policy: {peer.settings.outage}", None
-        end_ns = peer.quarantine_end(timeline.to_ns(now))
-        if end_ns is None:
-            return None
-        end = timeline.to_loop(end_ns)
-        return "quarantine", f"for {max(0.0, end - now):.3g} s, as tickets of before may still be in use", end
+        return hold_of(peer, self._refusal, timeline, now, what="tickets")
 
     def source(self) -> str | None:
         """Tell what holds tickets back, in words; None if nothing does."""

@@ -106,11 +106,7 @@ class TicketBudget:
 
     def drop(self) -> None:
         """Give up all tickets, and what was to be told of them: they are void."""
-        self._coming.clear()
-        self._open.clear()
-        self._sums.clear()
-        self._keys.clear()
-        self._coming_keys.clear()
+        self._clear()
         self.corrections.clear()
         self.corrected.clear()
 
@@ -118,6 +114,9 @@ class TicketBudget:
         """Give back what is held: nothing will start."""
         for ticket in [*self._open, *self._coming]:
             self._give_back(ticket)
+        self._clear()
+
+    def _clear(self) -> None:
         self._coming.clear()
         self._open.clear()
         self._sums.clear()

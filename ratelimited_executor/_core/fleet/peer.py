@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ratelimited_executor._core.fleet.granted import GrantedPermits, Outlook
 from ratelimited_executor._core.fleet.grid import FleetGrid, grid_rate
-from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
+from ratelimited_executor._core.fleet.peer_states import PeerState, check_move
 from ratelimited_executor._core.fleet.protocol import Grant, Reply, Request
-from ratelimited_executor.exceptions import IllegalTransitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,10 +148,8 @@ class Peer:
 
     def _move_to(self, state: PeerState) -> None:
         """Go to another state, if the table allows it, or stay in this one."""
-        if state is not self._state:
-            if state not in PEER_TRANSITIONS[self._state]:
-                raise IllegalTransitionError(f"peer {self.settings.id}: {self._state.value} to {state.value}")
-            self._state = state
+        check_move(self.settings.id, self._state, state)
+        self._state = state
 
     # Settings.
 

@@ -29,7 +29,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["PEER_TRANSITIONS", "PeerState"]
+from ratelimited_executor.exceptions import IllegalTransitionError
+
+__all__ = ["PEER_TRANSITIONS", "PeerState", "check_move"]
 
 
 class PeerState(StrEnum):
@@ -58,3 +60,13 @@ PEER_TRANSITIONS: Final[dict[PeerState, frozenset[PeerState]]] = {
     PeerState.OUTAGE: frozenset({PeerState.ACTIVE, PeerState.SYNC, PeerState.CLOSED}),
     PeerState.CLOSED: frozenset(),
 }
+
+
+def check_move(peer: str, before: PeerState, after: PeerState) -> None:
+    """See that a peer of an id may go to a state, or stay in it.
+
+    Raises:
+        IllegalTransitionError: if the table does not allow it.
+    """
+    if after is not before and after not in PEER_TRANSITIONS[before]:
+        raise IllegalTransitionError(f"peer {peer}: {before.value} to {after.value}")

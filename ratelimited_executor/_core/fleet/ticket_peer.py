@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
 from ratelimited_executor._core.fleet.laws import read_limit
-from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
+from ratelimited_executor._core.fleet.peer_states import PeerState, check_move
 from ratelimited_executor._core.fleet.tickets import (
     CLOCK_HOLDER,
     FAIR_HOLDER,
@@ -27,7 +27,6 @@ from ratelimited_executor._core.fleet.tickets import (
     TicketReply,
     TicketRun,
 )
-from ratelimited_executor.exceptions import IllegalTransitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,7 +100,6 @@ class TicketPeer:
         budget: the tickets held.
         era: in which the authority is; None before the first answer.
         limits: what the latest reply told of each limit, by name.
-        penalty_us: by the authority's clock: nothing is admitted before.
         is_own_plan: whether the plan in force is the one that this process has set.
         refusal: what the latest answer refused; None if nothing.
         granted_count: tickets that were given.
@@ -126,7 +124,6 @@ class TicketPeer:
         self.budget = TicketBudget(clock, late_us=settings.late_us, is_clock_whole=is_clock_whole)
         self.era: str | None = None
         self.limits: dict[str, tuple[str, int, int, int]] = {}  # resource, used, amount, until_us
-        self.penalty_us = 0
         self.is_own_plan = True
         self.refusal: Refusal | None = None
         self.granted_count = 0
@@ -160,10 +157,8 @@ class TicketPeer:
         return self._state
 
     def _move_to(self, state: PeerState) -> None:
-        if state is not self._state:
-            if state not in PEER_TRANSITIONS[self._state]:
-                raise IllegalTransitionError(f"peer {self.settings.id}: {self._state.value} to {state.value}")
-            self._state = state
+        check_move(self.settings.id, self._state, state)
+        self._state = state
 
     # Settings.
 
@@ -277,7 +272,6 @@ class TicketPeer:
         self.is_own_plan = reply.plan_id == self._plan_id
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
             self._is_new_plan = True  # a quota of it has ended, and nobody is left who knows when the next one does
-        self.penalty_us = reply.penalty_us
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         if not is_step:  # what came of a time that is not believed is not to be remembered
             self._remember(reply, now_ns)
