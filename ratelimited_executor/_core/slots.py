@@ -17,7 +17,8 @@ of the pools' clock. Who finds no slot waits, and is alive up to a time as well:
 4. Among those who wait for a pool the larger priority goes first, then who came first; newcomers overtake nobody of their
    priority.
 5. Slots have no numbers. A lower limit takes none away: holders finish, and none is handed over until fewer are left. A
-   limit of 0 halts the pool.
+   limit of 0 halts the pool. Whoever asks may name a limit of its own, which then stands for the pool's as long as it waits:
+   so there are pools of which nobody sets a limit, and nothing is left of one that nobody holds or waits for.
 6. Each hand-over has a *fence*, larger than all before it. Who passes it on to what it changes lets that refuse whoever
    has lost his lease and does not know it yet. Source: M. Kleppmann, "How to do distributed locking", 2016, fencing tokens.
 7. Slots of several pools are handed over in one step or not at all, to who is the first of each line: so nobody holds one
@@ -51,6 +52,7 @@ class SlotLease:
         fence: larger than that of each lease before it; :data:`WAITING` until it is handed over.
         since_us: when it was asked for; when it was handed over, from then on.
         until_us: when it ends, unless it is renewed.
+        limit: how many may hold a slot of each of its pools for it to be handed over; None for the limits of the pools.
         note: what the holder has said of itself.
         end: its entry among all ends; any other one of it is stale.
     """
@@ -60,6 +62,7 @@ class SlotLease:
     fence: int
     since_us: int
     until_us: int
+    limit: int | None = None
     note: Any = None
     end: Any = field(default=None, repr=False)
 
@@ -70,23 +73,30 @@ class SlotPool:
     Attributes:
         name: what it is called.
         limit: how many may hold a slot at a time, >= 0.
+        is_set: whether anybody has set that: else nothing is left of the pool once nobody holds or waits.
         holding: the leases, by token, the longest held first.
         waiting_count: how many wait.
     """
 
-    __slots__ = ("holding", "limit", "line", "name", "waiting_count")
+    __slots__ = ("holding", "is_set", "limit", "line", "name", "waiting_count")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.limit = 0
+        self.is_set = False
         self.holding: dict[Hashable, SlotLease] = {}
         self.waiting_count = 0
         self.line: LazyHeap[tuple[float, int, SlotLease]] = LazyHeap(lambda place: bool(place[2].fence))
 
     def is_free_for(self, lease: SlotLease) -> bool:
         """Whether a slot is free, and it is this one's turn."""
-        place = self.line.first()
-        return len(self.holding) < self.limit and place is not None and place[2] is lease
+        place, limit = self.line.first(), self.limit if lease.limit is None else lease.limit
+        return len(self.holding) < limit and place is not None and place[2] is lease
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to be known of it."""
+        return not (self.is_set or self.holding or self.waiting_count)
 
 
 class SlotPools:
@@ -131,6 +141,7 @@ class SlotPools:
         *,
         until_us: int = FOREVER_US,
         priority: float = 0,
+        limit: int | None = None,
         note: Any = None,
     ) -> int:
         """Ask for a slot of each pool, or wait for them. To ask again with the same token is to renew.
@@ -141,6 +152,7 @@ class SlotPools:
             now_us: the time.
             until_us: how long the lease lasts, and how long one who waits is alive, unless renewed.
             priority: larger goes first.
+            limit: how many may hold slots of these pools at a time, in place of the limits of the pools; None for those.
             note: kept with the lease.
 
         Returns:
@@ -150,7 +162,7 @@ class SlotPools:
         lease = self._leases.get(token)
         if lease is None:
             asked = tuple(map(self.pool, pools))
-            lease = self._leases[token] = SlotLease(token, asked, WAITING, self._now_us, until_us, note)
+            lease = self._leases[token] = SlotLease(token, asked, WAITING, self._now_us, until_us, limit, note)
             self._number += 1
             for pool in asked:
                 pool.line.push((-priority, self._number, lease))
@@ -181,7 +193,7 @@ class SlotPools:
         """Take in a lease that was handed over before these pools were there; it counts, whatever the limits are."""
         self.look(now_us)
         asked = tuple(map(self.pool, pools))
-        lease = self._leases[token] = SlotLease(token, asked, fence, self._now_us, until_us, note)
+        lease = self._leases[token] = SlotLease(token, asked, fence, self._now_us, until_us, note=note)
         for pool in asked:
             pool.holding[token] = lease
         self.fence = max(self.fence, fence)
@@ -201,7 +213,7 @@ class SlotPools:
     def set_limit(self, name: str, limit: int, now_us: int) -> None:
         """Put another limit in force: slots that it adds are handed over at once, and none is taken away."""
         pool = self.pool(name)
-        pool.limit = limit
+        pool.limit, pool.is_set = limit, True
         self.look(now_us)
         self._hand_over([pool])
 
@@ -274,11 +286,14 @@ class SlotPools:
                 del pool.holding[lease.token]
             if lease in self._handed:
                 self._handed.remove(lease)
-            return
-        lease.fence = LOST
+        else:
+            lease.fence = LOST
+            for pool in lease.pools:
+                pool.waiting_count -= 1
+                pool.line.note_stale()
         for pool in lease.pools:
-            pool.waiting_count -= 1
-            pool.line.note_stale()
+            if pool.is_nothing:
+                del self._pools[pool.name]
 
     def _prolong(self, lease: SlotLease, until_us: int) -> None:
         if lease.end is not None and lease.until_us != until_us:

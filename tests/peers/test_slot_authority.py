@@ -73,9 +73,11 @@ class Group:
             passed -= LEASE // 4
             self.call("somebody")
 
-    def enter(self, *tokens: str, pools=("gpu",), priority: float = 0.0, fence: int = 0, until: int = 0) -> list[int]:
+    def enter(
+        self, *tokens: str, pools=("gpu",), priority: float = 0.0, fence: int = 0, until: int = 0, limit: int = -1
+    ) -> list[int]:
         """Ask for slots, or renew leases."""
-        entries = tuple(SlotEntry(token, pools, priority, fence, until, "note") for token in tokens)
+        entries = tuple(SlotEntry(token, pools, priority, fence, until, "note", limit) for token in tokens)
         peer = tokens[0].rpartition(":")[0] if tokens else "p"
         return list(self.call(peer, entries=entries).fences)
 
@@ -110,6 +112,40 @@ def test_peer_that_releases_hears_of_its_own_tokens_in_the_reply(subject):
 
     assert ["p:2"] == list(reply.handed)
     assert [] == subject.woken()
+
+
+def test_pool_of_which_nobody_has_set_a_limit_goes_by_that_of_who_asks(subject):
+    """Each gets a slot while fewer than its own number are held, and stands in the line before those who come later."""
+    group, pools = Group(subject), ("of a key",)
+    first, second, third = group.enter("p:1", "p:2", "p:3", pools=pools, limit=2)
+    assert first < second
+    assert third == WAITING
+    group.call("p", releases=("p:3",))
+    assert [WAITING] == group.enter("q:1", pools=pools, limit=1)  # of a process that has set less
+    assert [WAITING] == group.enter("p:4", pools=pools, limit=2)
+
+    group.call("p", releases=("p:1",))
+    assert (1, 2) == group.held("of a key")
+    group.call("p", releases=("p:2",))
+    assert group.enter("q:1", pools=pools, limit=1)[0] > second
+    assert group.enter("p:4", pools=pools, limit=2)[0] > second
+
+
+def test_after_a_loss_pools_by_key_are_handed_over_again(subject):
+    """Those who waited in the quarantine get theirs when it is over."""
+    group, pools = Group(subject), ("of a key",)
+    (fence,) = group.enter("p:1", pools=pools, limit=1)
+    until = group.now + LEASE
+    subject.wipe()
+    assert [fence] == group.enter("p:1", pools=pools, limit=1, fence=fence, until=until)
+    assert [WAITING] * 2 == group.enter("q:1", "q:2", pools=pools, limit=2)
+
+    for _ in range(8):
+        group.now += LEASE // 4
+        waiting = group.enter("q:1", "q:2", pools=pools, limit=2)
+        group.enter("p:1", pools=pools, limit=1, fence=fence, until=group.now + LEASE)
+    assert waiting[0] > fence
+    assert waiting[1] == WAITING
 
 
 def test_call_that_is_repeated_does_nothing_twice(subject):
@@ -326,7 +362,8 @@ def test_fences_rise_over_a_loss(subject, step):
 
 priorities = st.sampled_from([-1.5, -1.0, 0.0, 1e-9, 2.0, 1e300])
 tokens = st.sampled_from(["p:1", "p:2", "q:1", "q:2", "r:1", "r:2", "r:3"])
-poolses = st.sampled_from([("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu", "x")])
+poolses = st.sampled_from([("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu", "x"), ("a key",), ("a key",)])
+OWN_LIMITS = {"p": 2, "q": 2, "r": 1}  # of the pool of a key, by peer
 programs = st.lists(
     st.one_of(
         st.tuples(st.just("enter"), st.lists(tokens, max_size=3), poolses, priorities),
@@ -378,6 +415,7 @@ def test_both_do_the_same_and_keep_the_law(client, program):
     books, real = Books(), START  # real time; the server's clock is it plus what it has stepped
     now = START
     limits: dict[str, int] = dict.fromkeys(("gpu", "licence", "x"), 0)  # highest in force while anybody works
+    limits["a key"] = max(OWN_LIMITS.values())
     asked: dict[str, tuple[str, ...]] = {}
     try:
         for step, *rest in program:
@@ -389,7 +427,8 @@ def test_both_do_the_same_and_keep_the_law(client, program):
                 for token in dict.fromkeys(rest[0]):
                     pools = asked.setdefault(token, rest[1])
                     fence, told = books.claim(token, real)
-                    entries.append(SlotEntry(token, pools, rest[2], fence, told + now - real, "note"))
+                    own = OWN_LIMITS[peer] if pools == ("a key",) else -1
+                    entries.append(SlotEntry(token, pools, rest[2], fence, told + now - real, "note", own))
                 fields["entries"] = tuple(entries)
             elif step == "release":
                 fields["releases"] = tuple(rest[0])
@@ -411,7 +450,7 @@ def test_both_do_the_same_and_keep_the_law(client, program):
             else:
                 memory.run = lua.run = ("b" if memory.run[0] == "a" else "a") * 40
             call = SlotCall(
-                peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, watched=("gpu", "licence", "x"), **fields
+                peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, watched=tuple(limits), **fields
             )
             reply = memory.call(now, call)
             assert reply == lua.call(now, call)
@@ -498,6 +537,7 @@ def test_nothing_is_kept_of_those_who_have_gone(on_redis):
     for number in range(200):
         group.enter(*(f"p:{number}-{each}" for each in range(5)), pools=("gpu", "licence"))
         group.call("p", releases=tuple(f"p:{number}-{each}" for each in range(4)))
+        group.enter(f"p:{number}-key", pools=(f"key {number}",), limit=1)
         group.now += SECOND
         group.call()
     group.pass_time(2 * LEASE)

@@ -23,6 +23,8 @@ forget:
 6. **A limit is set by whoever says so, and by a process that declares another one** than was declared last: so a pool that
    was halted stays halted over a restart, and a deployment with another number puts that in force. Each setting has a
    *version*, its time; in a quarantine the latest is in force that anybody knows of.
+7. **A pool by key has no limit of its own**: each that asks names how many may hold at once, as its process has it. So there
+   may be any number of such pools, nothing is left of one that is empty, and no process starts more than it has set itself.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class SlotEntry(NamedTuple):
         fence: of the slots that it holds; 0 if it waits.
         until_us: when its lease ends by the server's clock, as was told last; 0 if it waits.
         note: what the holder has said of itself.
+        limit: how many may hold slots of its pools, in place of the limits of these; -1 for those.
     """
 
     token: str
@@ -53,6 +56,7 @@ class SlotEntry(NamedTuple):
     fence: int
     until_us: int
     note: str
+    limit: int = -1
 
 
 class SlotDeclaration(NamedTuple):
@@ -243,7 +247,13 @@ class SlotAuthority:
             if pools.is_halted and pools.fence_of(entry.token) > 0:
                 pools.release(entry.token, clock_us)
             return pools.ask(
-                entry.token, entry.pools, clock_us, until_us=until_us, priority=entry.priority, note=entry.note
+                entry.token,
+                entry.pools,
+                clock_us,
+                until_us=until_us,
+                priority=entry.priority,
+                limit=None if entry.limit < 0 else entry.limit,
+                note=entry.note,
             )
         fence = pools.renew(entry.token, clock_us, until_us=until_us)
         if fence == WAITING:  # by a call of before, which came late

@@ -14,7 +14,7 @@ __all__ = ["SLOT_SCRIPT", "SLOT_VERSION", "slot_arguments_of", "slot_keys_of", "
 
 # Raise it with every change of the keys, or of what they mean: a script of a later version begins the state anew, one of an
 # earlier version then refuses to work on it, unless nobody has called for a minute.
-SLOT_VERSION: Final = 1
+SLOT_VERSION: Final = 2
 
 _SLOTS: Final = LuaScript(
     __package__, "slots.lua", keys=("slots", "held", "line", "ends"), arguments=SlotCall, VERSION=SLOT_VERSION

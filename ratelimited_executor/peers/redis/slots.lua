@@ -17,7 +17,7 @@
 --             l:<pool>            its limit
 --             v:<pool>            the version of that
 --             d:<pool>            the limit that a process has declared last
---             t:<token>           who holds slots or waits: a JSON list of texts: fence, since, place, note, pool, pool ...
+--             t:<token>           who holds slots or waits: a JSON list of texts: fence, since, place, note, limit, pool, pool ...
 --   held    a sorted set of equal scores: '<pool>\0<fence>:<token>', so that a pool's are together, the longest held first
 --   line    the same of those who wait: '<pool>\0<rank><number>:<token>', the first in line first
 --   ends    a sorted set: token -> when its lease ends by the clock of the leases
@@ -28,7 +28,7 @@
 --   peer                      who calls
 --   lease_us, difference_us   how long a lease lasts; how far the clocks of two servers are apart at most
 --   fence                     the highest that the caller knows of
---   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note} of each
+--   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note, limit} of each
 --   releases                  tokens
 --   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known, version}
 --   watched                   pools
@@ -39,7 +39,7 @@
 -- An error, if a later version of this script has written the state within a minute, or if the state was damaged.
 
 local ABANDONED_US, SAFE_MAX_US, WHOLE_MAX, STATE_MS = 60000000, 3600000000, 2 ^ 53, 86400000
-local TOUCH_US, STRETCH = 3600000000, 1000
+local TOUCH_US, STRETCH, FIRST = 3600000000, 1000, 6
 
 local function whole(number) return string.format('%.0f', number) end
 
@@ -89,7 +89,7 @@ elseif now >= last and now - last <= spare then
   clock = clock + now - last
 end
 
--- Records: {fence, since, place, note, pool, pool ...}, all texts.
+-- Records: {fence, since, place, note, limit, pool, pool ...}, all texts; `FIRST` is the place of the first pool.
 
 local records = {}
 
@@ -97,7 +97,7 @@ local function record_of(token)  -- nil if there is none
   if records[token] == nil then
     local text = redis.call('HGET', keys.slots, 't:' .. token)
     local is_read, record = pcall(cjson.decode, text or 'false')
-    if record and not (is_read and type(record) == 'table' and #record > 4 and natural(record[1]) and natural(record[2])) then
+    if record and not (is_read and type(record) == 'table' and #record >= FIRST and natural(record[1]) and natural(record[2])) then
       redis.call('DEL', keys.slots, keys.held, keys.line, keys.ends)
       error('damaged')
     end
@@ -146,7 +146,7 @@ end
 
 local function drop(token, record)
   told(token)
-  for index = 5, #record do
+  for index = FIRST, #record do
     if record[1] == '0' then redis.call('ZREM', keys.line, record[index] .. '\0' .. record[3] .. ':' .. token)
     else redis.call('ZREM', keys.held, record[index] .. '\0' .. padded(record[1]) .. ':' .. token) end
   end
@@ -156,7 +156,7 @@ local function drop(token, record)
 end
 
 local function hold(token, record)
-  for index = 5, #record do
+  for index = FIRST, #record do
     redis.call('ZADD', keys.held, 0, record[index] .. '\0' .. padded(record[1]) .. ':' .. token)
   end
   keep(token, record)
@@ -170,17 +170,18 @@ local function hand_over(pools)  -- what is free of some pools, and of those in 
     local token = first_of(pool)
     local is_free = token and true
     local record = token and record_of(token)
+    local own = record and natural(record[5])
     if token and not record then
       redis.call('DEL', keys.slots, keys.held, keys.line, keys.ends)
       error('damaged')
     end
-    for index = 5, record and #record or 0 do
+    for index = FIRST, record and #record or 0 do
       local each = record[index]
-      is_free = is_free and count(keys.held, each) < limit_of(each) and (each == pool or first_of(each) == token)
+      is_free = is_free and count(keys.held, each) < (own or limit_of(each)) and (each == pool or first_of(each) == token)
     end
     if is_free then
       fence = fence + 1
-      for index = 5, #record do
+      for index = FIRST, #record do
         redis.call('ZREM', keys.line, record[index] .. '\0' .. record[3] .. ':' .. token)
         if record[index] ~= pool then pools[#pools + 1] = record[index] end
       end
@@ -201,7 +202,7 @@ local function look()  -- ends the leases whose time has come, and hands over wh
     for _, token in ipairs(ended) do
       local record = record_of(token)
       if record then
-        for index = 5, #record do left[record[index]] = true end
+        for index = FIRST, #record do left[record[index]] = true end
         drop(token, record)
       else
         redis.call('ZREM', keys.ends, token)
@@ -216,11 +217,12 @@ end
 local function halt(halts)
   if is_halted == halts then return end
   is_halted = halts
+  if halts then return end
   local pools = {}
-  for _, name in ipairs(redis.call('HKEYS', keys.slots)) do
-    if string.sub(name, 1, 2) == 'l:' then pools[#pools + 1] = string.sub(name, 3) end
+  for _, place in ipairs(redis.call('ZRANGE', keys.line, 0, -1)) do  -- in the order of their names
+    local pool = string.match(place, '^(.-)%z')
+    if pool and pool ~= pools[#pools] then pools[#pools + 1] = pool end
   end
-  table.sort(pools)
   hand_over(pools)
 end
 
@@ -235,14 +237,15 @@ end
 local function release(token)
   local record = record_of(token)
   if record then
-    local pools = {unpack(record, 5)}
+    local pools = {unpack(record, FIRST)}
     drop(token, record)
     table.sort(pools)
     hand_over(pools)
   end
 end
 
-local function enter(token, pools, priority, claimed, until_us, note)  -- the fence; 0 if it waits, -1 if it has nothing
+local function enter(token, pools, priority, claimed, until_us, note, limit)  -- the fence; 0 if it waits, -1 if it has nothing
+  limit = limit < 0 and '' or whole(limit)
   local record = record_of(token)
   local is_waiting = record and record[1] == '0'
   if record and (claimed == 0 and not is_waiting and is_halted or claimed > 0 and is_waiting) then
@@ -252,12 +255,12 @@ local function enter(token, pools, priority, claimed, until_us, note)  -- the fe
   if not record and claimed == 0 then
     number = number + 1
     local place = rank_of(priority) .. padded(whole(number))
-    record = {'0', whole(clock), place, note, unpack(pools)}
+    record = {'0', whole(clock), place, note, limit, unpack(pools)}
     for _, pool in ipairs(pools) do redis.call('ZADD', keys.line, 0, pool .. '\0' .. place .. ':' .. token) end
     keep(token, record)
     hand_over({unpack(pools)})
   elseif not record and is_halted and now + args.difference_us < until_us then
-    record = {whole(claimed), whole(clock), '', note, unpack(pools)}
+    record = {whole(claimed), whole(clock), '', note, limit, unpack(pools)}
     fence = math.max(fence, claimed)
     hold(token, record)
   end
