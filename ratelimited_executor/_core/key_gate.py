@@ -3,6 +3,10 @@
 A key that may not is *parked*: its tasks leave the order until it may again, so that they never stand before the tasks
 of other keys. What resumes it is a time (its rate, a penalty) or an end (its concurrency). A key is known from its first
 look until nothing is left to remember: none runs, none is parked, and its rate and penalty are as if it were new.
+
+Where a group counts how many tasks of a key run, each takes a slot of the key, which is asked for when it is the first to
+start but for that. Some are asked for at a time, in the order in which they are to start; until it is known of one whether
+it has to wait, what comes after it waits, too.
 """
 
 from __future__ import annotations
@@ -10,16 +14,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ratelimited_executor._core.key_states import KeyState, Span
 from ratelimited_executor._core.lazy_heap import LazyHeap
-from ratelimited_executor._core.limits.limit import starts_until
-from ratelimited_executor._core.slot_lanes import IDLE_NS, SlotLane
+from ratelimited_executor._core.slot_lanes import SlotLane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from ratelimited_executor._core.limits.limit import Limit
+    from ratelimited_executor._core.slot_asking import SlotAsker
+    from ratelimited_executor._core.slot_keeping import SlotRequest
 
 __all__ = ["KeyGate", "KeyHold", "Span"]
 
@@ -29,55 +35,7 @@ _SWEEP_STEP_COUNT: Final = 1024  # at a stretch: half a millisecond
 KeyHold = str  # "rate", "concurrency", "penalty" or "slots"
 
 
-class Span(Protocol):
-    """A time in which tasks could start: [``begin_ns``, ``end_ns``)."""
-
-    begin_ns: int
-    end_ns: int
-
-    def places(self, free: float, taken: int) -> float:
-        """Estimate how many tasks could start in so many places that are free, and in so many that are taken."""
-        ...
-
-
-class _Key:
-    """What is known of a key.
-
-    Attributes:
-        limit: its rate; None for none.
-        concurrency: how many of its tasks may run at once; infinity for no limit.
-        running_count: how many do.
-        penalty_ns: before it nothing of it starts.
-        parked: what to call when it may start again, with the cost of its first task, and what counts its tasks.
-        timer: when that is, as far as its rate and penalty are concerned; None if no time is known.
-        is_listed: whether it is to be looked at, whether it can be forgotten.
-    """
-
-    __slots__ = ("concurrency", "is_listed", "limit", "parked", "penalty_ns", "running_count", "timer")
-
-    def __init__(self, limit: Limit | None, concurrency: int | None) -> None:
-        self.limit = limit
-        self.concurrency: float = math.inf if concurrency is None else concurrency
-        self.running_count = 0
-        self.penalty_ns = 0
-        self.parked: list[tuple[Callable[[], None], int, Callable[[float], int]]] = []
-        self.timer: _Timer | None = None
-        self.is_listed = True
-
-    def cost(self, cost: int) -> int:
-        """Return what a task costs the key: all that its limit ever admits, if it is more than that."""
-        if cost == 1 or self.limit is None:
-            return cost
-        most = self.limit.cost_max
-        return cost if not most else min(cost, most)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether as many tasks run as may."""
-        return self.running_count >= self.concurrency
-
-
-_Timer: TypeAlias = tuple[int, int, "Hashable", _Key]
+_Timer: TypeAlias = tuple[int, int, "Hashable", KeyState]
 """Time, number and key of something parked; stale unless it is that of the key."""
 
 
@@ -91,32 +49,55 @@ class KeyGate:
     Args:
         limit_of: makes the limit of a key's rate; None if it has none.
         concurrency_of: tells how many tasks of a key may run at once; None for no limit.
+        slots_of: makes what asks for slots of a key that so many may hold at once; None if they are counted here.
+        ahead_count: tells of how many keys slots are asked for at a time.
+        note_lost: called with the key of a running task whose slot may be another's by now.
 
     Attributes:
         met_count: how many keys have been met so far: if it changes, functions of the user were called.
+        is_put_off: whether the key that was asked about last is to be asked about again once it is known of those before it
+            whether they have to wait.
         is_looking: whether it is only asked when something may start: then no slots are asked for.
     """
 
     __slots__ = (
+        "_ahead",
+        "_ahead_count",
         "_concurrency_of",
         "_full",
         "_keys",
         "_lanes",
         "_limit_of",
         "_newest",
+        "_note_lost",
         "_numbers",
+        "_slots_of",
         "_start_count",
         "_sweeping",
         "_timers",
         "_unasked",
         "is_looking",
+        "is_put_off",
         "met_count",
     )
 
-    def __init__(self, *, limit_of: Callable[[Any], Limit | None], concurrency_of: Callable[[Any], int | None]) -> None:
+    def __init__(
+        self,
+        *,
+        limit_of: Callable[[Any], Limit | None],
+        concurrency_of: Callable[[Any], int | None],
+        slots_of: Callable[[Any, int], SlotAsker | None] = lambda _, __: None,
+        ahead_count: Callable[[], int] = lambda: 1,
+        note_lost: Callable[[Any], None] = lambda _: None,
+    ) -> None:
         self._limit_of = limit_of
         self._concurrency_of = concurrency_of
-        self._keys: dict[Hashable, _Key] = {}
+        self._slots_of = slots_of
+        self._ahead_count = ahead_count
+        self._note_lost = note_lost
+        # Keys that have a slot that no task has started with, or have asked for one and know nothing yet.
+        self._ahead: dict[Hashable, KeyState] = {}
+        self._keys: dict[Hashable, KeyState] = {}
         self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
         self._full: dict[Hashable, None] = {}  # keys that were parked because as many of their tasks ran as may
         self._unasked: dict[
@@ -129,6 +110,7 @@ class KeyGate:
         self._start_count = 0  # since the last time that they were looked at
         self.met_count = 0
         self.is_looking = False
+        self.is_put_off = False
         self._lanes: set[SlotLane] = set()  # which have slots that no task has started with, or wait for some
 
     @property
@@ -174,14 +156,31 @@ class KeyGate:
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
                 self._drop(key)
                 return False
-            if self.is_looking and key.request is None:
+            if self.is_looking and key.slots.request is None:
                 return True
             self._lanes.add(key)
-            return key.has_slots(now_ns)
+            return key.slots.has_slots(now_ns)
+        self.is_put_off = False
         state = self._keys.get(key) or self._meet(key)
-        if state.running_count >= state.concurrency or now_ns < state.penalty_ns:
+        if not state.is_open(cost, now_ns):
+            if state.slots is not None and state.slots.request is not None:
+                self._drop_slot(key, state)
             return False
-        return state.limit is None or state.limit.admits(state.cost(cost), now_ns)
+        return state.slots is None or self._has_slot(key, state.slots, state, now_ns)
+
+    def _has_slot(self, key: Hashable, slots: SlotAsker, state: KeyState, now_ns: int) -> bool:
+        """Whether a slot of the group is there for the next task of a key; it is asked for if that may be."""
+        if slots.request is None:
+            if self._ahead and len(self._ahead) >= self._ahead_count():
+                self.is_put_off = True
+                return False
+            if self.is_looking:
+                return True
+        request = slots.request
+        is_there = slots.has_slots(now_ns)
+        if slots.request is not request:
+            self._ahead[key] = state
+        return is_there
 
     def hold(self, key: Hashable, cost: int, now_ns: int) -> KeyHold | None:
         """Tell what keeps a key from starting a task; None if nothing does."""
@@ -189,8 +188,10 @@ class KeyGate:
             held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
             return "slots" if held is None and key.parked else held
         state = self._keys.get(key)
-        if state is None or self.admits(key, cost, now_ns):
+        if state is None:
             return None
+        if state.is_open(cost, now_ns):
+            return "concurrency" if state.is_waiting else None
         if state.is_full:
             return "concurrency"
         return "penalty" if now_ns < state.penalty_ns else "rate"
@@ -202,8 +203,7 @@ class KeyGate:
         state = self._keys.get(key)
         if state is None:
             return now_ns
-        begin_ns = max(now_ns, state.penalty_ns)
-        return begin_ns if state.limit is None else _asked_at(state.limit, begin_ns, now_ns).when_count(count, begin_ns)
+        return state.when_count(count, now_ns)
 
     def count_until(self, key: Hashable, cost: int, span: Span, now_ns: int) -> float:
         """Estimate how many tasks of a key, of a cost, could start in a span; one, if its limits are not known yet."""
@@ -212,7 +212,7 @@ class KeyGate:
                 return math.inf
             key = key.held_key
         state = self._keys.get(key)
-        return 1 if state is None else self._count_until(state, cost, span, now_ns)
+        return 1 if state is None else state.count_until(cost, span, now_ns)
 
     def count_parked(self, span: Span, most: float, now_ns: int) -> float:
         """Estimate how many tasks of all keys that are parked could start in a span; ``most`` need not be exceeded."""
@@ -220,23 +220,12 @@ class KeyGate:
         for key in self._opening(span.end_ns):
             state = self._keys[key]
             cost = min((cost for _, cost, _ in state.parked), default=1)
-            count = min(self._count_until(state, cost, span, now_ns), most)
+            count = min(state.count_until(cost, span, now_ns), most)
             if count > 0:
                 total += min(count, sum(waiting(count) for _, _, waiting in state.parked))
             if total >= most:
                 break
         return total
-
-    def _count_until(self, state: _Key, cost: int, span: Span, now_ns: int) -> float:
-        begin_ns = max(now_ns, state.penalty_ns, span.begin_ns)
-        if begin_ns >= span.end_ns:
-            return 0
-        count = math.inf
-        if state.limit is not None:
-            count = starts_until(_asked_at(state.limit, begin_ns, now_ns), state.cost(cost), begin_ns, span.end_ns)
-        if state.concurrency < math.inf:
-            count = min(count, span.places(state.concurrency - state.running_count, state.running_count))
-        return count
 
     def _opening(self, end_ns: int) -> Iterator[Hashable]:
         """Walk the parked keys that may start a task before a time, each once; of a heap only as much as that."""
@@ -271,7 +260,9 @@ class KeyGate:
         if state.is_full:
             self._full[key] = None
             return True  # the end of one that runs resumes it
-        when = self._when(state, cost, now_ns)
+        if state.slots is not None and state.slots.request is not None:
+            return True  # the slot resumes it
+        when = state.when(cost, now_ns)
         if when is not None and (state.timer is None or when < state.timer[0]):
             self._stop_timer(state)
             state.timer = (when, next(self._numbers), key, state)
@@ -288,6 +279,8 @@ class KeyGate:
         state = self._keys.get(key) or self._meet(key)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
         self._newest = ticket if state.limit is not None and state.limit.counts_effects else None
+        if state.slots is not None and state.slots.is_there:
+            self._take_slot(key, state, state.slots)
         state.running_count += 1
         self._start_count += 1
         return ticket
@@ -312,6 +305,8 @@ class KeyGate:
         if state is None:
             return False
         state.running_count -= 1
+        while len(state.held) > state.running_count:
+            state.held.pop().release()
         if not state.running_count and not state.is_listed:
             state.is_listed = True
             self._sweeping.append(key)
@@ -355,8 +350,8 @@ class KeyGate:
 
     @property
     def has_slots(self) -> bool:
-        """Whether some lane has slots that no task has started with, or waits for some."""
-        return bool(self._lanes)
+        """Whether there are slots that no task has started with, or lanes that wait for some."""
+        return bool(self._lanes or self._ahead)
 
     def trim(self, now_ns: int, *, may_start: bool, permit_ns: float) -> int | None:
         """Give back the slots that no task is about to start with; return when to look again, None if there are none.
@@ -368,12 +363,19 @@ class KeyGate:
         """
         again = None
         for lane in list(self._lanes):
-            if not lane.waiting_count or lane.request is None:
+            if not lane.waiting_count or lane.slots.request is None:
                 self._drop(lane)
-            elif lane.request.fence:
-                until_ns = IDLE_NS + (now_ns if lane.held_ns is None else lane.held_ns)
+            elif lane.slots.is_there:
+                until_ns = lane.slots.idle_end(now_ns)
                 if not may_start or permit_ns > until_ns or until_ns <= now_ns:
                     self._drop(lane)
+                else:
+                    again = until_ns if again is None else min(again, until_ns)
+        for key, state in list(self._ahead.items()):
+            if state.slots is not None and state.slots.is_there:
+                until_ns = state.slots.idle_end(now_ns)
+                if not may_start or permit_ns > until_ns or until_ns <= now_ns:
+                    self._drop_slot(key, state)
                 else:
                     again = until_ns if again is None else min(again, until_ns)
         return again
@@ -387,14 +389,50 @@ class KeyGate:
     def may_get_slots(self) -> bool:
         """Whether some lane waits for slots of pools that are not halted: others may give some back."""
         return any(
-            lane.request is not None and all(pool.limit for pool in lane.statistics()) for lane in list(self._lanes)
+            lane.slots.request is not None and all(pool.limit for pool in lane.statistics())
+            for lane in list(self._lanes)
         )
 
     def _drop(self, lane: SlotLane) -> None:
         """Give back the slots of a lane; what is parked for them comes back into the order, and asks anew in its turn."""
         self._lanes.discard(lane)
-        lane.drop()
+        lane.slots.drop()
         lane.resume()
+
+    def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
+        """Let a task of a key that starts have the slot that is there."""
+        self._ahead.pop(key, None)
+        request = slots.take()
+        request.lost = lambda: self._lose(key, state, request)
+        request.start()
+        state.held.append(request)
+
+    def _lose(self, key: Hashable, state: KeyState, request: SlotRequest) -> None:
+        """Note that a slot with which a task runs may be another's by now."""
+        if request in state.held:
+            state.held.remove(request)
+            self._note_lost(key)
+
+    def _drop_slot(self, key: Hashable, state: KeyState) -> None:
+        """Give back the slot of a key with which no task has started; its tasks come back into the order."""
+        self._ahead.pop(key, None)
+        if state.slots is not None:
+            state.slots.drop()
+        self._resume(key, state)
+
+    def told(self, key: Hashable) -> None:
+        """Take in that a slot of a key is there, or has to be waited for."""
+        state = self._keys.get(key)
+        if state is None or state.slots is None or state.slots.request is None:
+            return
+        if state.slots.is_waiting:
+            self._ahead.pop(key, None)
+            return
+        self._ahead[key] = state
+        if any(waiting(1) for _, _, waiting in state.parked):
+            self._resume(key, state)
+        else:
+            self._drop_slot(key, state)  # all that waited for it have gone
 
     def refresh(self, now_ns: int) -> None:
         """Ask for the limits of every known key anew; they are in force from ``now_ns`` on."""
@@ -404,9 +442,18 @@ class KeyGate:
                 state.limit = fresh
             else:
                 state.limit.change_to(fresh, now_ns)
-            concurrency = self._concurrency_of(key)
-            state.concurrency = math.inf if concurrency is None else concurrency
+            self._count_by(key, state, self._concurrency_of(key))
         self.open_all()
+
+    def _count_by(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
+        """Let so many tasks of a key run at once: as the group counts them, or as are counted here."""
+        fresh = self._slots_of(key, concurrency) if concurrency else None
+        if fresh is not None and state.slots is not None and fresh.limit == state.slots.limit:
+            return
+        if state.slots is not None:
+            self._drop_slot(key, state)
+        state.slots = fresh
+        state.concurrency = math.inf if concurrency is None or fresh is not None else concurrency
 
     def next_time(self) -> int | None:
         """Tell when the next parked key may start again; None if no time is known."""
@@ -434,33 +481,28 @@ class KeyGate:
             if state.running_count or state.parked:
                 state.is_listed = False  # until its last task has ended
                 continue
-            if now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(now_ns)):
+            is_asking = state.slots is not None and state.slots.request is not None
+            if is_asking or now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(now_ns)):
                 self._sweeping.append(key)
             else:
                 del self._keys[key]
 
-    def _meet(self, key: Hashable) -> _Key:
+    def _meet(self, key: Hashable) -> KeyState:
         limit, concurrency = self._limit_of(key), self._concurrency_of(key)
         self.met_count += 1
         state = self._keys.get(key)
         if state is None:  # the functions may have met it themselves
-            state = self._keys[key] = _Key(limit, concurrency)
+            state = self._keys[key] = KeyState(limit)
+            self._count_by(key, state, concurrency)
             self._sweeping.append(key)
         return state
 
-    def _when(self, state: _Key, cost: int, now_ns: int) -> int | None:
-        """Tell when rate and penalty admit a task; None if they never do."""
-        begin_ns = max(now_ns, state.penalty_ns)
-        if state.limit is None:
-            return begin_ns
-        return _asked_at(state.limit, begin_ns, now_ns).when(state.cost(cost), begin_ns)
-
-    def _stop_timer(self, state: _Key) -> None:
+    def _stop_timer(self, state: KeyState) -> None:
         if state.timer is not None:
             state.timer = None
             self._timers.note_stale()
 
-    def _resume(self, key: Hashable, state: _Key) -> None:
+    def _resume(self, key: Hashable, state: KeyState) -> None:
         self._stop_timer(state)
         self._full.pop(key, None)
         self._unasked.pop(key, None)
@@ -470,8 +512,3 @@ class KeyGate:
         parked, state.parked = state.parked, []
         for resume, _, _ in parked:
             resume()
-
-
-def _asked_at(limit: Limit, time_ns: int, now_ns: int) -> Limit:
-    """Return a limit, or a copy of it if it is to be asked about a time to come."""
-    return limit if time_ns <= now_ns else limit.trial(lambda: now_ns)

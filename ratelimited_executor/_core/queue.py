@@ -340,7 +340,7 @@ class TaskQueue(PlainQueue):
             self.gated.add(record)
         if options.lane is not None:
             options.lane.waiting_count -= 1
-            self.slots_of[record] = options.lane.take()
+            self.slots_of[record] = options.lane.slots.take()
 
     def _charge(
         self, key: Hashable, needs: Mapping[str, int] | None, cost: int, now: float

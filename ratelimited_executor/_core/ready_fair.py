@@ -219,6 +219,8 @@ class ReadyFair:
                     return None
             elif gate.admits(key, cost := _cost_of(item), now_ns):
                 return head
+            elif gate.is_put_off:
+                return None
             else:
                 if self._is_fresh:
                     fresh.popleft()

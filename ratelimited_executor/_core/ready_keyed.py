@@ -124,6 +124,8 @@ class ReadyKeyed:
                     return None
             elif gate.admits(lane.key, cost := self._cost(lane), now_ns):
                 return head
+            elif gate.is_put_off:
+                return None
             else:
                 self._leave(lane)
                 self._park(gate, lane, cost, now_ns)

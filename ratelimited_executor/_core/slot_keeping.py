@@ -77,7 +77,18 @@ class SlotRequest(Protocol):
 
 
 class SlotKeeper(Protocol):
-    """Keeps the slots of a manager's pools."""
+    """Keeps the slots of a manager's pools.
+
+    Attributes:
+        parts: into how many parts limits by key are split while nobody can be asked for slots, each process going by one of
+            them; None where slots are asked for.
+    """
+
+    parts: int | None
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Have a method called, on this event loop, whenever ``parts`` has changed, for as long as its object is there."""
+        ...
 
     def limit_of(self, pool: str) -> int:
         """Return how many may be held."""
@@ -112,7 +123,14 @@ class SlotKeeper(Protocol):
         ...
 
     def request(
-        self, pools: tuple[str, ...], *, name: str, priority: float, told: Callable[[SlotRequest], None]
+        self,
+        pools: tuple[str, ...],
+        *,
+        name: str,
+        priority: float,
+        told: Callable[[SlotRequest], None],
+        limit: int = -1,
+        answered: Callable[[SlotRequest], None] | None = None,
     ) -> SlotRequest:
         """Ask for a slot of each pool, without waiting.
 
@@ -121,6 +139,8 @@ class SlotKeeper(Protocol):
             name: of the holder.
             priority: larger goes first.
             told: called on the event loop when they are handed over later, and when they are lost before :meth:`SlotRequest.start`.
+            limit: how many may hold slots of these pools, in place of the limits of the pools; -1 for those.
+            answered: called on the event loop when it is known that they are not handed over at once.
         """
         ...
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.limits.combined import CombinedPermits
+    from ratelimited_executor._core.slot_keeping import SlotKeeper
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.coroutines import Coroutines
     from ratelimited_executor._runtime.launch import Threads
@@ -75,7 +76,14 @@ class Parts:
     runner: Runner
 
 
-def assemble(name: str, settings: Settings, *, runner: Runner, peers: Peers | Fleet) -> Parts:
+def assemble(
+    name: str,
+    settings: Settings,
+    *,
+    runner: Runner,
+    peers: Peers | Fleet,
+    group_slots: Callable[[], SlotKeeper] | None = None,
+) -> Parts:
     """Put an executor together.
 
     Args:
@@ -83,6 +91,7 @@ def assemble(name: str, settings: Settings, *, runner: Runner, peers: Peers | Fl
         settings: how it begins.
         runner: the manager's interval runner, which owns loop, clock and timeline.
         peers: with whom the rate is shared.
+        group_slots: returns what keeps the slots that a group shares; None if none does.
     """
 
     def warn(kind: str, message: str, *args: Any) -> None:
@@ -108,7 +117,15 @@ def assemble(name: str, settings: Settings, *, runner: Runner, peers: Peers | Fl
         warn=warn,
     )
     return _with_the_rest(
-        engine, settings, controls, peers=fixed, runner=runner, moments=moments, warn=warn, report=report
+        engine,
+        settings,
+        controls,
+        peers=fixed,
+        group_slots=group_slots,
+        runner=runner,
+        moments=moments,
+        warn=warn,
+        report=report,
     )
 
 
@@ -118,6 +135,7 @@ def _with_the_rest(
     controls: Controls,
     *,
     peers: Peers,
+    group_slots: Callable[[], SlotKeeper] | None,
     runner: Runner,
     moments: Moments,
     warn: Callable[..., None],
@@ -134,6 +152,7 @@ def _with_the_rest(
         warn=warn,
         wake=engine.wake,
         group_limit_of=None if member is None else member.limit_of_key(group_limit_of_key),
+        group_slots=group_slots,
         loop=engine.loop,
     )
     backlog = Backlog(

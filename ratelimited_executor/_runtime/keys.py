@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextvars
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from ratelimited_executor._core.key_gate import KeyGate
-from ratelimited_executor._core.keys import given_key
+from ratelimited_executor._core.keys import given_key, text_of_key
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import KeyOptions, TaskRecord
+from ratelimited_executor._core.slot_asking import SlotAsker
 from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import RateLike
+    from ratelimited_executor._core.slot_keeping import SlotKeeper
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.limits import Limits
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyLimits", "Keys"]
 
+_AHEAD_MIN: Final = 2  # keys of which slots are asked for at a time
+_AHEAD_MAX: Final = 64
+_AHEAD_SECONDS: Final = 0.05  # in which as many tasks may start
 _SHARED_COUNT_MAX: Final = 16384  # keys whose tasks share their options: 1 MB
 
 
@@ -88,12 +94,17 @@ class Keys:
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
         wake: has the executor look for something to start.
         group_limit_of: makes the limit of a key's rate as a group keeps it; None where it is our own.
+        group_slots: returns what keeps the slots of a group, of which each task of a key that may not run with any number of
+            others takes one; None where they are counted here.
         loop: on which it does.
     """
 
     __slots__ = (
+        "__weakref__",
         "_accounts",
         "_group_limit_of",
+        "_group_slots",
+        "_keeper",
         "_lanes",
         "_limits_of_all",
         "_loop",
@@ -116,6 +127,7 @@ class Keys:
         warn: Callable[..., None],
         wake: Callable[[], None],
         group_limit_of: Callable[[PolicyPlan, Rate, Hashable], Limit | None] | None = None,
+        group_slots: Callable[[], SlotKeeper] | None = None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.limits = limits
@@ -126,6 +138,8 @@ class Keys:
         self._warn = warn
         self._wake = wake
         self._group_limit_of = group_limit_of
+        self._group_slots = group_slots
+        self._keeper: SlotKeeper | None = None  # of the group's slots, once a key needs some
         self._loop = loop
         self._shared: dict[Hashable, KeyOptions] = {}
         self._lanes: WeakValueDictionary[Any, SlotLane] = WeakValueDictionary()
@@ -143,7 +157,13 @@ class Keys:
         """Return the gate; it is opened if there is none: every key is asked from now on whether it may start a task."""
         gate = self._queue.gate
         if gate is None:
-            gate = KeyGate(limit_of=self._limit_of, concurrency_of=self._concurrency_of)
+            gate = KeyGate(
+                limit_of=self._limit_of,
+                concurrency_of=self._concurrency_of,
+                slots_of=self._slots_of,
+                ahead_count=self._ahead_count,
+                note_lost=self._warn_of_loss,
+            )
             self._accounts.detach()
             self._accounts.on_key_end = self.ended
             self._queue.set_gate(gate)
@@ -229,10 +249,51 @@ class Keys:
 
     def _concurrency_of(self, key: Hashable) -> int | None:
         try:
-            return contextvars.Context().run(self.limits.concurrency_of, given_key(key))
+            count = contextvars.Context().run(self.limits.concurrency_of, given_key(key))
         except Exception as error:  # noqa: BLE001  # as above
             self._warn_of_key(key, error)
             return None
+        parts = None if self._keeper is None else self._keeper.parts
+        return count if count is None or parts is None else count // parts
+
+    # The slots of keys, where a group counts them.
+
+    def _slots_of(self, key: Hashable, count: int) -> SlotAsker | None:
+        """Make what asks for slots of a key, of which so many may be held; None if its tasks are counted here."""
+        if self._group_slots is None:
+            return None
+        if self._keeper is None:
+            self._keeper = self._group_slots()
+            self._keeper.watch(self._ask_anew)
+        if self._keeper.parts is not None:
+            return None
+        name = self._accounts.name
+        pool = f"{name}: key {text_of_key(key)}"
+        told = partial(self._loop.call_soon, self._look_at_key, key)
+        return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=count)
+
+    def _look_at_key(self, key: Hashable) -> None:
+        if self._queue.gate is not None:
+            self._queue.gate.told(key)
+            self._wake()
+
+    def _ahead_count(self) -> int:
+        """Return of how many keys slots are asked for at a time: of as many as may start while an answer comes."""
+        rate = self._limits_of_all.plan.rate.per_second
+        return _AHEAD_MAX if rate is None else min(_AHEAD_MAX, max(_AHEAD_MIN, int(rate * _AHEAD_SECONDS)))
+
+    def _ask_anew(self) -> None:
+        """Go by the group again, or by a part of the limits: the one has begun, or ended, to be there."""
+        if self._queue.gate is not None:
+            self._queue.gate.refresh(self._moments.ns())
+            self._wake()
+
+    def _warn_of_loss(self, key: Hashable) -> None:
+        self._warn(
+            "key",
+            "a task of the key %r runs on without a slot of the group, which could not be renewed: others of it may run as well",
+            key,
+        )
 
     def _warn_of_key(self, key: Hashable, error: BaseException) -> None:
         self._warn("key", "the limit of the key %r raised %r; it has none", key, error)

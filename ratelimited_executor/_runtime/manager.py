@@ -149,25 +149,35 @@ class ManagerBase(Fixed, Generic[E]):
 
     def _slot_keeper_for(self, name: str, limit: int | None) -> Any:
         """Return what keeps the slots, told of another pool."""
-        keeper, peers = self._slot_keeper, self._peers
+        peers = self._peers
         count = None if limit is None else count_of("limit", limit)
-        if keeper is None:
-            make = getattr(peers, "slots", None)
-            if make is None and (isinstance(peers, Fleet) or peers.count > 1):
-                raise ValueError(
-                    f"peers={peers!r} share rates and no slots: use RedisPeers, or make the slots by a manager without peers if "
-                    "each process is to have as many"
-                )
-            keeper = LocalSlots() if make is None else make()
-            self._slot_keeper = keeper
-            if self._runner is not None:
-                keeper.open(self._runner.loop, self._runner.clock)
+        if self._slot_keeper is None and self._group_slots is None and (isinstance(peers, Fleet) or peers.count > 1):
+            raise ValueError(
+                f"peers={peers!r} share rates and no slots: use RedisPeers, or make the slots by a manager without peers if "
+                "each process is to have as many"
+            )
+        keeper = self._keeper()
         if isinstance(keeper, LocalSlots):
             if count is None:
                 raise ValueError(f"limit must be given for a pool that is not there yet: slots({name!r}, limit=8)")
             keeper.set_limit(name, count)
         else:
             keeper.declare(name, count)
+        return keeper
+
+    @property
+    def _group_slots(self) -> Callable[[], Any] | None:
+        """What returns the keeper of the slots that a group shares; None if its peers share none."""
+        return None if getattr(self._peers, "slots", None) is None else self._keeper
+
+    def _keeper(self) -> Any:
+        """Return what keeps the slots, made and opened if it is not there."""
+        keeper = self._slot_keeper
+        if keeper is None:
+            make = getattr(self._peers, "slots", None)
+            keeper = self._slot_keeper = LocalSlots() if make is None else make()
+            if self._runner is not None:
+                keeper.open(self._runner.loop, self._runner.clock)
         return keeper
 
     async def start(self) -> None:

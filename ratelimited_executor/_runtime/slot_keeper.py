@@ -64,6 +64,8 @@ class LocalSlots:
 
     __slots__ = ("_handed", "_is_closed", "_loop", "_numbers", "_pools", "_requests", "_wakers")
 
+    parts: Final = None  # nobody else is asked for slots
+
     def __init__(self) -> None:
         self._pools = SlotPools()
         self._handed: Counter[str] = Counter()
@@ -86,6 +88,9 @@ class LocalSlots:
 
     async def aclose(self) -> None:
         """Do nothing: nobody else is to be told."""
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Do nothing: ``parts`` does not change."""
 
     def limit_of(self, pool: str) -> int:
         """Return how many may be held."""
@@ -154,12 +159,20 @@ class LocalSlots:
             del self._wakers[token]
 
     def request(
-        self, pools: tuple[str, ...], *, name: str, priority: float, told: Callable[[SlotRequest], None]
+        self,
+        pools: tuple[str, ...],
+        *,
+        name: str,
+        priority: float,
+        told: Callable[[SlotRequest], None],
+        limit: int = -1,
+        answered: Callable[[SlotRequest], None] | None = None,  # noqa: ARG002  # it is known in this call
     ) -> SlotRequest:
         """Ask for a slot of each pool, without waiting."""
         token = next(self._numbers), pools[0]
         request = _LocalRequest(self, pools, token, told)
-        request.fence = self._pools.ask(token, pools, self._now_us(), priority=priority, note=name)
+        own = None if limit < 0 else limit
+        request.fence = self._pools.ask(token, pools, self._now_us(), priority=priority, limit=own, note=name)
         if not request.fence:
             self._requests[token] = request
         return request

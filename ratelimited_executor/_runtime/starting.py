@@ -167,7 +167,7 @@ class Starter:
         options = record._options
         request = self._queue.slots_of[record]
         context = contextvars.Context() if origin is None else origin if options.own_context else origin.copy()
-        slot = slot_for(options.lane.pools, request, context)
+        slot = slot_for(options.lane.slots.pools, request, context)
         if options.in_thread:
             awaitable: Any = ThreadCall(call, args, context.copy(), self._threads)
             self._run(record, awaitable, contextvars.Context(), origin, options, hold=(slot, request))

@@ -24,7 +24,9 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakMethod
 
+from ratelimited_executor._core.fleet.policies import Outage
 from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, SlotPeer
 from ratelimited_executor._core.fleet.slots import PoolState
 from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics
@@ -100,21 +102,21 @@ class _Owner:
 class _Grant:
     """What one hold asks for, between its event loop and the thread."""
 
-    __slots__ = ("claim", "lost", "owner", "waker")
+    __slots__ = ("answered", "claim", "lost", "owner", "waker")
 
     def __init__(self, claim: SlotClaim, owner: _Owner, waker: asyncio.Future[None], lost: Callable[[], None]) -> None:
+        self.answered: Callable[[], None] | None = None  # called when it is known to wait
         self.claim = claim
         self.owner = owner
         self.waker = waker
         self.lost = lost
 
-    def tell(self, state: EntryState) -> None:
-        """Tell its event loop of its state; called in the thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.owner.loop.call_soon_threadsafe(self._note, state)
-
-    def _note(self, state: EntryState) -> None:
-        if not self.waker.done():
+    def note(self, state: EntryState) -> None:
+        """Take in its state; called on its event loop."""
+        if state is EntryState.WAITING:
+            if self.answered is not None:
+                self.answered()
+        elif not self.waker.done():
             self.waker.set_result(None)
         elif state is EntryState.LOST:
             self.lost()
@@ -133,10 +135,12 @@ class _GroupRequest:
         self.fence = 0
         self.lost: Callable[[], None] = _nothing
 
-    def begin(self, grant: _Grant) -> None:
+    def begin(self, grant: _Grant, answered: Callable[[SlotRequest], None] | None) -> None:
         """Ask."""
         self._grant = grant
         grant.waker.add_done_callback(self._note)
+        if answered is not None:
+            grant.answered = lambda: answered(self)
 
     def is_fresh(self) -> bool:
         """Whether so much of the lease is left that a holder may begin."""
@@ -175,7 +179,11 @@ class GroupSlots:
         new_id: names this incarnation of the process, once it has started: until then it may be forked.
         timeout: seconds after which a call counts as lost.
         hang_timeout: seconds for which an event loop may stand still before its leases are renewed no more.
+        outage: what becomes of limits by key while the server is away. Pools of slots hand over nothing then.
         is_threaded: whether the calls are made in a thread of their own.
+
+    Attributes:
+        parts: into how many parts limits by key are split, each process going by one; None while slots are asked for.
     """
 
     __slots__ = (
@@ -192,6 +200,7 @@ class GroupSlots:
         "_new_id",
         "_new_pools",
         "_new_transport",
+        "_outage",
         "_owners",
         "_peer",
         "_process",
@@ -200,6 +209,8 @@ class GroupSlots:
         "_thread",
         "_timeout",
         "_transport",
+        "_watchers",
+        "parts",
     )
 
     def __init__(
@@ -210,6 +221,7 @@ class GroupSlots:
         new_id: Callable[[], str],
         timeout: float,
         hang_timeout: float,
+        outage: Outage = Outage.STOP,
         is_threaded: bool = True,
     ) -> None:
         self._peer = SlotPeer(settings, may_renew=self._may_renew)
@@ -234,6 +246,9 @@ class GroupSlots:
         self._is_closing = False
         self._process = 0  # in which it was opened
         self._reason = ""  # why the latest call had no answer
+        self._outage = outage
+        self._watchers: list[tuple[asyncio.AbstractEventLoop, WeakMethod[Callable[[], None]]]] = []
+        self.parts: int | None = None
 
     # For the manager.
 
@@ -269,6 +284,11 @@ class GroupSlots:
         """Tell of a pool, and of the limit with which this process was started."""
         self._new_pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
         self._post(self._peer.declare, pool, limit)
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Have a method called, on this event loop, whenever ``parts`` has changed, for as long as its object is there."""
+        self._watchers = [each for each in self._watchers if each[1]() is not None]
+        self._watchers.append((asyncio.get_running_loop(), WeakMethod(told)))
 
     # For those who hold and wait.
 
@@ -337,15 +357,22 @@ class GroupSlots:
         return grant, grant.claim.fence
 
     def request(
-        self, pools: tuple[str, ...], *, name: str, priority: float, told: Callable[[SlotRequest], None]
+        self,
+        pools: tuple[str, ...],
+        *,
+        name: str,
+        priority: float,
+        told: Callable[[SlotRequest], None],
+        limit: int = -1,
+        answered: Callable[[SlotRequest], None] | None = None,
     ) -> SlotRequest:
         """Ask for a slot of each pool, without waiting."""
         loop = asyncio.get_running_loop()
         owner = self._owners.setdefault(loop, _Owner(loop))
         request = _GroupRequest(self, told)
-        grant = _Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), request._note_lost)  # noqa: SLF001  # of this package
-        grant.claim.owner = grant
-        request.begin(grant)
+        claim = SlotClaim(pools, priority, name, limit=limit)
+        grant = claim.owner = _Grant(claim, owner, loop.create_future(), request._note_lost)  # noqa: SLF001  # of this package
+        request.begin(grant, answered)
         self._post(self._ask, grant)
         return request
 
@@ -394,7 +421,7 @@ class GroupSlots:
         """Renew a lease of which little is left; one that is lost is asked for anew."""
         old = grant.claim
         if old.state is EntryState.LOST:
-            grant.claim = SlotClaim(old.pools, old.priority, old.note, grant)
+            grant.claim = SlotClaim(old.pools, old.priority, old.note, grant, limit=old.limit)
             self._ask(grant)
         else:
             self._peer.renew(old)
@@ -421,8 +448,15 @@ class GroupSlots:
         return int(self._clock() * _NS)
 
     def _tell(self, claims: Iterable[SlotClaim]) -> None:
+        """Tell each event loop of the states of its claims."""
+        told: dict[asyncio.AbstractEventLoop, list[tuple[_Grant, EntryState]]] = {}
         for claim in claims:
-            claim.owner.tell(claim.state)
+            grant: _Grant = claim.owner
+            if claim.state is not EntryState.WAITING or grant.answered is not None:
+                told.setdefault(grant.owner.loop, []).append((grant, claim.state))
+        for loop, states in told.items():
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_note_all, states)
 
     def _run_thread(self) -> None:
         home = self._home
@@ -458,7 +492,7 @@ class GroupSlots:
         self._refuse_all()
         for claim in self._peer.claims:
             claim.state = EntryState.LOST
-            claim.owner.tell(claim.state)
+            self._tell([claim])
 
     def _is_done(self) -> bool:
         """Whether nobody holds or waits, and what is to be said is said, or nobody listens."""
@@ -471,7 +505,9 @@ class GroupSlots:
         now_ns = self._now_ns()
         self._tell(peer.look(now_ns))
         due = peer.next_call(now_ns)
-        if due is None and peer.pools and not self._is_closing:
+        if due is None and self._reason and not self._is_closing:
+            due = self._called_ns + peer.lease_ns // 4  # nothing is to be said, but it may be there again
+        elif due is None and peer.pools and not self._is_closing:
             due = self._called_ns + peer.lease_ns  # nothing is to be said, but a limit may have been set elsewhere
         if due is not None and due <= now_ns:
             await self._call(transport)
@@ -490,12 +526,13 @@ class GroupSlots:
             async with asyncio.timeout(self._timeout):
                 reply = await transport.call_slots(call)
         except Exception as error:  # noqa: BLE001  # whatever a client raises: there was no answer
-            peer.note_failure(call, self._now_ns())
+            self._tell(peer.note_failure(call, self._now_ns()))
             self._note_failure(error)
             return
         if self._reason:
             LOGGER.info("slots: the server answers again")
             self._reason = ""
+            self._go_by_parts(None)
         era = peer.era
         self._tell(peer.take_in(call, reply, sent_ns, self._now_ns()))
         again, self._again = self._again, []
@@ -511,6 +548,17 @@ class GroupSlots:
         if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
             self._reason = reason
             LOGGER.warning("slots: no answer (%s); none is handed over, and what is held ends with its lease", reason)
+            if self._outage.kind != "stop":
+                self._go_by_parts(self._outage.peers_max if self._outage.kind == "static" else 1)
+
+    def _go_by_parts(self, parts: int | None) -> None:
+        """Have processes go by so many parts of limits by key, or ask for slots again."""
+        if parts == self.parts:
+            return
+        self.parts = parts
+        for loop, told in self._watchers:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_call_if_there, told)
 
     async def _listen(self, transport: SlotTransport) -> None:
         """Hear of hand-overs at once; while that fails, ask."""
@@ -532,6 +580,17 @@ class GroupSlots:
             peer.poll_ns = _POLL_NS
             self._kicked.set()
             await asyncio.sleep(_LISTEN_SECONDS)
+
+
+def _note_all(states: list[tuple[_Grant, EntryState]]) -> None:
+    for grant, state in states:
+        grant.note(state)
+
+
+def _call_if_there(told: WeakMethod[Callable[[], None]]) -> None:
+    method = told()
+    if method is not None:
+        method()
 
 
 def _refuse_waker(grant: _Grant, error: Exception) -> None:

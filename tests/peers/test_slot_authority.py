@@ -362,7 +362,9 @@ def test_fences_rise_over_a_loss(subject, step):
 
 priorities = st.sampled_from([-1.5, -1.0, 0.0, 1e-9, 2.0, 1e300])
 tokens = st.sampled_from(["p:1", "p:2", "q:1", "q:2", "r:1", "r:2", "r:3"])
-poolses = st.sampled_from([("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu", "x"), ("a key",), ("a key",)])
+poolses = st.sampled_from(
+    [("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu", "x"), ("a key",), ("a key",)]
+)
 OWN_LIMITS = {"p": 2, "q": 2, "r": 1}  # of the pool of a key, by peer
 programs = st.lists(
     st.one_of(
@@ -449,9 +451,7 @@ def test_both_do_the_same_and_keep_the_law(client, program):
                 lua.wipe()
             else:
                 memory.run = lua.run = ("b" if memory.run[0] == "a" else "a") * 40
-            call = SlotCall(
-                peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, watched=tuple(limits), **fields
-            )
+            call = SlotCall(peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, watched=tuple(limits), **fields)
             reply = memory.call(now, call)
             assert reply == lua.call(now, call)
             for entry, fence in zip(call.entries, reply.fences, strict=True):

@@ -7,12 +7,18 @@ production runs. What starts is counted at the resource: a list of (time, cost) 
 import asyncio
 import copy
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ratelimited_executor._core.fleet.tickets import TicketAuthority
+from ratelimited_executor._core.fleet.authority import Authority
+from ratelimited_executor._core.fleet.slot_peer import SlotSettings
+from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply, peer_of
+from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall
+from ratelimited_executor.peers import Outage
 from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.peers.slots import GroupSlots
 
+LEASE_US = 2_000_000
 EPOCH = 1_700_000_000.0
 
 
@@ -25,6 +31,10 @@ class Server:
         loss: the chance of a call, and of its answer, to be lost.
         ahead: seconds by which its clock is ahead.
         run: tells its runs apart.
+        slots: the authority of slots.
+        slot_calls: how many it has answered.
+        cut_off: peers whose calls of slots do not reach it.
+        listeners: what peers are told of hand-overs by.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -35,6 +45,11 @@ class Server:
         self.run = "1"
         self.random = random.Random(seed)
         self.authorities: dict[str, TicketAuthority] = {}
+        self.paces: dict[str, Authority] = {}  # of executors of one pace
+        self.slots = SlotAuthority()
+        self.slot_calls = 0
+        self.cut_off: set[str] = set()
+        self.listeners: dict[str, Callable[[str], None]] = {}
         self._saved: dict[str, TicketAuthority] = {}
 
     def now_us(self) -> int:
@@ -44,6 +59,8 @@ class Server:
     def forget(self) -> None:
         """Lose everything, as by FLUSHALL."""
         self.authorities = {}
+        self.paces = {}
+        self.slots = SlotAuthority()
 
     def save(self) -> None:
         """Write a snapshot."""
@@ -56,7 +73,64 @@ class Server:
 
     def peers(self, seed: int, **settings: Any) -> FleetPeers:
         """Return the peers of a manager of its own."""
-        return FleetPeers(Link(self), seed=seed, **settings)
+        return GroupPeers(self, seed, **settings)
+
+
+class GroupPeers(FleetPeers):
+    """Peers that share rates and slots by a server."""
+
+    def __init__(self, server: Server, seed: int, **settings: Any) -> None:
+        super().__init__(Link(server), seed=seed, **settings)
+        self._server, self._seed, self._policy = server, seed, settings.get("outage", Outage.STOP)
+
+    def slots(self) -> GroupSlots:
+        """Return what keeps the slots of a manager."""
+        return GroupSlots(
+            SlotSettings(id="", lease_us=LEASE_US, difference_us=1_000_000),
+            lambda: SlotLink(self._server),
+            new_id=lambda: f"node:{self._seed}:x",
+            timeout=0.1,
+            hang_timeout=60.0,
+            outage=self._policy,
+            is_threaded=False,
+        )
+
+
+class SlotLink:
+    """What carries calls of slots to a server, and what it tells of hand-overs back."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def call_slots(self, call: SlotCall) -> SlotReply:
+        """Carry a call, each way in half a millisecond, or lose it."""
+        server = self._server
+        await asyncio.sleep(server.random.uniform(0.0002, 0.001))
+        if server.is_away or call.peer in server.cut_off or server.random.random() < server.loss:
+            await asyncio.sleep(60)
+        server.slot_calls += 1
+        reply = server.slots.call(server.now_us(), server.run, call)
+        woken, server.slots.woken = server.slots.woken, []
+        for token in woken:
+            listener = server.listeners.get(peer_of(token))
+            if listener is not None and server.random.random() >= server.loss:
+                asyncio.get_running_loop().call_later(0.0005, listener, token)
+        if server.random.random() < server.loss:
+            await asyncio.sleep(60)
+        await asyncio.sleep(server.random.uniform(0.0002, 0.001))
+        return reply
+
+    async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:
+        """Listen for as long as this is."""
+        self._server.listeners[peer] = woken
+        listening()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            del self._server.listeners[peer]
+
+    async def aclose(self) -> None:
+        """Do nothing."""
 
 
 class Link:
@@ -83,6 +157,8 @@ class Link:
         now_us = server.now_us()
         answers = [
             server.authorities.setdefault(name, TicketAuthority()).call(now_us, server.run, call)
+            if isinstance(call, TicketCall)
+            else server.paces.setdefault(name, Authority()).call(now_us, call)
             for name, call in calls
         ]
         if server.random.random() < server.loss:

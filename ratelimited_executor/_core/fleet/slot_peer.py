@@ -57,6 +57,7 @@ class SlotClaim:
         priority: larger goes first.
         note: what is told of it.
         owner: for whoever has made it.
+        limit: how many may hold slots of its pools, in place of the limits of these; -1 for those.
         state: where it is.
         token: by which the authority knows it.
         fence: of its slots; 0 until it has some.
@@ -68,6 +69,7 @@ class SlotClaim:
     priority: float
     note: str
     owner: Any = None
+    limit: int = -1
     state: EntryState = EntryState.WAITING
     token: str = ""
     fence: int = 0
@@ -76,6 +78,7 @@ class SlotClaim:
     until_us: int = 0  # the same by the server's clock
     told_ns: int = 0  # when it was told or renewed last
     is_told: bool = False
+    is_answered: bool = False  # a call that told it had an answer, or none in time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +266,9 @@ class SlotPeer:
             difference_us=self.settings.difference_us,
             fence=self.fence,
             entries=tuple(
-                SlotEntry(claim.token, claim.pools, claim.priority, claim.fence, claim.until_us, claim.note)
+                SlotEntry(
+                    claim.token, claim.pools, claim.priority, claim.fence, claim.until_us, claim.note, claim.limit
+                )
                 for claim in entries
             ),
             releases=tuple(list(self._releases)[:_CALL_COUNT]),
@@ -286,7 +291,7 @@ class SlotPeer:
         return due
 
     def take_in(self, call: SlotCall, reply: SlotReply, sent_ns: int, now_ns: int) -> list[SlotClaim]:
-        """Take in an answer; return the claims whose state it has changed.
+        """Take in an answer; return the claims whose state it has changed, and those that it tells to wait.
 
         Args:
             call: what was said.
@@ -324,8 +329,13 @@ class SlotPeer:
     def _note(self, token: str, fence: int, until_us: int, end_ns: int, now_ns: int) -> Iterable[SlotClaim]:
         """Take in what a token has."""
         claim = self._claims.get(token)
-        if claim is None or not fence:
-            return  # it has gone meanwhile, as the authority will hear; or it waits
+        if claim is None:
+            return  # it has gone meanwhile, as the authority will hear
+        is_new, claim.is_answered = not claim.is_answered, True
+        if not fence:
+            if is_new:
+                yield claim
+            return
         if fence < 0:
             if claim.fence:
                 yield self._lose(claim)
@@ -354,12 +364,17 @@ class SlotPeer:
         ended = [claim for claim in self._claims.values() if claim.fence and claim.end_ns <= now_ns]
         return [self._lose(claim) for claim in ended]
 
-    def note_failure(self, call: SlotCall, now_ns: int) -> None:
-        """Take in that a call had no answer: what it said is said again after a while."""
+    def note_failure(self, call: SlotCall, now_ns: int) -> list[SlotClaim]:
+        """Take in that a call had no answer: what it said is said again after a while. Return who is known to wait now."""
         self.failed_count += 1
+        waiting: list[SlotClaim] = []
         for entry in call.entries:
             claim = self._claims.get(entry.token)
             if claim is not None:
                 self._urgent[entry.token] = claim
+                if not claim.is_answered:
+                    claim.is_answered = True
+                    waiting.append(claim)
         pause = _RETRY_NS << min(self.failed_count - 1, _DAMPING)
         self._retry_ns = now_ns + min(pause, self.lease_ns // 6)
+        return waiting

@@ -571,7 +571,9 @@ class ExecutorBase:
             penalty_max=self._penalty_max,
             adaptive=self._adaptive,
         )
-        parts = assemble(self._name, settings, runner=runner, peers=self._manager.peers)
+        parts = assemble(
+            self._name, settings, runner=runner, peers=self._manager.peers, group_slots=self._manager._group_slots
+        )
         self._engine = parts.engine
         self._parts = parts
         if self._is_paused:

@@ -142,6 +142,7 @@ class RedisPeers(FleetPeers):
             new_id=new_peer_id,
             timeout=max(duration_of("timeout", timeout), lease_seconds / 20),
             hang_timeout=hang_seconds,
+            outage=outage,
             is_threaded=is_copyable(redis),
         )
 

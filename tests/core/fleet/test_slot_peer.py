@@ -49,7 +49,7 @@ def test_what_is_new_goes_at_once_and_together():
     first, second = line.ask(), line.ask()
     line.peer.set_limit("gpu", 3)
     assert line.now == line.peer.next_call(line.now)
-    assert [first] == line.call(7, 0)
+    assert [first, second] == line.call(7, 0)  # the second is told to wait
     assert (HELD, WAITING) == (first.state, second.state)
     assert (("gpu", 3),) == line.last.limits
 

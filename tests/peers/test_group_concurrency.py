@@ -1,0 +1,306 @@
+"""key_concurrency over the group: several managers in virtual time, and what runs of each key is counted over all of them."""
+
+import asyncio
+import logging
+from collections import Counter
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, Fair, Hold
+from ratelimited_executor.peers import Outage
+from tests.peers.ticket_group import LEASE_US, Server
+
+pytestmark = pytest.mark.virtual_time
+
+LEASE = LEASE_US / 1e6
+QUARANTINE = LEASE * 4 / 3 + 1  # of a group whose state is new: the clocks of servers differ by a second
+LATER = 0.1  # for the messages
+
+
+class Group:
+    """Processes with an executor of the same name; what runs of each key is counted over all of them."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.managers: list[ExecutorManager] = []
+        self.executors = []
+        self.running: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.starts: list[tuple[float, str]] = []
+
+    async def __aenter__(self) -> "Group":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for executor, manager in zip(self.executors, self.managers, strict=False):
+            await executor.shutdown(cancel_pending=True)
+            await manager.aclose()
+
+    async def join(self, *, peers=None, **settings):
+        """Start a process; return its executor."""
+        manager = ExecutorManager(peers=self.server.peers(len(self.executors), **(peers or {})))
+        await manager.start()
+        self.managers.append(manager)
+        self.executors.append(manager.executor("x", **settings))
+        return self.executors[-1]
+
+    async def work(self, key: str, seconds: float = 0.05) -> None:
+        """Count a task of a key while it runs."""
+        self.starts.append((self.now(), key))
+        self.running[key] += 1
+        self.most[key] = max(self.most[key], self.running[key])
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.running[key] -= 1
+
+    def now(self) -> float:
+        """Return the time."""
+        return asyncio.get_running_loop().time()
+
+    def load(self, count: int, *, keys: int, seconds: float = 0.05, **options) -> list:
+        """Schedule so many tasks in each process, of so many keys by turns."""
+        return [
+            executor.schedule(self.work, f"k{each % keys}", seconds, key=f"k{each % keys}", **options)
+            for executor in self.executors
+            for each in range(count)
+        ]
+
+    async def ended(self, seconds: float) -> bool:
+        """Whether all have run within so many seconds."""
+        end = self.now() + seconds
+        while any(now.waiting or now.running for now in (executor.statistics() for executor in self.executors)):
+            if self.now() > end:
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"order": Fair()},
+        {"rate": "400/s"},
+        {"rate": "400/s, 10000/min"},
+        {"key_rate": "50/s"},
+        {"max_concurrency": 3},
+    ],
+    ids=["free", "fair", "one pace", "several limits", "rate of keys", "few at once"],
+)
+async def test_as_many_of_a_key_run_over_all_processes(settings) -> None:
+    """Three processes with more tasks of each key than may run: no more run than may, and all of them do."""
+    async with Group() as group:
+        for _ in range(3):
+            await group.join(key_concurrency=2, **settings)
+        group.load(40, keys=4)
+        assert await group.ended(QUARANTINE + 20)
+
+        assert dict.fromkeys(["k0", "k1", "k2", "k3"], 2) == dict(group.most)
+        begin, end = group.starts[0][0], group.starts[-1][0]
+        assert (
+            end - begin < 30 / 2 * 0.05 * 2
+        )  # of each key 30 tasks by twos: with no more than as much again for the way
+        assert not any(group.running.values())
+
+
+async def test_nothing_is_left_of_a_key_of_which_nothing_runs() -> None:
+    """At the authority, and in each process."""
+    async with Group() as group:
+        one, other = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
+        group.load(300, keys=300, seconds=0.0)
+        assert await group.ended(QUARANTINE + 10)
+        await asyncio.sleep(5)
+
+        pools = group.server.slots._pools  # noqa: SLF001  # what it remembers
+        assert not pools._pools  # noqa: SLF001  # the same
+        assert [0, 0] == [one.statistics().keys, other.statistics().keys]
+
+
+async def test_function_tells_how_many_of_each_key() -> None:
+    """None is no limit, and asks nobody."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(key_concurrency={"k0": 1, "k1": None, "k2": 3}.get)
+        group.load(30, keys=3)
+        await asyncio.sleep(LATER)
+        assert group.most == {"k1": 20}  # in the quarantine
+        assert await group.ended(QUARANTINE + 20)
+        assert group.most == {"k0": 1, "k1": 20, "k2": 3}
+
+
+async def test_key_that_waits_holds_back_no_other() -> None:
+    """Not those of less importance, nor tasks without a key; and of one key the most important goes first."""
+    async with Group() as group:
+        first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
+        first.schedule(group.work, "busy", 5, key="busy")
+        await asyncio.sleep(QUARANTINE + LATER)
+        group.starts.clear()
+        second.schedule(group.work, "busy", key="busy", priority=8)
+        second.schedule(group.work, "busy first", key="busy", priority=9)
+        second.schedule(group.work, "other", key="other", priority=1)
+        second.schedule(group.work, "keyless")
+        await asyncio.sleep(LATER)
+        assert ["other", "keyless"] == [name for _, name in sorted(group.starts)] or ["keyless", "other"] == [
+            name for _, name in group.starts
+        ]
+        assert await group.ended(10)
+        assert ["busy first", "busy"] == [name for _, name in group.starts][2:]
+
+
+async def test_few_keys_are_asked_for_at_a_time_in_order() -> None:
+    """Of thousands that are ready, as many as may start soon: no slot is idle for long, and the important go first."""
+    async with Group() as group:
+        executor = await group.join(rate="100/s", key_concurrency=1)
+        executor.schedule(group.work, "first", key="first")
+        await asyncio.sleep(QUARANTINE + LATER)
+        group.starts.clear()
+        for number in range(2000):
+            executor.schedule(group.work, f"{number}", key=f"{number}", priority=number)
+        await asyncio.sleep(1)
+
+        held = group.server.slots._pools._leases  # noqa: SLF001  # what it remembers
+        assert len(held) < 30
+        started = [int(name) for _, name in group.starts]
+        assert 95 <= len(started) <= 101
+        assert set(started) >= set(range(1999, 1999 - len(started) + 10, -1))
+
+
+@pytest.mark.parametrize("how", ["cancel", "expire"])
+async def test_task_that_goes_passes_its_place_on(how) -> None:
+    """What waited for a slot and is no more holds up nobody."""
+    async with Group() as group:
+        first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
+        first.schedule(group.work, "k", QUARANTINE + 2, key="k")
+        await asyncio.sleep(QUARANTINE + LATER)
+        gone = second.schedule(group.work, "k", key="k", expires=0.5 if how == "expire" else None)
+        await asyncio.sleep(LATER)
+        first.schedule(group.work, "k", key="k")
+        await asyncio.sleep(LATER)
+        if how == "cancel":
+            gone.cancel()
+        begin = group.now()
+        assert await group.ended(QUARANTINE + 5)
+        assert 2 == len(group.starts)
+        assert group.now() - begin < QUARANTINE + 2
+
+
+async def test_process_that_disappears_holds_its_slots_for_a_lease() -> None:
+    """Then another goes on."""
+    async with Group() as group:
+        first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
+        first.schedule(group.work, "k", 60, key="k")
+        await asyncio.sleep(QUARANTINE + LATER)
+        second.schedule(group.work, "k", key="k")
+        await asyncio.sleep(10)
+        assert 1 == len(group.starts)
+
+        group.server.cut_off.add("node:0:x")
+        cut = group.now()
+        await asyncio.sleep(LEASE * 2)
+        assert 2 == len(group.starts)
+        assert LEASE * 0.5 <= group.starts[1][0] - cut <= LEASE * 4 / 3 + 1
+
+
+async def test_loss_is_told(caplog) -> None:
+    """A task goes on without its slot, as nothing that has started is stopped; the log says so."""
+    async with Group() as group:
+        first = await group.join(key_concurrency=1)
+        first.schedule(group.work, "k", 20, key="k")
+        await asyncio.sleep(QUARANTINE + LATER)
+        group.server.cut_off.add("node:0:x")
+        with caplog.at_level(logging.WARNING, "ratelimited_executor"):
+            await asyncio.sleep(LEASE * 2)
+        assert "a task of the key 'k' runs on without a slot" in caplog.text
+        assert 1 == group.running["k"]
+        group.server.cut_off.clear()
+        first.schedule(group.work, "k", 1, key="k")
+        assert await group.ended(30)  # its end frees nothing that is not its own
+
+
+@pytest.mark.parametrize(
+    ("outage", "limit", "most"),
+    [(Outage.STOP, 2, 0), (Outage.LOCAL, 2, 4), (Outage.static(2), 2, 2), (Outage.static(2), 1, 0)],
+    ids=str,
+)
+async def test_outage(outage, limit, most) -> None:
+    """Without the server each process goes by the policy, and by the group again once it is back."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(key_concurrency=limit, peers={"outage": outage})
+        group.load(1, keys=1)
+        assert await group.ended(QUARANTINE + 1)
+        group.most.clear()
+        group.server.is_away = True
+        group.load(20, keys=1, seconds=0.2)
+        await asyncio.sleep(LEASE + 3)
+        assert most == group.most["k0"]
+
+        group.server.is_away = False
+        await asyncio.sleep(LEASE)
+        group.most.clear()
+        assert await group.ended(QUARANTINE + 30)
+        assert group.most["k0"] <= limit
+
+
+async def test_another_limit_holds_from_the_next_start_on() -> None:
+    """Each process goes by its own number, and counts what all run."""
+    async with Group() as group:
+        first, second = await group.join(key_concurrency=4), await group.join(key_concurrency=4)
+        group.load(200, keys=1, seconds=0.5)
+        await asyncio.sleep(QUARANTINE + 1)
+        assert 4 == group.most["k0"]
+
+        first.key_concurrency = second.key_concurrency = 1
+        await asyncio.sleep(1)
+        group.most.clear()
+        await asyncio.sleep(3)
+        assert 1 == group.most["k0"]
+
+        second.key_concurrency = 6
+        await asyncio.sleep(4)
+        assert 6 >= group.most["k0"] > 1
+        first.key_concurrency = second.key_concurrency = None
+        await asyncio.sleep(LATER)
+        assert group.most["k0"] > 100
+
+
+async def test_limit_of_zero_starts_nothing_of_a_key_here_and_holds_up_nobody() -> None:
+    """A key that is halted in one process runs in another."""
+    async with Group() as group:
+        await group.join(key_concurrency=0)
+        await group.join(key_concurrency=2)
+        group.load(10, keys=1)
+        await asyncio.sleep(QUARANTINE + 3)
+        assert 10 == len(group.starts)
+
+
+async def test_every_way_in(caplog) -> None:
+    """Batches, calls, permits and results have slots, too."""
+    async with Group() as group:
+        first, second = [await group.join(key_concurrency=2) for _ in range(2)]
+        batches = [executor.schedule_many(group.work, ["b"] * 20, key=lambda _: "b") for executor in (first, second)]
+        submitted = [asyncio.ensure_future(executor.submit(group.work, "b", key="b")) for executor in (first, second)]
+
+        async def permitted(executor) -> None:
+            async with executor.permit(key="b"):
+                await group.work("b")
+
+        permits = [asyncio.ensure_future(permitted(executor)) for executor in (first, second) for _ in range(5)]
+        await asyncio.gather(*submitted, *permits)
+        for batch in batches:
+            await batch
+        assert 52 == len(group.starts)
+        assert 2 == group.most["b"]
+        assert not caplog.records
+
+
+async def test_explain_says_that_the_key_is_at_its_limit() -> None:
+    """Wherever its tasks run."""
+    async with Group() as group:
+        first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
+        first.schedule(group.work, "k", 60, key="k")
+        await asyncio.sleep(QUARANTINE + LATER)
+        waiting = second.schedule(group.work, "k", key="k")
+        await asyncio.sleep(LATER)
+        assert Hold.KEY_CONCURRENCY is second.explain(waiting).hold
