@@ -70,7 +70,8 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
         resources: rates of what starts take beside permits, such as tokens, by name; see ``cost=``.
         max_concurrency: how many tasks may run at once; a permit is taken only when a place is free.
         key_rate: the rate of each key, or a function of the key that tells it.
-        key_concurrency: how many tasks of each key may run at once, or a function of the key.
+        key_concurrency: how many tasks of each key may run at once, or a function of the key; with ``RedisPeers`` in the whole
+            group.
         max_pending: how many tasks may wait.
         key_max_pending: how many tasks of each key may wait.
         when_full: what becomes of a task beyond that.

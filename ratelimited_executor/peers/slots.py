@@ -21,7 +21,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakMethod
@@ -196,6 +196,7 @@ class GroupSlots:
         "_home",
         "_is_closing",
         "_is_threaded",
+        "_is_woken",
         "_kicked",
         "_new_id",
         "_new_pools",
@@ -203,6 +204,7 @@ class GroupSlots:
         "_outage",
         "_owners",
         "_peer",
+        "_posted",
         "_process",
         "_reason",
         "_task",
@@ -244,6 +246,8 @@ class GroupSlots:
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # to be done in the thread
+        self._is_woken = False  # whether it knows
         self._process = 0  # in which it was opened
         self._reason = ""  # why the latest call had no answer
         self._outage = outage
@@ -401,11 +405,29 @@ class GroupSlots:
         if not self._is_threaded and home is asyncio._get_running_loop():
             self._do(do, arguments)
             return
+        if home.is_closed():  # nobody holds or waits any more, but for who comes now
+            self._refuse_posted(do, arguments)
+            return
+        self._posted.append((do, arguments))
+        if self._is_woken:  # the thread comes to it with what was posted before
+            return
+        self._is_woken = True
         try:
-            home.call_soon_threadsafe(self._do, do, arguments)
-        except RuntimeError:  # the loop is closed: nobody holds or waits any more, but for who comes now
-            if do in (self._ask, self._ask_again):
-                self._refuse(arguments[0].claim)
+            home.call_soon_threadsafe(self._do_posted)
+        except RuntimeError:  # closed in between
+            self._refuse_posted(do, arguments)
+
+    def _refuse_posted(self, do: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if do in (self._ask, self._ask_again):
+            self._refuse(arguments[0].claim)
+
+    def _do_posted(self) -> None:
+        """Do what was posted, in order; what is posted meanwhile, too, or when the thread is woken again."""
+        self._is_woken = False
+        while self._posted:
+            do, arguments = self._posted.popleft()
+            do(*arguments)
+        self._kicked.set()
 
     def _do(self, do: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         do(*arguments)

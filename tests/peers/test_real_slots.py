@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 
 import pytest
 import redis.asyncio
@@ -359,3 +360,30 @@ async def test_scheduled_task_whose_lease_is_lost_is_cancelled(own_redis_server:
         with pytest.raises(SlotLostError):
             async with asyncio.timeout(5):
                 await handle
+
+
+async def test_as_many_tasks_of_a_key_run_over_all_processes(redis_server: RedisServer) -> None:
+    """key_concurrency takes a slot of the key for each task; with a pace of the group, and beside tasks without a limit."""
+    running: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    ended: Counter[tuple[str, int]] = Counter()
+
+    async def work(item: tuple[str, int]) -> None:
+        key, number = item
+        running[key] += 1
+        most[key] = max(most[key], running[key])
+        await asyncio.sleep(0.02)
+        running[key] -= 1
+        ended[key, number] += 1
+
+    async def process(number: int) -> None:
+        async with manager_of(redis_server.url) as manager:
+            limits = {"one": 1, "three": 3}
+            executor = manager.executor("keys", rate="500/s", key_concurrency=limits.get)
+            for key in ("one", "three", "any"):
+                executor.schedule_many(work, [(key, number)] * 20, key=lambda item: item[0])
+
+    await asyncio.gather(process(0), process(1))
+    assert (most["one"], most["three"]) == (1, 3)
+    assert most["any"] > 3
+    assert ended == {(key, number): 20 for key in ("one", "three", "any") for number in (0, 1)}

@@ -36,6 +36,7 @@ _RETRY_NS: Final = 20_000_000  # after a call that failed; twice as long after e
 _TOLD_COUNT: Final = 128  # of those who wait, of one priority and the same pools
 _CALL_COUNT: Final = 128  # entries in a call, and releases
 _DRIFT_PER_MILLION: Final = 1000  # by which a lease is shorter here: two clocks run apart by 500 each at most
+_NEVER_NS: Final = 1 << 62
 _DAMPING: Final = 6  # as a power of two, of how much longer a pause gets
 
 
@@ -109,7 +110,6 @@ class SlotPeer:
         failed_count: calls without an answer since the last one with.
         quarantine_ns: until when nothing is handed over, by our clock; 0 if that is over or not known.
         pools: the state of each pool as told last.
-        poll_ns: how often who waits asks, where nobody tells it of a hand-over; None if somebody does.
     """
 
     def __init__(self, settings: SlotSettings, *, may_renew: Callable[[Any], bool] = lambda _: True) -> None:
@@ -119,7 +119,7 @@ class SlotPeer:
         self.failed_count = 0
         self.quarantine_ns = 0
         self.pools: dict[str, PoolState] = {}
-        self.poll_ns: int | None = None
+        self._poll_ns: int | None = None
         self._may_renew = may_renew
         self._numbers = count(1)
         self._claims: dict[str, SlotClaim] = {}  # those that were told, the one that was renewed first first
@@ -133,6 +133,19 @@ class SlotPeer:
         self._last_ns = -_GAP_NS
         self._gap_ns = _GAP_NS
         self._retry_ns = 0
+        # Before these times no claim is to be renewed, and no lease ends: what has passed is looked at anew.
+        self._renewal_ns = 0
+        self._end_ns = 0
+
+    @property
+    def poll_ns(self) -> int | None:
+        """How often who waits asks, where nobody tells it of a hand-over; None if somebody does."""
+        return self._poll_ns
+
+    @poll_ns.setter
+    def poll_ns(self, poll_ns: int | None) -> None:
+        self._poll_ns = poll_ns
+        self._renewal_ns = 0
 
     @property
     def is_idle(self) -> bool:
@@ -227,7 +240,7 @@ class SlotPeer:
 
     def _beat_ns(self, claim: SlotClaim) -> int:
         """Return how long after it was renewed it is renewed again."""
-        poll = self.poll_ns
+        poll = self._poll_ns
         return self.lease_ns // 4 if poll is None or claim.state is not EntryState.WAITING else poll
 
     def next_call(self, now_ns: int) -> int | None:
@@ -236,14 +249,16 @@ class SlotPeer:
         if self._urgent or self._releases or self._limits or self._undeclared:
             when = now_ns
         elif self._claims:
-            when = min(claim.told_ns + self._beat_ns(claim) for claim in self._claims.values())
+            if now_ns >= self._renewal_ns:
+                self._renewal_ns = min(claim.told_ns + self._beat_ns(claim) for claim in self._claims.values())
+            when = self._renewal_ns
             if self.quarantine_ns:
                 when = min(when, max(now_ns, self.quarantine_ns))
         return None if when is None else max(when, self._last_ns + self._gap_ns, self._retry_ns)
 
     def next_end(self) -> int | None:
-        """Tell when the first lease ends, unless it is renewed; None if there is none."""
-        return min((claim.end_ns for claim in self._claims.values() if claim.fence), default=None)
+        """Tell before what time no lease ends; None if there is none."""
+        return None if not self._claims or self._end_ns >= _NEVER_NS else self._end_ns
 
     def request(self, now_ns: int) -> SlotCall:
         """Make the next call."""
@@ -255,6 +270,7 @@ class SlotPeer:
             self._urgent.pop(claim.token, None)
             self._claims[claim.token] = self._claims.pop(claim.token)  # the last that was renewed
             claim.told_ns = now_ns
+            self._renewal_ns = min(self._renewal_ns, now_ns + self._beat_ns(claim))
         entries = [
             claim
             for claim in due
@@ -343,6 +359,7 @@ class SlotPeer:
                 self._urgent[token] = claim  # it was handed slots, and has not heard of it in time: it asks again
             return
         claim.end_ns, claim.until_us = end_ns, until_us
+        self._end_ns = min(self._end_ns, end_ns)
         if claim.state is EntryState.WAITING and end_ns <= now_ns:
             self._urgent[token] = claim  # the answer came too late to be relied on
         elif claim.state is EntryState.WAITING:
@@ -361,8 +378,12 @@ class SlotPeer:
 
     def look(self, now_ns: int) -> list[SlotClaim]:
         """Return the claims whose lease has ended by now; they have lost it."""
+        if now_ns < self._end_ns:
+            return []
         ended = [claim for claim in self._claims.values() if claim.fence and claim.end_ns <= now_ns]
-        return [self._lose(claim) for claim in ended]
+        lost = [self._lose(claim) for claim in ended]
+        self._end_ns = min((claim.end_ns for claim in self._claims.values() if claim.fence), default=_NEVER_NS)
+        return lost
 
     def note_failure(self, call: SlotCall, now_ns: int) -> list[SlotClaim]:
         """Take in that a call had no answer: what it said is said again after a while. Return who is known to wait now."""

@@ -31,6 +31,7 @@ class ClaimView:
         fence: of its slot; 0 if it waits.
         age: seconds for which it has held it, or waited.
         left: seconds that are left of its lease; it is renewed in each quarter, and lasts a third longer than its holder counts.
+        limit: how many may hold slots of its pools at a time, as its process has it, where nobody has set a limit of these.
     """
 
     token: str
@@ -40,6 +41,7 @@ class ClaimView:
     fence: int
     age: float
     left: float
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class PoolView:
 
     Attributes:
         name: what it is called.
-        limit: how many slots may be held.
+        limit: how many slots may be held; of a key, the least of those that the processes name which hold or wait.
         holders: who holds one, the longest held first.
         waiting: who waits, the next one first.
     """
@@ -106,7 +108,7 @@ def slots_of(
     for field, text in state.items():
         if field.startswith("t:"):
             token = field[2:]
-            fence, since_us, _, name, *pools = json.loads(text)
+            fence, since_us, _, name, own_limit, *pools = json.loads(text)
             claims[token] = ClaimView(
                 token=token,
                 pools=tuple(pools),
@@ -115,13 +117,14 @@ def slots_of(
                 fence=int(fence),
                 age=max(0, clock_us - int(since_us)) / _MICROSECONDS,
                 left=(ends.get(token, clock_us) - clock_us) / _MICROSECONDS,
+                limit=int(own_limit) if own_limit else None,
             )
     holders, waiting = _by_pool(held, claims), _by_pool(line, claims)
     return SlotsView(
         pools=[
             PoolView(
                 name=name,
-                limit=int(state.get(f"l:{name}", 0)),
+                limit=int(state.get(f"l:{name}", _own_limit([*holders.get(name, []), *waiting.get(name, [])]))),
                 holders=holders.get(name, []),
                 waiting=waiting.get(name, []),
             )
@@ -131,6 +134,11 @@ def slots_of(
         lease=lease_us / _MICROSECONDS,
         difference=int(state["difference"]) / _MICROSECONDS,
     )
+
+
+def _own_limit(claims: Iterable[ClaimView]) -> int:
+    """Return the least limit that those name who hold slots of a pool or wait for some."""
+    return min((claim.limit for claim in claims if claim.limit is not None), default=0)
 
 
 def _by_pool(members: Iterable[str], claims: Mapping[str, ClaimView]) -> dict[str, list[ClaimView]]:
