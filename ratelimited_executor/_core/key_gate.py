@@ -163,8 +163,6 @@ class KeyGate:
         self.is_put_off = False
         state = self._keys.get(key) or self._meet(key)
         if not state.is_open(cost, now_ns):
-            if state.slots is not None and state.slots.request is not None:
-                self._drop_slot(key, state)
             return False
         return state.slots is None or self._has_slot(key, state.slots, state, now_ns)
 
@@ -260,7 +258,7 @@ class KeyGate:
         if state.is_full:
             self._full[key] = None
             return True  # the end of one that runs resumes it
-        if state.slots is not None and state.slots.request is not None:
+        if state.slots is not None and state.is_open(cost, now_ns):
             return True  # the slot resumes it
         when = state.when(cost, now_ns)
         if when is not None and (state.timer is None or when < state.timer[0]):
