@@ -39,6 +39,7 @@ TIMEOUT = 100 * MS
 FAULTS = 10 * SECOND
 CALM = 40 * SECOND
 POOLS = ("gpu", "licence")
+KEY, KEY_LIMIT = "a key", 2  # a pool of which nobody sets a limit: who asks names it
 START_US = 1_704_067_200_000_000
 
 
@@ -181,7 +182,7 @@ class Process:
 
     def ask(self, pools: tuple[str, ...], priority: float) -> None:
         """Ask for slots; perhaps not for as long as it takes."""
-        claim = SlotClaim(pools, priority, "work")
+        claim = SlotClaim(pools, priority, "work", limit=KEY_LIMIT if pools == (KEY,) else -1)
         self.peer.ask(claim, self.now())
         if self.world.random.random() < 0.15:
             patience = int(self.world.random.expovariate(1 / LEASE))
@@ -236,7 +237,7 @@ class World:
         process.do(lambda: None)
         when = self.now
         while (when := when + int(draw.expovariate(1.2 / LEASE))) < FAULTS:
-            pools = draw.choice([("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu")])
+            pools = draw.choice([("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu"), (KEY,)])
             priority = draw.choice([0.0, 0.0, 1.0])
             self.at(when, lambda pools=pools, priority=priority: process.do(lambda: process.ask(pools, priority)))
 
@@ -352,6 +353,7 @@ class World:
                 for claim in process.begun:
                     if claim.end_ns > now:
                         working.update(claim.pools)
+        self.found.law += working.pop(KEY, 0) > KEY_LIMIT
         for pool, at_work in working.items():
             self.found.law += at_work > max(bound for _, bound in self.bounds[pool])
 
@@ -360,8 +362,8 @@ class World:
         if self.may_forget_fences:
             return
         self.found.fences += self.fences.setdefault(claim.fence, claim.token) != claim.token
-        for pool in claim.pools if self.declared[claim.pools[0]] == 1 and not self.has_changing_limits else ():
-            if self.declared[pool] == 1:  # one after the other: so each is later than those that have worked
+        for pool in () if self.has_changing_limits else claim.pools:
+            if all(self.declared.get(each) == 1 for each in (pool, claim.pools[0])):  # one after the other: so each is later than those that have worked
                 self.found.fences += claim.fence <= self.latest_fence[pool]
                 self.latest_fence[pool] = claim.fence
 
@@ -381,7 +383,8 @@ class World:
         for _ in range(12):  # for whoever looks
             self.now += LEASE // 4
             self.server.call(SlotCall(peer="end:1:x", lease_us=LEASE // 1000, difference_us=DIFFERENCE // 1000))
-        self.found.leaked += len(self.server.authority._pools._leases)
+        pools = self.server.authority._pools
+        self.found.leaked += len(pools._leases) + (KEY in pools._pools)
         return self.found
 
     def calm_down(self) -> None:
