@@ -267,6 +267,22 @@ def test_era_begins_after_a_gap_that_no_clock_spans(subject, uses):
     assert [2 if uses else 10] == group.ask(some(12))
 
 
+def test_quarantine_is_not_over_by_time_that_nobody_has_seen(subject):
+    """The server lost its memory, was told of it by a call that came late, and its clock was stepped: so the era begins anew."""
+    group = Group(subject)
+    group.ask(some(8))
+    copies = group.copies()
+    subject.wipe()
+    group.now += SECOND
+    group.call("late", earliest_us=group.now - SECOND, latest_us=group.now - 1)
+    group.now += 100 * SECOND
+    assert [0] == group.ask(some(), since_us=group.now - SECOND // 10)
+    assert QUARANTINE == group.reply.quarantine_us
+    group.call(copies=copies)
+    group.now += QUARANTINE
+    assert [2] == group.ask(some(12))
+
+
 def begin_era(group: Group, cause: str) -> None:
     """Let the next call begin an era."""
     if cause == "back":

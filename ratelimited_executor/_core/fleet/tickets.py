@@ -12,7 +12,7 @@ Here is what it takes that they hold between processes, any of which may stop, a
 4. **Time passes as somebody vouches for.** A call tells between which times of the server it may be heard, by a clock
    that its peer has compared with the server's, and since when the two have agreed. Heard at another time nothing comes
    of it: it is late, or the clock has stepped, of which the peer is to tell. After a gap that no such clock spans, an *era*
-   begins, as long as there is anything to remember. Where the server's clock is back by no more than the clocks of two
+   begins, as long as there is anything to remember, or a quarantine was not over. Where the server's clock is back by no more than the clocks of two
    servers differ, it stands still here; by more, an era begins.
 5. **An era** begins where the state is not there, or not whole, or damaged; where the server is another run, whose last
    writes may be lost; and where a peer has seen the clock step. Until its *quarantine* is over nothing is admitted, so
@@ -387,7 +387,7 @@ class TicketAuthority:
         is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
         is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
         is_step = state.last_us > now_us + call.difference_us or (call.has_jumped and call.era == self._era)
-        if is_first or run != state.run or is_step or (is_gap and state.until_us > state.last_us):
+        if is_first or run != state.run or is_step or (is_gap and max(state.until_us, state.safe_us) > state.last_us):
             self._begin_era(now_us, run, call)
         self._now_us = max(now_us, state.last_us)
         if is_vouched:

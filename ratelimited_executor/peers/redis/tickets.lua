@@ -180,7 +180,7 @@ end
 local has_stepped = last > now + args.difference_us or (args.has_jumped and is_head and args.era == known_run .. ':' .. whole(since))
 local is_vouched = args.since_us > 0 and args.earliest_us <= now and now <= args.latest_us
 local is_gap = is_vouched and now - last > math.floor(args.quarantine_us / 2) and args.since_us > last
-if not is_whole or run ~= known_run or has_stepped or (is_gap and rest_until > last) then begin_era() end
+if not is_whole or run ~= known_run or has_stepped or (is_gap and math.max(rest_until, safe) > last) then begin_era() end
 local present = math.max(now, last)
 if is_vouched then last = present end
 
