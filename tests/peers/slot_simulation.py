@@ -363,7 +363,9 @@ class World:
             return
         self.found.fences += self.fences.setdefault(claim.fence, claim.token) != claim.token
         for pool in () if self.has_changing_limits else claim.pools:
-            if all(self.declared.get(each) == 1 for each in (pool, claim.pools[0])):  # one after the other: so each is later than those that have worked
+            if all(
+                self.declared.get(each) == 1 for each in (pool, claim.pools[0])
+            ):  # one after the other: so each is later than those that have worked
                 self.found.fences += claim.fence <= self.latest_fence[pool]
                 self.latest_fence[pool] = claim.fence
 

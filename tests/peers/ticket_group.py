@@ -80,7 +80,8 @@ class GroupPeers(FleetPeers):
     """Peers that share rates and slots by a server."""
 
     def __init__(self, server: Server, seed: int, **settings: Any) -> None:
-        super().__init__(Link(server), seed=seed, **settings)
+        self.link = Link(server)
+        super().__init__(self.link, seed=seed, **settings)
         self._server, self._seed, self._policy = server, seed, settings.get("outage", Outage.STOP)
 
     def slots(self) -> GroupSlots:
@@ -134,10 +135,15 @@ class SlotLink:
 
 
 class Link:
-    """What carries calls to a server."""
+    """What carries calls to a server.
+
+    Attributes:
+        is_cut: whether none reaches it, as of a process that is killed.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.is_cut = False
 
     async def connect(self) -> None:
         """Connect at once, if there is a server."""
@@ -151,7 +157,7 @@ class Link:
         """Carry calls, each way in half a millisecond, or lose them."""
         server = self._server
         await asyncio.sleep(server.random.uniform(0.0002, 0.001))
-        if server.is_away or server.random.random() < server.loss:
+        if server.is_away or self.is_cut or server.random.random() < server.loss:
             await asyncio.sleep(60)
         server.calls += 1
         now_us = server.now_us()

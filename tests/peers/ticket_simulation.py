@@ -2,7 +2,8 @@
 
 Of each history the starts are counted at the resource, over all processes: in no window of any width that a limit speaks of
 may there be more than it says. What is drawn: calls and answers lost, authority away, FLUSHALL, restarts from a snapshot, steps
-of its clock, processes that come, go and crash, penalties, and another limit.
+of its clock, processes that come, go and are killed, and penalties. For a second after a kill the server forgets nothing: what
+a process got that is killed, before anybody else has called, is lost with a server that forgets in the same moment.
 
     python -m tests.peers.ticket_simulation --histories 10000
 """
@@ -57,6 +58,7 @@ async def live(seed: int) -> History:
     settings, bounds, tokens = draw.choice(PLANS)
     server.loss = draw.choice([0.0, 0.0, 0.05, 0.2])
     loop = asyncio.get_running_loop()
+    kills, killed = random.Random(-seed), [-1.0]
 
     def start(cost: int, key: str | None) -> None:
         history.starts.append((loop.time(), 1))
@@ -68,8 +70,9 @@ async def live(seed: int) -> History:
     async def process(number: int) -> None:
         await asyncio.sleep(draw.choice([0.0, 0.0, draw.uniform(0, 10)]))
         while loop.time() < SECONDS:
+            peers = server.peers(seed * 1000 + number)
             life = draw.choice([SECONDS, SECONDS, draw.uniform(1, 10)])
-            async with ExecutorManager(peers=server.peers(seed * 1000 + number)) as manager:
+            async with ExecutorManager(peers=peers) as manager:
                 executor = manager.executor("x", **settings)
                 end = min(loop.time() + life, SECONDS)
                 while loop.time() < end:
@@ -85,6 +88,10 @@ async def live(seed: int) -> History:
                     if draw.random() < 0.03:
                         executor.penalize(draw.uniform(0, 2))
                     await asyncio.sleep(draw.uniform(0.1, 2))
+                if kills.random() < 0.4:
+                    history.faults["kill"] += 1
+                    peers.link.is_cut = True
+                    killed[0] = loop.time()
                 await executor.shutdown(cancel_pending=True)
             number += PROCESSES
             await asyncio.sleep(draw.uniform(0, 3))
@@ -93,6 +100,8 @@ async def live(seed: int) -> History:
         while loop.time() < SECONDS:
             await asyncio.sleep(draw.expovariate(0.25))
             fault = draw.choice(["forget", "restart", "save", "step", "away"])
+            if fault in ("forget", "restart"):
+                await asyncio.sleep(max(0.0, killed[0] + 1 - loop.time()))
             history.faults[fault] += 1
             if fault == "forget":
                 server.forget()
