@@ -394,7 +394,7 @@ class World:
         self.server.is_up = True
         for process in self.processes:
             process.stopped_until = min(process.stopped_until, self.now)
-        self.at(self.now + 4 * LEASE, self.set_limits)
+        self.at(self.now + 20 * LEASE, self.set_limits)  # whoever was stopped has set its own by then
 
     def set_limits(self) -> None:
         """Let everybody work, once nothing of before is under way."""
