@@ -303,7 +303,7 @@ class KeyGate:
         if state is None:
             return False
         state.running_count -= 1
-        while len(state.held) > state.running_count:
+        if len(state.held) > state.running_count:
             state.held.pop().release()
         if not state.running_count and not state.is_listed:
             state.is_listed = True
