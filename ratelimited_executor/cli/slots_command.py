@@ -23,7 +23,7 @@ from ratelimited_executor.peers.redis.slot_script import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ratelimited_executor.peers.redis.slot_inspection import ClaimView, SlotsView
 
@@ -66,6 +66,7 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
             if slots is None:
                 print(f"No slots in group {options.group!r} of prefix {options.prefix!r}", file=sys.stderr)  # noqa: T201  # this module does not know click
                 return ExitStatus.FAILED
+            _check_limits(slots, options.limits)
             if options.release is not None:
                 claim = _holder_of(slots, options.release)
                 if not options.is_sure and not confirm(_question(claim)):
@@ -84,6 +85,18 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
             console.width = _PLAIN_WIDTH
         console.print(Group(*draw_slots(slots)[1:]))
     return ExitStatus.DONE
+
+
+def _check_limits(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
+    """Refuse a limit of a key.
+
+    Raises:
+        CommandError: if it is one.
+    """
+    by_key = {pool.name for pool in slots.pools if pool.is_by_key}
+    for name, _ in limits:
+        if name in by_key:
+            raise CommandError(f"--set: {name!r} goes by the key_concurrency of its executor in each process: set that")
 
 
 def _holder_of(slots: SlotsView, fence: int) -> ClaimView:

@@ -114,6 +114,17 @@ def test_limits_are_set_for_the_group(server: RedisServer) -> None:
     assert 7 == pools["idle"]["limit"]
 
 
+def test_slots_of_keys_are_shown_and_have_no_limit_to_be_set(server: RedisServer) -> None:
+    """It is that of the executor in each process."""
+    begin(server)
+    asked = [SlotEntry(f"web-1:17:aa:{each}", ("mail: key 'ann'",), 0.0, 0, 0, "mail", 1) for each in (8, 9)]
+    call(server, entries=tuple(asked))
+    assert "mail: key 'ann': 1 of 1 slots held; 1 wait\n" in shown(slots(server).stdout)
+    result = slots(server, "--set", "mail: key 'ann'=3")
+    assert 2 == result.exit_code
+    assert "goes by the key_concurrency of its executor" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("answer", "arguments", "status", "left"), [("y\n", [], 0, 2), ("n\n", [], 1, 3), (None, ["--yes"], 0, 2)]
 )

@@ -53,12 +53,14 @@ class PoolView:
         limit: how many slots may be held; of a key, the least of those that the processes name which hold or wait.
         holders: who holds one, the longest held first.
         waiting: who waits, the next one first.
+        is_by_key: whether it is that of a key, of which nobody sets a limit.
     """
 
     name: str
     limit: int
     holders: Sequence[ClaimView]
     waiting: Sequence[ClaimView]
+    is_by_key: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,7 @@ def slots_of(
                 limit=int(state.get(f"l:{name}", _own_limit([*holders.get(name, []), *waiting.get(name, [])]))),
                 holders=holders.get(name, []),
                 waiting=waiting.get(name, []),
+                is_by_key=f"l:{name}" not in state,
             )
             for name in sorted({*names, *holders, *waiting})
         ],
