@@ -19,7 +19,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_origin, get_type_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -34,7 +34,10 @@ _FORMS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
     bool: ("ARGV[{}] == '1'", lambda value: "1" if value else "0"),
     # Text, as it may be for the script to keep: Lua writes 14 digits of a number, where Python reads and writes all.
     float: ("ARGV[{}]", lambda value: repr(float(value))),
-    tuple: ("cjson.decode(ARGV[{}])", lambda value: json.dumps(value, separators=(",", ":"))),
+    tuple: (
+        "ARGV[{0}] == '[]' and {{}} or cjson.decode(ARGV[{0}])",
+        lambda value: json.dumps(value, separators=(",", ":")),
+    ),
 }
 
 
@@ -45,6 +48,7 @@ class LuaScript(Generic[A]):
         package: in which its file lies.
         file: its name; or names, of files with local functions, and of the one with the script's main text behind them.
         keys: the names of its keys.
+        texts: fields that are tuples, and which the script decodes by itself, as it may be for it to keep.
         arguments: a dataclass, whose fields are its arguments: texts, integers, floats, bools, and tuples of these or of tuples.
         constants: numbers that Python and the script share; their names are upper case.
 
@@ -55,7 +59,14 @@ class LuaScript(Generic[A]):
     __slots__ = ("_writers", "keys", "text")
 
     def __init__(
-        self, package: str, file: str | Sequence[str], *, keys: Iterable[str], arguments: type[A], **constants: int
+        self,
+        package: str,
+        file: str | Sequence[str],
+        *,
+        keys: Iterable[str],
+        arguments: type[A],
+        texts: Collection[str] = (),
+        **constants: int,
     ) -> None:
         self.keys = tuple(keys)
         kinds = {name: get_origin(kind) or kind for name, kind in get_type_hints(arguments).items()}
@@ -69,10 +80,16 @@ class LuaScript(Generic[A]):
         preamble = [
             *(f"local {name} = {value}" for name, value in constants.items()),
             _table("keys", ((name, f"KEYS[{place}]") for place, name in enumerate(self.keys, start=1))),
-            _table("args", ((name, _FORMS[kinds[name]][0].format(place)) for place, name in enumerate(names, start=1))),
+            _table(
+                "args",
+                (
+                    (name, _FORMS[str if name in texts else kinds[name]][0].format(place))
+                    for place, name in enumerate(names, start=1)
+                ),
+            ),
         ]
-        texts = [files(package).joinpath(each) for each in ([file] if isinstance(file, str) else file)]
-        self.text = "\n".join([*preamble, *(each.read_text(encoding="utf-8") for each in texts)])
+        paths = [files(package).joinpath(each) for each in ([file] if isinstance(file, str) else file)]
+        self.text = "\n".join([*preamble, *(each.read_text(encoding="utf-8") for each in paths)])
 
     def write(self, arguments: A) -> list[str]:
         """Write the arguments of a call, in the script's order."""

@@ -164,7 +164,8 @@ end
 local time = redis.call('TIME')
 local told = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now = told
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local info = redis.call('INFO', 'server')
+local run = string.match(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
 local FIELDS = {'run', 'epoch', 'safe', 'last', 'calls', 'grid', 'next', 'planned0', 'planned1', 'version'}
 local values = redis.call('HMGET', keys.state, unpack(FIELDS))
 local is_known, version = false, tonumber(values[10] or 1) or VERSION

@@ -178,7 +178,7 @@ end
 
 -- Window: `tail` has the parts but the latest, of which `count` are read so far; `first` is the first that has not left.
 
-local W1, W1_TEXT = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+);(.*)$', form_of('%d,%d,%d,%d,%d,%d;')
+local W1, W1_TEXT = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+);()', form_of('%d,%d,%d,%d,%d,%d;')
 local window = {}
 
 function window.read(settings, text, now)
@@ -187,10 +187,10 @@ function window.read(settings, text, now)
   if not text then return limit end
   local body = string.sub(text, 13)
   if string.sub(text, 1, 12) ~= 'w1,' .. string.sub(redis.sha1hex(body), 1, 8) .. ',' then return nil end
-  local last, gone, closed, total, latest, amount, tail = MATCH(body, W1)
+  local last, gone, closed, total, latest, amount, begin = MATCH(body, W1)
   if not last then return nil end
-  limit.last, limit.gone, limit.closed, limit.total = tonumber(last), tonumber(gone), tonumber(closed), tonumber(total)
-  limit.latest, limit.amount, limit.tail, limit.times[0] = tonumber(latest), tonumber(amount), tail, limit.gone
+  limit.last, limit.gone, limit.closed, limit.total = last - 0, gone - 0, closed - 0, total - 0
+  limit.latest, limit.amount, limit.tail, limit.times[0] = latest - 0, amount - 0, string.sub(body, begin), limit.gone
   if limit.last > now + AHEAD_MAX or limit.latest > now + AHEAD_MAX then return nil end
   return limit
 end

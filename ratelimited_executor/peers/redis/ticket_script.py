@@ -21,6 +21,7 @@ _TICKETS: Final = LuaScript(
     ("laws.lua", "tickets.lua"),
     keys=("tickets", "keys", "rest", "hungry", "seen", "state"),
     arguments=TicketCall,
+    texts=("plan",),
     VERSION=TICKET_VERSION,
 )
 TICKET_SCRIPT: Final = _TICKETS.text

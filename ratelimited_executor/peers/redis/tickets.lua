@@ -37,7 +37,7 @@
 --   copies                                       {name, whether it is a key's, serial, text} of each
 --   runs, waiting                                {count, costs, key, settings, key's cost} of each; tickets wanted beyond these
 --
--- REPLY, all texts: now, era, quarantine, plan id, penalty, flaw; the number of limits in force, and name, resource, used, amount,
+-- REPLY, texts and integers: now, era, quarantine, plan id, penalty, flaw; the number of limits in force, and name, resource, used, amount,
 -- until, serial and text of each; of each run its tickets as 't,receipt,receipt;', holder, at, serial, text.
 -- An error, if a later version of this script has written the state within a minute, and while other processes share one pace.
 
@@ -46,7 +46,7 @@ local ABANDONED_US, SAFE_MAX_US, DAY_US = 60000000, 3600000000, 86400000000
 local REDATED_US, NO_RIVALS, SERVED_UNIT, KEY_AHEAD, HUNGRY_INTERVALS, HUNGRY_US, SWEPT = 2 ^ 52, 2 ^ 40, 1000, 10, 2, 1000000, 2
 local LAWS = {p = 'g', b = 'g', w = 'w', q = 'q'}
 
-local WHOLE, STATE = form_of('%d'), form_of('%d,%d,%d,%d,%d,%d,%d,%d,%d,%d')
+local WHOLE, STATE, KEPT = form_of('%d'), form_of('%d,%d,%d,%d,%d,%d,%d,%d,%d,%d'), form_of('%d,%d,%s;%s')
 
 local function whole(number) return FORMAT(WHOLE, number) end
 
@@ -55,33 +55,42 @@ local function natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
   return number and number < BEYOND and number or nil
 end
 
+local function exact(digits)  -- nil if it is 2 ^ 53 or more
+  local number = digits - 0
+  return number < BEYOND and number or nil
+end
+
 local function place_of(kind, name, settings) return kind .. (LAWS[string.sub(settings, 1, 1)] or '') .. name end
 
 -- The state.
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local info = redis.call('INFO', 'server')
+local run = string.match(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
 local HEAD = {'version', 'mark', 'run', 'plan_id', 'plan', 'state'}
 
 local raw = {}  -- texts by place, as they are stored; false where there is none
 local fields = {unpack(HEAD)}
-for _, each in ipairs(args.plan) do fields[#fields + 1] = place_of('l:', each[1], each[3]) end
+local plan = cjson.decode(args.plan)
+for _, each in ipairs(plan) do fields[#fields + 1] = place_of('l:', each[1], each[3]) end
 local values = redis.call('HMGET', keys.tickets, unpack(fields))
 for index = #HEAD + 1, #fields do raw[fields[index]] = values[index] end
 
-local version, mark, known_run, plan_id, plan_text, plan = values[1], values[2], values[3], values[4], values[5], args.plan
-local since, safe, last, count, penalty, rest_until, ends, interval, started, before =
-  MATCH(values[6] or '', '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$')
-since, safe, last, count, penalty = natural(since), natural(safe), natural(last), natural(count), natural(penalty)
-rest_until, ends, interval, started, before = natural(rest_until), natural(ends), natural(interval), natural(started), natural(before)
+local version, mark, known_run, plan_id, plan_text = values[1], values[2], values[3], values[4], values[5]
+local numbers = {MATCH(values[6] or '', '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$')}
+for index = 1, #numbers do numbers[index] = exact(numbers[index]) or BEYOND end
+local is_state = #numbers > 0 and math.max(unpack(numbers)) < BEYOND
+local since, safe, last, count, penalty, rest_until, ends, interval, started, before = unpack(numbers)
 
 if version and (natural(version) or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this executor speaks version ' .. version .. ' of the protocol of tickets, '
     .. 'this process ' .. VERSION .. ': install one release in all processes')
 end
 
-local paced = natural(redis.call('HMGET', keys.state, 'last')[1] or '')
+-- While this state lives, nobody begins to go by one pace: `grant.lua` refuses it.
+local is_alive = is_state and math.abs(now - last) < OTHERS_US
+local paced = not is_alive and natural(redis.call('HMGET', keys.state, 'last')[1] or '')
 if paced and math.abs(now - paced) < math.max(OTHERS_US, 3 * args.interval_us) then
   return redis.error_reply('ERR ratelimited_executor: other processes of this group share this executor as one pace (a single rate, '
     .. 'no key_rate), this one shares several limits: it starts nothing until those have gone')
@@ -112,8 +121,8 @@ local key_values = redis.call('HMGET', keys.keys, unpack(key_fields))
 for index = 2, #key_fields do raw[key_fields[index]] = key_values[index] end
 
 local existing = redis.call('EXISTS', keys.tickets, keys.keys, keys.rest, keys.hungry, keys.seen)
-local is_head = version == tostring(VERSION) and mark and since and safe and last and count and penalty and rest_until and ends
-  and interval and started and before and plan_id and plan_text and known_run and safe < last + SAFE_MAX_US
+local is_head = version == tostring(VERSION) and mark and is_state and plan_id and plan_text and known_run
+  and safe < last + SAFE_MAX_US
 if not is_head then
   mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
   since, safe, last, count, penalty, rest_until, ends, interval, started, before, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
@@ -139,7 +148,7 @@ if not is_whole then
 end
 
 if args.is_new_plan or args.plan_id == plan_id or plan_id == '' then
-  plan_id, plan_text = args.plan_id, cjson.encode(args.plan)
+  plan_id, plan_text = args.plan_id, args.plan
 else
   local is_read, found = pcall(cjson.decode, plan_text)
   local missing = {}
@@ -157,7 +166,7 @@ else
       for index, text in ipairs(redis.call('HMGET', keys.tickets, unpack(missing))) do raw[missing[index]] = text end
     end
   else
-    flaw, is_whole, plan_id, plan_text = 'state', false, args.plan_id, cjson.encode(args.plan)
+    flaw, is_whole, plan_id, plan_text = 'state', false, args.plan_id, args.plan
   end
 end
 
@@ -229,9 +238,9 @@ local function load(place, settings, written, text)  -- redated if it is of anot
 end
 
 local function parts_of(text)  -- since, serial, settings and text of what is stored; nil if it is not sound
-  local written, serial, settings, rest = MATCH(text, '^(%d+),(%d+),([^;]*);(.+)$')
-  written, serial = natural(written), natural(serial)
-  if written and serial then return written, serial, settings, rest end
+  local written, serial, settings, begin = MATCH(text, '^(%d+),(%d+),([^;]*);()')
+  written, serial = written and exact(written), written and exact(serial)
+  if written and serial and begin <= #text then return written, serial, settings, string.sub(text, begin) end
 end
 
 local function read(place, settings)  -- at rest if there is nothing to believe
@@ -297,6 +306,11 @@ if is_damaged then
 end
 local era = run .. ':' .. whole(since)
 
+local function use_of(limit)  -- once nothing changes it any more
+  if not limit.told_until then limit.told_used, limit.told_amount, limit.told_until = limit.law.use(limit, present) end
+  return limit.told_used, limit.told_amount, limit.told_until
+end
+
 local function keep(place, is_sure)  -- what has changed; of a key that is at rest, nothing
   local limit, is_key = limits[place], string.sub(place, 1, 2) == 'k:'
   if is_key and is_sure and limit.law.is_at_rest(limit, present) then
@@ -307,10 +321,10 @@ local function keep(place, is_sure)  -- what has changed; of a key that is at re
   if not limit.is_changed and not redated[place] and not is_other then return end
   if limit.is_changed then serials[place] = count end
   texts[place] = limit.law.write(limit)
-  local _, _, rest_us = limit.law.use(limit, present)
+  local _, _, rest_us = use_of(limit)
   if limit.law == quota then rest_us = limit.set.next_end + limit.set.late end
   until_us, rest_until = math.max(until_us, rest_us), math.max(rest_until, rest_us)
-  store(place, whole(since) .. ',' .. whole(serials[place]) .. ',' .. (is_key and settings_of[place] or '') .. ';' .. texts[place])
+  store(place, FORMAT(KEPT, since, serials[place], is_key and settings_of[place] or '', texts[place]))
   if is_key then look_at(place, rest_us) end
 end
 
@@ -339,17 +353,19 @@ local cost_of_peer = math.max(1, math.floor(SERVED_UNIT * 1000 / args.weight))
 local least, own  -- what the rival was served that was served least, and what the peer was; nil if there is none
 
 local function allowance_of()
-  local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', whole(present))
-  if #gone > 0 then
-    redis.call('ZREM', keys.seen, unpack(gone))
-    redis.call('ZREM', keys.hungry, unpack(gone))
-  end
   local number = math.floor(present / args.interval_us)
   if number ~= interval then
     before = number == interval + 1 and started or 0
     interval, started = number, 0
   end
   local first = redis.call('ZRANGE', keys.hungry, 0, 1, 'WITHSCORES')
+  if #first == 2 then return NO_RIVALS end  -- only the mark
+  local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', whole(present))
+  if #gone > 0 then
+    redis.call('ZREM', keys.seen, unpack(gone))
+    redis.call('ZREM', keys.hungry, unpack(gone))
+    first = redis.call('ZRANGE', keys.hungry, 0, 1, 'WITHSCORES')
+  end
   for index = 1, #first, 2 do
     if first[index] == args.peer then own = tonumber(first[index + 1])
     elseif first[index] ~= '!' .. mark then least = least or tonumber(first[index + 1]) end
@@ -511,20 +527,21 @@ end
 
 -- The reply.
 
-local reply = {whole(now), era, whole(math.max(0, safe - present)), plan_id, whole(penalty), flaw, tostring(#plan)}
+local reply, size = {now, era, math.max(0, safe - present), plan_id, penalty, flaw, #plan}, 7
 for _, each in ipairs(plan) do
   local place = place_of('l:', each[1], each[3])
-  local limit, size = limits[place], #reply
-  local used, amount, till = limit.law.use(limit, present)
-  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = each[1], each[2], whole(used), whole(amount)
-  reply[size + 5], reply[size + 6], reply[size + 7] = whole(till), whole(serials[place]), texts[place]
+  local used, amount, till = use_of(limits[place])
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = each[1], each[2], used, amount
+  reply[size + 5], reply[size + 6], reply[size + 7] = till, serials[place], texts[place]
+  size = size + 7
 end
 for index, each in ipairs(args.runs) do
-  local outcome, size = outcomes[index], #reply
+  local outcome = outcomes[index]
   local settings = key_settings[each[3]]
   local place = settings and place_of('k:', each[3], settings)
-  reply[size + 1], reply[size + 2], reply[size + 3] = table.concat(outcome.tickets), outcome.holder, whole(outcome.at)
-  reply[size + 4], reply[size + 5] = whole(place and serials[place] or 0), place and texts[place] or ''
+  reply[size + 1], reply[size + 2], reply[size + 3] = table.concat(outcome.tickets), outcome.holder, outcome.at
+  reply[size + 4], reply[size + 5] = place and serials[place] or 0, place and texts[place] or ''
+  size = size + 5
 end
 
 local is_touched = is_new_era or until_us + DAY_US > ends
