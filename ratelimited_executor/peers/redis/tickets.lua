@@ -193,9 +193,9 @@ if not is_whole or run ~= known_run or has_stepped or (is_gap and math.max(rest_
 local present = math.max(now, last)
 if is_vouched then last = present end
 
--- Limits: of each that this call reads, by its place.
+-- Limits: a record of each that this call reads, by its place, and in their order.
 
-local limits, settings_of, known_settings_of, serials, texts, redated, order = {}, {}, {}, {}, {}, {}, {}
+local records, order
 local changed_fields, gone_fields, changed_keys, gone_keys, looks = {}, {}, {}, {}, {}  -- to be written
 local until_us = present  -- when all that this call has changed is at rest
 
@@ -213,28 +213,35 @@ local function look_at(place, us)
 end
 
 local function forget(place)
-  raw[place], serials[place], texts[place] = false, 0, ''
+  raw[place] = false
+  if records[place] then records[place].serial, records[place].text = 0, '' end
   gone_keys[#gone_keys + 1] = place
 end
 
 local function write_keys()
-  if #changed_keys > 0 then redis.call('HSET', keys.keys, unpack(changed_keys)) end
-  if #looks > 0 then redis.call('ZADD', keys.rest, unpack(looks)) end
+  if #changed_keys > 0 then
+    redis.call('HSET', keys.keys, unpack(changed_keys))
+    changed_keys = {}
+  end
+  if #looks > 0 then
+    redis.call('ZADD', keys.rest, unpack(looks))
+    looks = {}
+  end
   if #gone_keys > 0 then
     redis.call('HDEL', keys.keys, unpack(gone_keys))
     redis.call('ZREM', keys.rest, unpack(gone_keys))
+    gone_keys = {}
   end
-  gone_keys, changed_keys, looks = {}, {}, {}
 end
 
-local function load(place, settings, written, text)  -- redated if it is of another era; nil if it is not sound
+local function load(settings, written, text)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
   local is_old = written ~= since and text ~= ''
   local limit = read_limit(settings, text, is_old and REDATED_US or present)
   if limit and is_old then
     limit.law.redate(limit, safe)
-    limit.is_changed, redated[place] = nil, true
+    limit.is_changed = nil
   end
-  return limit
+  return limit, limit and is_old
 end
 
 local function parts_of(text)  -- since, serial, settings and text of what is stored; nil if it is not sound
@@ -244,31 +251,37 @@ local function parts_of(text)  -- since, serial, settings and text of what is st
 end
 
 local function read(place, settings)  -- at rest if there is nothing to believe
-  if limits[place] then return limits[place] end
-  local written, serial, known, text = 0, 0, '', ''
-  local limit
+  local record = records[place]
+  if record then return record end
+  record = {place = place, settings = settings, known_settings = '', serial = 0, text = '', limit = false, is_redated = false}
   if raw[place] then
-    written, serial, known, text = parts_of(raw[place])
-    limit = written and load(place, settings, written, text)
-    if not limit then
+    local written, serial, known_settings, text = parts_of(raw[place])
+    if written then record.limit, record.is_redated = load(settings, written, text) end
+    if record.limit then
+      record.serial, record.known_settings, record.text = serial, known_settings, text
+    else
       flaw, is_damaged = 'state', is_damaged or written ~= 0  -- not for a copy, which others may tell again
-      serial, text, raw[place], lost[place] = 0, '', false, true
+      raw[place], lost[place] = false, true
     end
   end
-  limit = limit or read_limit(settings, '', present)
-  limits[place], settings_of[place], known_settings_of[place], serials[place], texts[place] = limit, settings, known, serial, text
-  order[#order + 1] = place
-  return limit
+  record.limit = record.limit or read_limit(settings, '', present)
+  records[place] = record
+  order[#order + 1] = record
+  return record
 end
 
-local by_name, by_key
+local of_plan, of_key, by_name  -- records, and the limits of the plan
 
 local function read_all()
-  limits, settings_of, known_settings_of, serials, texts, redated, order, is_damaged = {}, {}, {}, {}, {}, {}, {}, false
-  by_name, by_key = {}, {}
-  for _, each in ipairs(plan) do by_name[each[1]] = read(place_of('l:', each[1], each[3]), each[3]) end
-  for key, settings in pairs(key_settings) do by_key[key] = read(place_of('k:', key, settings), settings) end
+  records, order, of_plan, of_key, by_name, is_damaged = {}, {}, {}, {}, {}, false
+  for index, each in ipairs(plan) do
+    of_plan[index] = read(place_of('l:', each[1], each[3]), each[3])
+    by_name[each[1]] = of_plan[index].limit
+  end
+  for key, settings in pairs(key_settings) do of_key[key] = read(place_of('k:', key, settings), settings) end
 end
+
+local function limit_of(key) return of_key[key] and of_key[key].limit end
 
 local function adopt()
   if #args.copies == 0 then return end
@@ -306,25 +319,25 @@ if is_damaged then
 end
 local era = run .. ':' .. whole(since)
 
-local function use_of(limit)  -- once nothing changes it any more
-  if not limit.told_until then limit.told_used, limit.told_amount, limit.told_until = limit.law.use(limit, present) end
-  return limit.told_used, limit.told_amount, limit.told_until
+local function use_of(record)  -- once nothing changes it any more
+  if not record.till then record.used, record.amount, record.till = record.limit.law.use(record.limit, present) end
+  return record.used, record.amount, record.till
 end
 
-local function keep(place, is_sure)  -- what has changed; of a key that is at rest, nothing
-  local limit, is_key = limits[place], string.sub(place, 1, 2) == 'k:'
+local function keep(record, is_sure)  -- what has changed; of a key that is at rest, nothing
+  local limit, place, is_key = record.limit, record.place, string.sub(record.place, 1, 2) == 'k:'
   if is_key and is_sure and limit.law.is_at_rest(limit, present) then
     if raw[place] or lost[place] then forget(place) end
     return
   end
-  local is_other = is_key and raw[place] and settings_of[place] ~= known_settings_of[place]
-  if not limit.is_changed and not redated[place] and not is_other then return end
-  if limit.is_changed then serials[place] = count end
-  texts[place] = limit.law.write(limit)
-  local _, _, rest_us = use_of(limit)
+  local is_other = is_key and raw[place] and record.settings ~= record.known_settings
+  if not limit.is_changed and not record.is_redated and not is_other then return end
+  if limit.is_changed then record.serial = count end
+  record.text = limit.law.write(limit)
+  local _, _, rest_us = use_of(record)
   if limit.law == quota then rest_us = limit.set.next_end + limit.set.late end
   until_us, rest_until = math.max(until_us, rest_us), math.max(rest_until, rest_us)
-  store(place, FORMAT(KEPT, since, serials[place], is_key and settings_of[place] or '', texts[place]))
+  store(place, FORMAT(KEPT, since, record.serial, is_key and record.settings or '', record.text))
   if is_key then look_at(place, rest_us) end
 end
 
@@ -397,7 +410,7 @@ local function correct()
   for _, each in ipairs(args.corrections) do
     local name, key, t, cost, receipt = unpack(each)
     local limit
-    if key ~= '' then limit = by_key[key] else limit = by_name[name] end
+    if key ~= '' then limit = limit_of(key) else limit = by_name[name] end
     if limit then
       limit.law[cost > 0 and 'give_back' or 'add'](limit, t, math.abs(cost), receipt)
       count = count + 1
@@ -477,7 +490,7 @@ local function admit(outcomes)
   local counts
   for index, each in ipairs(args.runs) do
     if not counts or not is_same(each[2], counts.costs) then counts = counts_of(each[2]) end
-    outcomes[index] = {counts = counts, tickets = {}, wanted = each[1], key = each[3], own = by_key[each[3]], key_cost = each[5], holder = '',
+    outcomes[index] = {counts = counts, tickets = {}, wanted = each[1], key = each[3], own = limit_of(each[3]), key_cost = each[5], holder = '',
       at = 0}
   end
   for _, ahead in ipairs({0, math.floor(args.interval_us / KEY_AHEAD)}) do  -- those that only their keys hold back are looked at again
@@ -499,7 +512,7 @@ if present >= safe then
   if args.era == era then correct() end
   if is_vouched then admit(outcomes) end
 end
-for _, place in ipairs(order) do keep(place, is_vouched) end
+for _, record in ipairs(order) do keep(record, is_vouched) end
 for place in pairs(lost) do
   if not raw[place] then
     if string.sub(place, 1, 2) == 'l:' then gone_fields[#gone_fields + 1] = place else forget(place) end
@@ -513,10 +526,10 @@ if is_vouched and present >= safe then  -- forget some keys whose time has come
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
       local place = due[index]
       local written, serial, settings, rest = parts_of(text or '')
-      local limit = written and written ~= since and settings ~= '' and load(place, settings, written, rest)
+      local limit = written and written ~= since and settings ~= '' and load(settings, written, rest)
       if limit then
-        limits[place], settings_of[place], known_settings_of[place], serials[place], raw[place] = limit, settings, settings, serial, text
-        keep(place, true)
+        raw[place] = text
+        keep({place = place, settings = settings, known_settings = settings, serial = serial, limit = limit, is_redated = true}, true)
       else
         forget(place)
       end
@@ -528,19 +541,17 @@ end
 -- The reply.
 
 local reply, size = {now, era, math.max(0, safe - present), plan_id, penalty, flaw, #plan}, 7
-for _, each in ipairs(plan) do
-  local place = place_of('l:', each[1], each[3])
-  local used, amount, till = use_of(limits[place])
+for index, each in ipairs(plan) do
+  local record = of_plan[index]
+  local used, amount, till = use_of(record)
   reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = each[1], each[2], used, amount
-  reply[size + 5], reply[size + 6], reply[size + 7] = till, serials[place], texts[place]
+  reply[size + 5], reply[size + 6], reply[size + 7] = till, record.serial, record.text
   size = size + 7
 end
 for index, each in ipairs(args.runs) do
-  local outcome = outcomes[index]
-  local settings = key_settings[each[3]]
-  local place = settings and place_of('k:', each[3], settings)
+  local outcome, record = outcomes[index], of_key[each[3]]
   reply[size + 1], reply[size + 2], reply[size + 3] = table.concat(outcome.tickets), outcome.holder, outcome.at
-  reply[size + 4], reply[size + 5] = place and serials[place] or 0, place and texts[place] or ''
+  reply[size + 4], reply[size + 5] = record and record.serial or 0, record and record.text or ''
   size = size + 5
 end
 
