@@ -84,9 +84,14 @@ def given_key(key: Hashable) -> Hashable:
 
 
 def text_of_key(key: Hashable) -> str:
-    """Return a text that is the same for equal keys in all processes: the key's ``repr``, or a digest of a long one."""
+    """Return a text that is the same for equal keys in all processes: the key's ``repr``, or a digest.
+
+    There is a digest of a long one, and of one with what a server may not take as a text, or takes as the end of it.
+    """
     text = repr(given_key(key))
-    return text if len(text) <= _TEXT_MAX else f"sha256:{sha256(text.encode()).hexdigest()}"
+    if len(text) <= _TEXT_MAX and text.isprintable():
+        return text
+    return f"sha256:{sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def _is_lasting(key: Any) -> bool:

@@ -36,6 +36,7 @@ __all__ = ["KeyLimits", "Keys"]
 _AHEAD_MIN: Final = 2  # keys of which slots are asked for at a time
 _AHEAD_MAX: Final = 64
 _AHEAD_SECONDS: Final = 0.05  # in which as many tasks may start
+_COUNT_MAX: Final = 2**53 - 1  # the largest limit that a server counts exactly
 _SHARED_COUNT_MAX: Final = 16384  # keys whose tasks share their options: 1 MB
 
 
@@ -270,7 +271,7 @@ class Keys:
         name = self._accounts.name
         pool = f"{name}: key {text_of_key(key)}"
         told = partial(self._loop.call_soon, self._look_at_key, key)
-        return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=count)
+        return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
 
     def _look_at_key(self, key: Hashable) -> None:
         if self._queue.gate is not None:
