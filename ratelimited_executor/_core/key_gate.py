@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.key_states import KeyState, Span
-from ratelimited_executor._core.lazy_heap import LazyHeap
+from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap
 from ratelimited_executor._core.slot_lanes import SlotLane
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ _Timer: TypeAlias = tuple[int, int, "Hashable", KeyState]
 
 def _is_stale(timer: _Timer) -> bool:
     return timer[3].timer is not timer
+
+
+def _is_never_stale(_: object) -> bool:
+    return False
 
 
 class KeyGate:
@@ -71,6 +75,7 @@ class KeyGate:
         "_newest",
         "_note_lost",
         "_numbers",
+        "_put_off",
         "_slots_of",
         "_start_count",
         "_sweeping",
@@ -104,6 +109,8 @@ class KeyGate:
             Hashable, None
         ] = {}  # keys that were parked, of which nothing is known that will resume them
         self._numbers = count()
+        # Keys that are put off, as (importance of the first task, number, key); some have been resumed by something else.
+        self._put_off: GuardedHeap[tuple[Any, int, Hashable]] = GuardedHeap(_is_never_stale)
         self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
         # Limit and ticket of the last start, if it may not have taken effect.
         self._newest: tuple[Limit, Any] | None = None
@@ -152,15 +159,19 @@ class KeyGate:
 
     def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
         """Whether a task of a key may start now; slots that it needs are asked for, unless it is too early for that."""
+        self.is_put_off = False
         if isinstance(key, SlotLane):
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
-                self._drop(key)
+                if not (self.is_put_off or self._keys[key.held_key].is_asking):
+                    self._drop(key)
                 return False
             if self.is_looking and key.slots.request is None:
                 return True
             self._lanes.add(key)
-            return key.slots.has_slots(now_ns)
-        self.is_put_off = False
+            is_there = key.slots.has_slots(now_ns)
+            if key.slots.is_waiting and (state := self._ahead.get(key.held_key)) is not None:
+                self._drop_slot(key.held_key, state)  # nobody holds the one while it waits for the other
+            return is_there
         state = self._keys.get(key) or self._meet(key)
         if not state.is_open(cost, now_ns):
             return False
@@ -249,7 +260,7 @@ class KeyGate:
             waiting: counts them, as far as a number; one by default.
         """
         if isinstance(key, SlotLane):
-            if key.held_key is None or self.admits(key.held_key, cost, now_ns):
+            if key.held_key is None or (key.slots.request is not None and not key.slots.is_there):
                 key.parked.append(resume)
                 return True  # the slots resume it
             key = key.held_key
@@ -268,6 +279,40 @@ class KeyGate:
         if when is None:
             self._unasked[key] = None
         return when is not None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether it will soon be known of some key whether it has to wait for a slot."""
+        return any(state.is_asking for state in self._ahead.values())
+
+    def put_off(
+        self, key: Hashable, head: Any, cost: int, resume: Callable[[], None], waiting: Callable[[float], int]
+    ) -> None:
+        """Call ``resume`` once when slots of a key may be asked for: of as many as may others are there, and nothing has started.
+
+        Args:
+            key: as of :meth:`park`, and so on.
+            head: the importance of the first of its tasks: those with the smallest go on first.
+            cost: of that.
+            resume: what to call.
+            waiting: counts its tasks, as far as a number.
+        """
+        if isinstance(key, SlotLane):
+            key = key.held_key
+        self._keys[key].parked.append((resume, cost, waiting))
+        self._unasked[key] = None
+        self._put_off.push((head, next(self._numbers), key))
+
+    def _go_on(self) -> None:
+        """Resume as many keys that were put off as there is room for."""
+        if self._put_off.first() is None:
+            return
+        room = self._ahead_count() - len(self._ahead)
+        while room > 0 and self._put_off.first() is not None:
+            *_, key = self._put_off.pop()
+            if key in self._unasked:
+                room -= 1
+                self._resume(key, self._keys[key])
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
         """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
@@ -343,6 +388,7 @@ class KeyGate:
         for lane in list(self._lanes):
             lane.resume()
         self._timers.clear()
+        self._put_off.clear()
 
     # Slots.
 
@@ -361,12 +407,14 @@ class KeyGate:
         """
         again = None
         for lane in list(self._lanes):
-            if not lane.waiting_count or lane.slots.request is None:
+            held = self._keys.get(lane.held_key)
+            if not lane.waiting_count or lane.slots.request is None or (held is not None and held.is_waiting):
                 self._drop(lane)
             elif lane.slots.is_there:
                 until_ns = lane.slots.idle_end(now_ns)
                 if not may_start or permit_ns > until_ns or until_ns <= now_ns:
                     self._drop(lane)
+                    again = now_ns if may_start and until_ns <= now_ns else again
                 else:
                     again = until_ns if again is None else min(again, until_ns)
         for key, state in list(self._ahead.items()):
@@ -374,9 +422,20 @@ class KeyGate:
                 until_ns = state.slots.idle_end(now_ns)
                 if not may_start or permit_ns > until_ns or until_ns <= now_ns:
                     self._drop_slot(key, state)
+                    again = now_ns if may_start and until_ns <= now_ns else again
                 else:
                     again = until_ns if again is None else min(again, until_ns)
         return again
+
+    def close(self) -> None:
+        """Give back all slots with which nothing has started, and wait for none: nothing will start any more."""
+        for lane in list(self._lanes):
+            lane.slots.drop()
+        for state in self._keys.values():
+            if state.slots is not None:
+                state.slots.drop()
+        self._lanes.clear()
+        self._ahead.clear()
 
     def leave(self, lane: SlotLane) -> None:
         """Give back the slots of a lane of which nothing waits any more."""
@@ -400,6 +459,7 @@ class KeyGate:
     def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
         """Let a task of a key that starts have the slot that is there."""
         self._ahead.pop(key, None)
+        self._go_on()
         request = slots.take()
         request.lost = lambda: self._lose(key, state, request)
         request.start()
@@ -409,6 +469,7 @@ class KeyGate:
         """Note that a slot with which a task runs may be another's by now."""
         if request in state.held:
             state.held.remove(request)
+            request.release()
             self._note_lost(key)
 
     def _drop_slot(self, key: Hashable, state: KeyState) -> None:
@@ -417,6 +478,7 @@ class KeyGate:
         if state.slots is not None:
             state.slots.drop()
         self._resume(key, state)
+        self._go_on()
 
     def told(self, key: Hashable) -> None:
         """Take in that a slot of a key is there, or has to be waited for."""
@@ -425,6 +487,7 @@ class KeyGate:
             return
         if state.slots.is_waiting:
             self._ahead.pop(key, None)
+            self._go_on()
             return
         self._ahead[key] = state
         if any(waiting(1) for _, _, waiting in state.parked):

@@ -79,6 +79,12 @@ class KeyState:
         """Whether it is known that a slot has to be waited for."""
         return self.slots is not None and self.slots.is_waiting
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether a slot was asked for of which it is not known yet whether it has to be waited for."""
+        slots = self.slots
+        return slots is not None and slots.request is not None and not slots.is_there and not slots.is_waiting
+
     def count_until(self, cost: int, span: Span, now_ns: int) -> float:
         """Estimate how many of its tasks, of a cost, could start in a span."""
         begin_ns = max(now_ns, self.penalty_ns, span.begin_ns)

@@ -219,9 +219,10 @@ class ReadyFair:
                     return None
             elif gate.admits(key, cost := _cost_of(item), now_ns):
                 return head
-            elif gate.is_put_off:
+            elif gate.is_put_off and gate.is_asking:
                 return None
             else:
+                is_put_off = gate.is_put_off
                 if self._is_fresh:
                     fresh.popleft()
                 else:
@@ -229,7 +230,7 @@ class ReadyFair:
                 self._head = None  # it may be gone for good before anything else is first
                 level.waiting_count -= 1
                 level.weight_sum -= flow.weight
-                self._park(head[0], level, flow, key, cost, now_ns)
+                self._park(head, level, flow, key, cost, None if is_put_off else now_ns)
         return None
 
     def head_rank(self) -> Rank:
@@ -312,18 +313,21 @@ class ReadyFair:
             self._clock.rest(minus_priority, level, flow)
 
     def _park(  # a place in the order, and what the gate asks for
-        self, minus_priority: float, level: Level, flow: Flow, key: Hashable, cost: int, now_ns: int
+        self, head: tuple[float, float], level: Level, flow: Flow, key: Hashable, cost: int, now_ns: int | None
     ) -> None:
-        """Let a flow wait elsewhere until its key may start a task."""
+        """Let a flow wait elsewhere until its key may start a task; it is put off if no time is given."""
 
         def resume() -> None:
             level.waiting_count += 1
             level.weight_sum += flow.weight
-            self._enter(minus_priority, level, flow, cost, credit=_CREDIT_COUNT * cost / flow.weight)
+            self._enter(head[0], level, flow, cost, credit=_CREDIT_COUNT * cost / flow.weight)
 
         gate = self._clock.gate
         assert gate is not None
-        gate.park(key, cost, now_ns, resume, lambda most: self._count(flow, most))
+        if now_ns is None:
+            gate.put_off(key, head, cost, resume, lambda most: self._count(flow, most))
+        else:
+            gate.park(key, cost, now_ns, resume, lambda most: self._count(flow, most))
 
     def _first(self, flow: Flow) -> Any:
         """Return the first item of a flow of which a task waits; None if none does."""

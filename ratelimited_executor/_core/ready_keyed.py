@@ -8,6 +8,7 @@ before those of other keys. O(log keys) a task beside what the key's own queue c
 from __future__ import annotations
 
 import math
+from functools import partial
 from heapq import nsmallest
 from itertools import chain, count, islice
 from operator import itemgetter
@@ -125,7 +126,11 @@ class ReadyKeyed:
             elif gate.admits(lane.key, cost := self._cost(lane), now_ns):
                 return head
             elif gate.is_put_off:
-                return None
+                if gate.is_asking:
+                    return None
+                self._leave(lane)
+                self._unasked[lane.key] = lane
+                gate.put_off(lane.key, head, cost, partial(self._enter, lane), partial(_count, lane))
             else:
                 self._leave(lane)
                 self._park(gate, lane, cost, now_ns)

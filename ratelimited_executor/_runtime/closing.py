@@ -211,6 +211,8 @@ class Closing:
             # Also when this very task is cancelled, as asyncio.run() does with whatever is left.
             try:
                 await self._cancel(parts)
+                if parts.queue.gate is not None:
+                    parts.queue.gate.close()
                 await self._wait_for_running(parts)
                 if self._on_ended is not None:
                     await self._on_ended()

@@ -438,6 +438,9 @@ class GroupSlots:
             self._refuse(grant.claim)
         elif grant.claim.state is EntryState.WAITING:
             self._peer.ask(grant.claim, self._now_ns())
+            if not grant.claim.is_told:  # so many are before it that it waits, whatever the authority says
+                grant.claim.is_answered = True
+                self._tell([grant.claim])
 
     def _ask_again(self, grant: _Grant) -> None:
         """Renew a lease of which little is left; one that is lost is asked for anew."""
