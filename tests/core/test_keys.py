@@ -6,7 +6,7 @@ from collections import namedtuple
 
 import pytest
 
-from ratelimited_executor._core.keys import KeyTable, given_key
+from ratelimited_executor._core.keys import KeyTable, given_key, text_of_key
 
 
 class Bad(Exception):
@@ -94,3 +94,17 @@ def test_key_that_cannot_be_told_changes_nothing(monkeypatch):
     monkeypatch.setattr(Key, "is_bad", False)
     assert keys.token_count == 1
     assert keys.held(Key(1)) is token
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 1000, "\ud800" * 1000, "line\nline"])
+def test_text_of_a_key_is_one_that_a_server_takes(text: str) -> None:
+    """Whatever the ``repr`` of a class returns."""
+
+    class Odd:
+        def __repr__(self) -> str:
+            return text
+
+    found = text_of_key(Odd())
+    assert found.isprintable()
+    assert len(found) <= 200
+    assert found == text_of_key(Odd())
