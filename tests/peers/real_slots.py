@@ -36,6 +36,8 @@ GAP = 0.002  # for which a leave may be stamped after the slot's next entry, whe
 class SlotFleet(Fleet):
     """Processes that hold slots, and all that they have told."""
 
+    worker = "slot_worker"
+
     def __init__(self, *, limit: int, lease: float = LEASE, **options: Any) -> None:
         self.limit = limit
         self.entered: dict[tuple[int, int], float] = {}  # by number of the process and fence
@@ -77,11 +79,11 @@ class SlotFleet(Fleet):
                 "number": self._number,
             }
             self.processes[self._number] = subprocess.Popen(
-                [sys.executable, "-m", "tests.peers.slot_worker", json.dumps(chosen)], cwd=ROOT,
+                [sys.executable, "-m", f"tests.peers.{self.worker}", json.dumps(chosen)], cwd=ROOT,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             )  # fmt: skip
             numbers.append(self._number)
-        wait_until(lambda: set(numbers) <= set(self.begun), "the processes have begun")
+        wait_until(lambda: set(numbers) <= set(self.begun), "the processes have begun", seconds=60)
         return numbers
 
     def signal(self, number: int, which: signal.Signals) -> None:

@@ -1,0 +1,498 @@
+"""Limits of every kind at once over a real group: processes, a real server, and a counter of starts outside of the fleet.
+
+    python -m tests.peers.real_tickets              # every scenario, a line each: some ten minutes
+    python -m tests.peers.real_tickets crash stop   # some of them
+
+A start needs a permit of a pace and of an exact window, tokens of a pace and of an exact window, the rate of its key, and a
+slot. Ten processes tell of each by the one monotonic clock that all processes of a machine share, read as the task's first
+statement. Every law is looked at in every window that begins or ends with a start. Of each law a line tells the most that was
+in a window of it, and the *spare*: by how much longer than the window the shortest time was in which more started. Below 0
+the law was broken. A start that was held up on its way from the decision to its first statement, as where processes are more
+than cores, comes out of no limiter's spare but its own: what the longest was is told as well.
+
+``used`` is the part of the limit that was used most. Half of the tasks are of one key, so that its rate is used up, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .processes import wait_until
+from .real_slots import LEASE, SlotFleet, percentile
+from .servers import RedisServer, redis_cluster, sentinel_group
+from .ticket_group import most_in
+from .ticket_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, TOLD, WAIT
+
+PROCESSES = 10
+QUARANTINE = 2 * 1.0 + 0.25 + 3 * 0.019 + 0.25  # of tickets, with the settings that processes have by default
+INTERVAL = 0.25
+MARGIN = 0.1  # beyond an interval, by when a command is known to all
+
+
+@dataclass(frozen=True)
+class Law:
+    """So much in any time of so many seconds: of starts, ``tokens``, or starts of each ``key``."""
+
+    most: int
+    seconds: float
+    of: str = "starts"
+
+    def __str__(self) -> str:
+        return f"{self.of} {self.most}/{self.seconds:g}s"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the processes are told, and what must hold for all of them."""
+
+    options: dict[str, Any]
+    laws: tuple[Law, ...]
+
+
+def plan_of(*, rate: int = 40, share: int = 30, seconds: int = 5, policy: str = "Paced", slots: int = 4) -> Plan:
+    """Return limits of every kind.
+
+    Args:
+        rate: starts a second.
+        share: of which there may be so many a second, over ``seconds``; about as many as there are tokens for.
+        seconds: of the longer windows.
+        policy: by which the shorter rates hold.
+        slots: how many run at the same time.
+    """
+    starts, tokens, key, token_rate = share * seconds, round(9.8 * share * seconds), 5, 25 * rate
+    laws = [Law(rate, 1), Law(starts, seconds), Law(tokens, seconds, "tokens"), Law(key, 1, "key")]
+    if policy == "Window":
+        laws.append(Law(token_rate, 1, "tokens"))
+    return Plan(
+        {
+            "rate": f"{rate}/s, {starts}/{seconds}s", "resources": {"tokens": f"{token_rate}/s, {tokens}/{seconds}s"},
+            "key_rate": f"{key}/s", "keys": 13, "policy": policy, "limit": slots, "work": 0.05, "load": 1000,
+        },
+        tuple(laws),
+    )  # fmt: skip
+
+
+class TicketFleet(SlotFleet):
+    """Processes whose starts are under limits of every kind, and all that they have told.
+
+    Args:
+        plan: of all processes.
+    """
+
+    worker = "ticket_worker"
+
+    def __init__(self, plan: Plan, **options: Any) -> None:
+        self.plan = plan
+        self.costs: list[tuple[float, int, int]] = []  # of each start: when, tokens, key
+        self.by: list[tuple[float, int]] = []  # when, process
+        self.held_up: list[float] = []
+        self.told: list[float] = []  # when commands were done
+        super().__init__(**{**plan.options, **options})
+
+    def _count(self) -> None:
+        while not self._is_closed:
+            try:
+                message = self._socket.recv(64)
+            except TimeoutError:
+                continue
+            kind, process, value, number, cost, key, held_up = MESSAGE.unpack(message)
+            if kind == ENTER:
+                self.entered[process, number] = value
+                self.costs.append((value, cost, key))
+                self.by.append((value, process))
+                self.held_up.append(held_up)
+            elif kind in (LEAVE, LOST):
+                self.left[process, number] = value
+                if kind == LOST:
+                    self.lost.append((value, process, number))
+            elif kind == WAIT:
+                self.waits.append(value)
+            elif kind == BEGUN:
+                self.begun[process] = value
+            elif kind == TOLD:
+                self.told.append(value)
+
+    def command(self, process: int) -> float:
+        """Have a process do its next command, and return when that was done."""
+        count = len(self.told)
+        os.kill(self.processes[process].pid, signal.SIGUSR2)
+        wait_until(lambda: len(self.told) > count, "the command is done")
+        return self.told[-1]
+
+    # Figures.
+
+    def under(self, law: Law, start: float = 0.0, end: float = float("inf")) -> list[list[tuple[float, int]]]:
+        """Return what a law counts, as (time, cost); a list for each key that it counts by itself."""
+        costs = [each for each in list(self.costs) if start <= each[0] < end]
+        if law.of == "key":
+            by_key: dict[int, list[tuple[float, int]]] = defaultdict(list)
+            for when, _, key in costs:
+                by_key[key].append((when, 1))
+            return list(by_key.values())
+        return [[(when, cost if law.of == "tokens" else 1) for when, cost, _ in costs]]
+
+    def most_of(self, law: Law, start: float = 0.0, end: float = float("inf")) -> int:
+        """Return the most in any window of a law."""
+        return max((most_in(each, law.seconds) for each in self.under(law, start, end)), default=0)
+
+    def spare(self, law: Law, start: float = 0.0, end: float = float("inf")) -> float:
+        """Return by how much longer than a law's window the shortest time was that held more; below 0 it was broken."""
+        return min((_spare(law, each) for each in self.under(law, start, end)), default=float("inf"))
+
+    def broken(self, laws: Iterable[Law], start: float = 0.0, end: float = float("inf")) -> list[str]:
+        """Return the laws that were broken in a stretch of time, in words; and the slots, if they were."""
+        words = [
+            f"{law}: {self.most_of(law, start, end)}, {1e3 * self.spare(law, start, end):.1f} ms"
+            for law in laws
+            if self.spare(law, start, end) < 0
+        ]
+        if self.most(start, end) > self.limit:
+            words.append(f"slots {self.limit}: {self.most(start, end)}")
+        return words
+
+    def used_of(self, law: Law, start: float, end: float) -> float:
+        """Return which part of a limit was used in a stretch of time."""
+        return sum(cost for _, cost in self.under(law, start, end)[0]) * law.seconds / (law.most * (end - start))
+
+    def used_of_key(self, start: float, end: float) -> float:
+        """Return which part of the rate of the key in demand was used."""
+        (law,) = (law for law in self.plan.laws if law.of == "key")
+        count = sum(key == 0 and start <= when < end for when, _, key in list(self.costs))
+        return count * law.seconds / (law.most * (end - start))
+
+    def used_most(self, start: float, end: float) -> float:
+        """Return the part that was used of the limit that was used most."""
+        return max(self.used_of(law, start, end) for law in self.plan.laws if law.of != "key")
+
+    def count_of(self, process: int | None, start: float, end: float = float("inf")) -> int:
+        """Count the starts of one process, or of all."""
+        return sum(process in (None, who) and start <= when < end for when, who in list(self.by))
+
+
+def _spare(law: Law, costs: list[tuple[float, int]]) -> float:
+    ordered, first, total, shortest = sorted(costs), 0, 0, float("inf")
+    for when, cost in ordered:
+        total += cost
+        while total - ordered[first][1] > law.most:  # without the first there is still more than it allows
+            total -= ordered[first][1]
+            first += 1
+        if total > law.most:
+            shortest = min(shortest, when - ordered[first][0])
+    return shortest - law.seconds
+
+
+@contextmanager
+def fleet(plan: Plan, **options: Any) -> Iterator[TicketFleet]:
+    """Yield a fleet without processes yet, and end it."""
+    running = TicketFleet(plan, **options)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+# Scenarios: each returns its figures; the laws are looked at for all of them.
+
+Result = tuple[TicketFleet, dict[str, Any]]
+
+
+def begun(running: TicketFleet, count: int = PROCESSES, **options: Any) -> list[int]:
+    """Start processes, and wait until all limits are used."""
+    numbers = running.add(count, **options)
+    running.wait_for_entry()
+    time.sleep(max(law.seconds for law in running.plan.laws))
+    return numbers
+
+
+def stretch(running: TicketFleet, windows: int = 1) -> tuple[float, float]:
+    """Let it run on for some of the longest windows, and return when that was."""
+    seconds = windows * max(law.seconds for law in running.plan.laws)
+    start = running.after(seconds)
+    return start, start + seconds
+
+
+def _steady(running: TicketFleet) -> dict[str, Any]:
+    begun(running)
+    start, end = stretch(running, 2)
+    return {
+        "used": running.used_most(start, end),
+        **{f"of {law}": running.used_of(law, start, end) for law in running.plan.laws if law.of != "key"},
+        "of the key in demand": running.used_of_key(start, end),
+    }
+
+
+def paced(server: RedisServer) -> Result:
+    """Ten processes under a pace, windows of 10 s, tokens, rates of keys, and slots, left alone."""
+    with fleet(plan_of(seconds=10), url=server.url) as running:
+        return running, _steady(running)
+
+
+def windows(server: RedisServer) -> Result:
+    """The same, where all limits are exact windows."""
+    with fleet(plan_of(seconds=10, policy="Window"), url=server.url) as running:
+        return running, _steady(running)
+
+
+def clocks(server: RedisServer) -> Result:
+    """Ten processes whose clocks are up to 30 s apart."""
+    with fleet(plan_of(seconds=10), url=server.url) as running:
+        for number in range(PROCESSES):
+            running.add(1, ahead=30.0 * number / (PROCESSES - 1) - 15)
+        running.wait_for_entry()
+        time.sleep(10)
+        return running, {"used": running.used_most(*stretch(running))}
+
+
+def crash(server: RedisServer) -> Result:
+    """Ten processes, of which four are killed one after the other."""
+    with fleet(plan_of(), url=server.url) as running:
+        for number in begun(running)[:4]:
+            running.signal(number, signal.SIGKILL)
+            time.sleep(0.7)
+        time.sleep(1.5 * LEASE)
+        return running, {"used afterwards": running.used_most(*stretch(running, 2))}
+
+
+def stop(server: RedisServer) -> Result:
+    """Ten processes, of which three in turn stand still for longer than a lease."""
+    with fleet(plan_of(), url=server.url) as running:
+        for number in begun(running)[:3]:
+            running.signal(number, signal.SIGSTOP)
+            time.sleep(2.5 * LEASE)
+            running.signal(number, signal.SIGCONT)
+            time.sleep(0.5)
+        return running, {"lost": len(running.lost), "used afterwards": running.used_most(*stretch(running, 2))}
+
+
+def blocked(server: RedisServer) -> Result:
+    """Ten processes, three of whose event loops are blocked for three leases, twice."""
+    with fleet(plan_of(), url=server.url, block=3 * LEASE) as running:
+        numbers = begun(running)
+        for _ in range(2):
+            for number in numbers[:3]:
+                os.kill(running.processes[number].pid, signal.SIGUSR1)
+            time.sleep(3 * LEASE + 1)
+        return running, {"lost (0)": len(running.lost), "used afterwards": running.used_most(*stretch(running, 2))}
+
+
+def _befallen(running: TicketFleet, do: Callable[[], object], pause: float) -> dict[str, Any]:
+    """Have something befall the server, and wait until all limits are used again."""
+    begun(running)
+    time.sleep(1.3)  # in the middle of a window
+    do()
+    back = time.monotonic()
+    first = running.wait_for_entry()
+    time.sleep(max(0.0, pause - (first - back)))
+    start, end = stretch(running, 2)
+    return {
+        "first start after": first - back,
+        "lost": len(running.lost),
+        "used afterwards": running.used_most(start, end),
+    }
+
+
+# By when what was used before has left the windows, as it counts as used when the quarantine ends.
+AGAIN = QUARANTINE + 5 + 2
+
+
+def restart(server: RedisServer) -> Result:
+    """A server that is killed in the middle of a window, and comes back empty."""
+    with fleet(plan_of(), url=server.url) as running:
+        return running, _befallen(running, lambda: (server.kill(), server.restart()), AGAIN)
+
+
+def restart_with_memory(_: RedisServer) -> Result:
+    """A server that is killed in the middle of a window, and comes back with all that it wrote to its log."""
+    with (
+        RedisServer(config=["appendonly yes", "appendfsync always"]) as server,
+        fleet(plan_of(), url=server.url) as running,
+    ):
+        return running, _befallen(running, lambda: (server.kill(), server.restart()), AGAIN)
+
+
+def old_snapshot(server: RedisServer) -> Result:
+    """A server that comes back with what it knew two seconds before."""
+    with fleet(plan_of(), url=server.url) as running:
+
+        def fall() -> None:
+            server.ask("SAVE")
+            time.sleep(2)
+            server.kill()
+            server.restart()
+
+        return running, _befallen(running, fall, AGAIN)
+
+
+def flush_all(server: RedisServer) -> Result:
+    """A server that is told to forget all in the middle of a window."""
+    with fleet(plan_of(), url=server.url) as running:
+        return running, _befallen(running, lambda: server.ask("FLUSHALL"), AGAIN)
+
+
+def client_kill(server: RedisServer) -> Result:
+    """A server that closes all connections, twenty times."""
+
+    def fall() -> None:
+        for _ in range(10):
+            for kind in ("normal", "pubsub"):
+                server.ask("CLIENT", "KILL", "TYPE", kind)
+                time.sleep(0.2)
+
+    with fleet(plan_of(), url=server.url) as running:
+        return running, _befallen(running, fall, 1)
+
+
+def fail_over(_: RedisServer) -> Result:
+    """Ten processes behind sentinels, whose master is killed in the middle of a window."""
+    with sentinel_group() as group, fleet(plan_of(), sentinels=group.addresses, master=group.name, url="") as running:
+
+        def fall() -> None:
+            old = group.master()
+            old.kill()
+            group.wait_failed_over(old)
+
+        return running, _befallen(running, fall, AGAIN)
+
+
+def cluster(_: RedisServer) -> Result:
+    """Ten processes on a cluster of three masters."""
+    with redis_cluster(3) as servers, fleet(plan_of(), url=servers.url, cluster=True) as running:
+        begun(running)
+        return running, {"used": running.used_most(*stretch(running, 2))}
+
+
+LOWER = plan_of(rate=10, share=8, slots=2)
+
+
+def limits(server: RedisServer) -> Result:
+    """Limits that one process lowers to a quarter for all, and raises again."""
+    plan = plan_of()
+    settings = [{name: each.options[name] for name in ("rate", "resources")} for each in (LOWER, plan)]
+    commands = [{**settings[0], "slots": LOWER.options["limit"]}, {**settings[1], "slots": plan.options["limit"]}]
+    with fleet(plan, url=server.url, commands=commands) as running:
+        numbers = begun(running)
+        lowered = running.command(numbers[4]) + INTERVAL + MARGIN
+        time.sleep(12)
+        raised = running.command(numbers[4])
+        known = raised + INTERVAL + MARGIN
+        broken = running.broken(LOWER.laws, lowered, raised)
+        used = max(running.used_of(law, raised - 5, raised) for law in LOWER.laws if law.of != "key")
+        most = running.most(lowered, raised)
+        time.sleep(5)
+        return running, {
+            "broken while lower": broken or "none",
+            "most at 2 slots": most,
+            "used of the lower": used,
+            "used of the higher": running.used_most(*stretch(running)),
+            "broken": [*broken, *(["slots"] if most > LOWER.options["limit"] else ())],
+            "known": known,
+        }
+
+
+def busy_one(server: RedisServer) -> Result:
+    """One busy process, and nine that start something every twenty seconds."""
+    with fleet(plan_of(seconds=10), url=server.url) as running:
+        (busy,) = running.add(1, load=3000)
+        running.add(PROCESSES - 1, load=0, flow=0.05)
+        running.wait_for_entry()
+        time.sleep(10)
+        start, end = stretch(running, 2)
+        return running, {
+            "used": running.used_most(start, end),
+            "part of the busy one": running.count_of(busy, start, end) / running.count_of(None, start, end),
+        }
+
+
+def ten_beside_many(server: RedisServer) -> Result:
+    """Ten tasks of equal priority, five times, beside a process that has 100,000; by when the last of the ten has started."""
+    plan = plan_of(share=1_000_000, slots=8)
+    with fleet(plan, url=server.url, commands=[{"load": 10}] * 5, hot=0.0) as running:
+        running.add(1, load=100_000)
+        (small,) = running.add(1, load=0)
+        running.wait_for_entry()
+        time.sleep(3)
+        seconds = []
+        for _ in range(5):
+            told = running.command(small)
+            wait_until(lambda told=told: running.count_of(small, told) >= 10, "ten start", seconds=20)
+            seconds.append(sorted(when for when, who in running.by if who == small and when >= told)[9] - told)
+            time.sleep(2)
+        share = 10 / (40 / 2)
+        return running, {"worst s": max(seconds), "best s": min(seconds), "share and two intervals": share + 2 * INTERVAL}
+
+
+def idle_submit(server: RedisServer) -> Result:
+    """Ten processes, of which one submits a task now and then: from the submit to the start."""
+    plan = plan_of(share=1_000_000)
+    with fleet(plan, url=server.url, load=0, hot=0.0) as running:
+        running.add(PROCESSES - 1, flow=0.05)
+        running.add(1, probe=0.2)
+        running.wait_for_entry()
+        time.sleep(2)
+        running.waits.clear()
+        time.sleep(20)
+        return running, {
+            "submits": len(running.waits),
+            "p50 ms": 1e3 * percentile(running.waits, 0.5),
+            "p99 ms": 1e3 * percentile(running.waits, 0.99),
+        }
+
+
+def slots(server: RedisServer) -> Result:
+    """Ten processes with tasks of 50 ms, under limits of which the slots alone hold them."""
+    plan = plan_of(rate=400, share=1_000_000)
+    with fleet(plan, url=server.url, hot=0.0, key_rate="100/s") as running:
+        begun(running)
+        start, end = running.after(8), time.monotonic()
+        gaps = running.hand_offs(start, end)
+        return running, {
+            "used of the slots": running.used(start, end),
+            "free p50 ms": 1e3 * percentile(gaps, 0.5),
+            "p99 ms": 1e3 * percentile(gaps, 0.99),
+        }
+
+
+SCENARIOS: dict[str, Callable[[RedisServer], Result]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        paced, windows, clocks, crash, stop, blocked, restart, restart_with_memory, old_snapshot, flush_all, client_kill,
+        fail_over, cluster, limits, busy_one, ten_beside_many, idle_submit, slots,
+    )
+}  # fmt: skip
+
+
+def line_of(name: str, running: TicketFleet, figures: dict[str, Any]) -> str:
+    """Return what a scenario shows."""
+    laws = [f"{law}: {running.most_of(law)} ({1e3 * running.spare(law):.1f} ms)" for law in running.plan.laws]
+    told = [f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in figures.items()]
+    return (
+        f"{name}: {', '.join(told)}; {'; '.join(laws)}; slots {running.most()}/{running.limit}; {len(running.costs)} starts, "
+        f"held up p99 {1e3 * percentile(running.held_up, 0.99):.1f} ms, longest {1e3 * max(running.held_up, default=0):.1f} ms"
+    )
+
+
+def main() -> None:
+    """Run scenarios, and print a line each; fail if a law was broken."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("scenarios", nargs="*", metavar="scenario", help=", ".join(SCENARIOS))
+    is_right = True
+    for name in parser.parse_args().scenarios or SCENARIOS:
+        with RedisServer() as server:
+            running, figures = SCENARIOS[name](server)
+        broken = [*running.broken(running.plan.laws), *figures.pop("broken", ())]
+        is_right &= not broken
+        print(line_of(name, running, figures), *([f"BROKEN: {'; '.join(broken)}"] if broken else []), flush=True)
+    sys.exit(0 if is_right else 1)
+
+
+if __name__ == "__main__":
+    main()

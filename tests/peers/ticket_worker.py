@@ -1,0 +1,149 @@
+"""One process of a fleet whose starts need permits, tokens, the rate of their key and a slot: tells of each by datagram.
+
+Run by :mod:`tests.peers.real_tickets`; options are JSON in the first argument. SIGTERM lets it leave in order, SIGUSR1 blocks
+its event loop for ``block`` seconds, and each SIGUSR2 has it do the next of its ``commands``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+from ratelimited_executor import ExecutorManager, Paced, RedisPeers, Window
+from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor.slots import current_slot
+
+from .worker import client_of
+
+ENTER, LEAVE, LOST, WAIT, BEGUN, TOLD = range(6)  # kinds of messages
+MESSAGE = struct.Struct("!BidQIId")  # kind, process, value, number of the task, cost, key, held up after the decision
+POLICIES = {"Paced": Paced, "Window": Window}
+
+
+class ShiftedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is ahead, as on another machine."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        """Return the time."""
+        return super().time() + self.ahead
+
+
+class ShiftedClock(SystemClock):
+    """The clocks of another machine: both are ahead."""
+
+    def __init__(self, ahead: float) -> None:
+        self.monotonic = lambda: time.monotonic() + ahead
+        self.wall = lambda: time.time() + ahead
+
+
+class Process:
+    """What one process does."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sender.connect(("127.0.0.1", options["counter"]))
+        self.draw = random.Random(options["number"])
+        self.numbers = itertools.count(1)
+        self.commands = iter(options.get("commands", ()))
+        self.handles: dict[int, Any] = {}
+        self.executor: Any = None
+        self.pool: Any = None
+        self.ahead = options.get("ahead", 0.0)
+
+    def tell(self, kind: int, value: float, number: int = 0, cost: int = 0, key: int = 0, held_up: float = 0.0) -> None:
+        """Send one message."""
+        self.sender.send(MESSAGE.pack(kind, self.options["number"], value, number, cost, key, held_up))
+
+    async def work(self, number: int, cost: int, key: int) -> float:
+        """Be one task: the time is read before all else."""
+        now = time.monotonic()
+        handle = self.handles.pop(number, None)
+        decided = now if handle is None else handle._started - self.ahead
+        self.tell(ENTER, now, number, cost, key, now - decided)
+        try:
+            await asyncio.sleep(self.options["work"])
+        finally:
+            slot = current_slot()
+            self.tell(LEAVE if slot is None or not slot.is_lost else LOST, time.monotonic(), number)
+        return now
+
+    def submit(self) -> Any:
+        """Have one task done: half of them are of one key, if there are keys."""
+        number, cost, keys = next(self.numbers), self.draw.randint(1, 19), self.options.get("keys", 0)
+        key = 0 if not keys or self.draw.random() < self.options.get("hot", 0.5) else self.draw.randrange(1, keys)
+        handle = self.handles[number] = self.executor.submit(
+            self.work, number, cost, key, key=f"k{key}" if keys else None,
+            cost={"tokens": cost} if self.options.get("resources") else 1,
+            **({} if self.pool is None else {"slots": self.pool}),
+        )  # fmt: skip
+        return handle
+
+    def do_next(self) -> None:
+        """Do the next command: set limits, or submit tasks."""
+        command = next(self.commands)
+        for name, value in command.items():
+            if name == "load":
+                for _ in range(value):
+                    self.submit()
+            elif name == "slots":
+                self.pool.limit = value
+            else:
+                setattr(self.executor, name, value)
+        self.tell(TOLD, time.monotonic())
+
+    async def flow(self, per_second: float) -> None:
+        """Bring in tasks that nobody knew of before."""
+        while True:
+            await asyncio.sleep(self.draw.expovariate(per_second))
+            self.submit()
+
+    async def probe(self, mean: float) -> None:
+        """Tell how long a task takes to start that is due now."""
+        while True:
+            await asyncio.sleep(mean * self.draw.uniform(0.5, 1.5))
+            before = time.monotonic()
+            self.tell(WAIT, await self.submit() - before)
+
+    async def main(self) -> None:
+        """Work until told to stop."""
+        options, loop, stopped = self.options, asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, stopped.set)
+        loop.add_signal_handler(signal.SIGUSR1, time.sleep, options.get("block", 0))
+        loop.add_signal_handler(signal.SIGUSR2, self.do_next)
+        lease = options["lease"]
+        peers = RedisPeers(client_of(options), "fleet", lease=lease, hang_timeout=60 * lease)
+        async with ExecutorManager(peers=peers, clock=ShiftedClock(self.ahead)) as manager:
+            settings = {name: options[name] for name in ("rate", "resources", "key_rate") if options.get(name)}
+            self.executor = manager.executor(
+                "limit", policy=POLICIES[options["policy"]](), drain_timeout=0, **settings
+            )  # fmt: skip
+            if options.get("limit"):
+                self.pool = manager.slots("pool", limit=options["limit"])
+            for _ in range(options.get("load", 0)):
+                self.submit()
+            tasks = [
+                loop.create_task(do(options[name]))
+                for name, do in (("flow", self.flow), ("probe", self.probe))
+                if options.get(name)
+            ]
+            self.tell(BEGUN, time.monotonic())
+            await stopped.wait()
+            for task in tasks:
+                task.cancel()
+
+
+if __name__ == "__main__":
+    ShiftedLoop.ahead = json.loads(sys.argv[1]).get("ahead", 0.0)
+    with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+        runner.run(Process(json.loads(sys.argv[1])).main())
