@@ -27,7 +27,7 @@ from ratelimited_executor import ExecutorManager, RedisPeers
 from .processes import wait_until
 from .real import ROOT, Fleet
 from .servers import RedisServer, redis_cluster, sentinel_group
-from .slot_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, WAIT
+from .slot_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, WAIT, WRITE
 
 LEASE = 1.0
 GAP = 0.002  # for which a leave may be stamped after the slot's next entry, where cores are few
@@ -44,6 +44,8 @@ class SlotFleet(Fleet):
         self.left: dict[tuple[int, int], float] = {}
         self.lost: list[tuple[float, int, int]] = []
         self.stale: list[tuple[int, int]] = []  # entries with a fence smaller than one seen before; of a pool of one
+        self.accepted: list[tuple[float, int, int]] = []  # writes: when, process, fence; of a pool of one
+        self.refused: list[tuple[float, int, int]] = []  # those with a fence smaller than one seen before
         self.highest = 0
         self.absent: list[tuple[int, float, float]] = []  # process, since when and until when it does nothing
         super().__init__(lease=lease, **options)
@@ -60,6 +62,9 @@ class SlotFleet(Fleet):
                     self.stale.append((number, fence))
                 self.highest = max(self.highest, fence)
                 self.entered[number, fence] = value
+            elif kind == WRITE:
+                (self.refused if fence < self.highest else self.accepted).append((value, number, fence))
+                self.highest = max(self.highest, fence)
             elif kind == LEAVE:
                 self.left[number, fence] = value
             elif kind == LOST:
@@ -134,6 +139,21 @@ class SlotFleet(Fleet):
             now += step
             worst = max(worst, now)
         return worst
+
+    def misjudged(self) -> list[tuple[float, int, int]]:
+        """Return the writes that the resource judged wrongly by their fences: late ones accepted, and others refused.
+
+        Late is a write after another has entered. Its fence tells that only if fences rise with each hand-over.
+        """
+        entries = sorted((fence, at) for (_, fence), at in list(self.entered.items()))
+        wrong = []
+        for is_refused, writes in ((False, self.accepted), (True, self.refused)):
+            for when, number, fence in list(writes):
+                others = [at for _, at in entries if at > self.entered[number, fence]]
+                gap = -GAP if is_refused else GAP
+                if is_refused is not (bool(others) and min(others) + gap < when):
+                    wrong.append((when, number, fence))
+        return wrong
 
     def used(self, start: float, end: float, limit: int | None = None) -> float:
         """Return which part of the slots was held in a stretch of time."""
@@ -252,6 +272,23 @@ def stop(server: RedisServer) -> Result:
         return running, {"lost": len(running.lost), "used afterwards": running.used(*settled(running))}
 
 
+def fenced(server: RedisServer) -> Result:
+    """Three processes and one slot; holders stand still between two of their writes, and go on with them two leases later."""
+    with fleet(url=server.url, limit=1, work=0.1, writes=10) as running:
+        numbers = begun(running, 3)
+        for number in numbers * 3:
+            running.wait_for_entry(number=number)
+            running.signal(number, signal.SIGSTOP)
+            time.sleep(2 * LEASE)
+            running.signal(number, signal.SIGCONT)
+            time.sleep(0.3)
+        return running, {
+            "writes accepted": len(running.accepted),
+            "refused": len(running.refused),
+            "misjudged (0)": len(running.misjudged()),
+        }
+
+
 def blocked(server: RedisServer) -> Result:
     """Three processes, one of whose event loops is blocked for three leases."""
     with fleet(url=server.url, limit=3, block=3 * LEASE) as running:
@@ -365,7 +402,7 @@ def limits(server: RedisServer) -> Result:
 SCENARIOS: dict[str, Callable[[RedisServer], Result]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        steady, idle, crash, stop, blocked, hung, restart, restart_with_memory, flush_all, client_kill, script_flush,
+        steady, idle, crash, stop, fenced, blocked, hung, restart, restart_with_memory, flush_all, client_kill, script_flush,
         fail_over, cluster, limits,
     )
 }  # fmt: skip

@@ -3,8 +3,8 @@
     python -m tests.peers.real_tickets              # every scenario, a line each: some ten minutes
     python -m tests.peers.real_tickets crash stop   # some of them
 
-A start needs a permit of a pace and of an exact window, tokens of a pace and of an exact window, the rate of its key, and a
-slot. Ten processes tell of each by the one monotonic clock that all processes of a machine share, read as the task's first
+A start needs a permit of a pace and of an exact window, tokens of a pace and of an exact window, and in one executor the rate
+of its key, in another a slot; in ``together`` both. Ten processes tell of each by the one monotonic clock that all processes of a machine share, read as the task's first
 statement. Every law is looked at in every window that begins or ends with a start. Of each law a line tells the most that was
 in a window of it, and the *spare*: by how much longer than the window the shortest time was in which more started. Below 0
 the law was broken. A start that was held up on its way from the decision to its first statement, as where processes are more
@@ -30,7 +30,7 @@ from .processes import wait_until
 from .real_slots import LEASE, SlotFleet, percentile
 from .servers import RedisServer, redis_cluster, sentinel_group
 from .ticket_group import most_in
-from .ticket_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, TOLD, WAIT
+from .ticket_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, NO_KEY, TOLD, WAIT
 
 PROCESSES = 10
 QUARANTINE = 2 * 1.0 + 0.25 + 3 * 0.019 + 0.25  # of tickets, with the settings that processes have by default
@@ -58,7 +58,9 @@ class Plan:
     laws: tuple[Law, ...]
 
 
-def plan_of(*, rate: int = 40, share: int = 30, seconds: int = 5, policy: str = "Paced", slots: int = 4) -> Plan:
+def plan_of(
+    *, rate: int = 40, share: int = 30, seconds: int = 5, policy: str = "Paced", slots: int = 4, keys: int = 13
+) -> Plan:
     """Return limits of every kind.
 
     Args:
@@ -66,7 +68,8 @@ def plan_of(*, rate: int = 40, share: int = 30, seconds: int = 5, policy: str = 
         share: of which there may be so many a second, over ``seconds``; about as many as there are tokens for.
         seconds: of the longer windows.
         policy: by which the shorter rates hold.
-        slots: how many run at the same time.
+        slots: how many tasks run at the same time that need one; 0 for no such tasks.
+        keys: how many there are; 0 for no tasks with one.
     """
     starts, tokens, key, token_rate = share * seconds, round(9.8 * share * seconds), 5, 25 * rate
     laws = [Law(rate, 1), Law(starts, seconds), Law(tokens, seconds, "tokens"), Law(key, 1, "key")]
@@ -74,8 +77,9 @@ def plan_of(*, rate: int = 40, share: int = 30, seconds: int = 5, policy: str = 
         laws.append(Law(token_rate, 1, "tokens"))
     return Plan(
         {
-            "rate": f"{rate}/s, {starts}/{seconds}s", "resources": {"tokens": f"{token_rate}/s, {tokens}/{seconds}s"},
-            "key_rate": f"{key}/s", "keys": 13, "policy": policy, "limit": slots, "work": 0.05, "load": 1000,
+            "rates": f"{rate}/s, {starts}/{seconds}s", "resources": {"tokens": f"{token_rate}/s, {tokens}/{seconds}s"},
+            "key_rate": f"{key}/s", "keys": keys, "hot": 0.5, "policy": policy, "limit": slots, "is_together": False,
+            "work": 0.05, "load": 1000,
         },
         tuple(laws),
     )  # fmt: skip
@@ -92,7 +96,7 @@ class TicketFleet(SlotFleet):
 
     def __init__(self, plan: Plan, **options: Any) -> None:
         self.plan = plan
-        self.costs: list[tuple[float, int, int]] = []  # of each start: when, tokens, key
+        self.costs: list[tuple[float, int, int, float]] = []  # of each start: when, tokens, key, and when it was decided on
         self.by: list[tuple[float, int]] = []  # when, process
         self.held_up: list[float] = []
         self.told: list[float] = []  # when commands were done
@@ -106,8 +110,9 @@ class TicketFleet(SlotFleet):
                 continue
             kind, process, value, number, cost, key, held_up = MESSAGE.unpack(message)
             if kind == ENTER:
-                self.entered[process, number] = value
-                self.costs.append((value, cost, key))
+                if key == NO_KEY or self.options["is_together"]:
+                    self.entered[process, number] = value
+                self.costs.append((value, cost, key, value - held_up))
                 self.by.append((value, process))
                 self.held_up.append(held_up)
             elif kind in (LEAVE, LOST):
@@ -128,50 +133,71 @@ class TicketFleet(SlotFleet):
         wait_until(lambda: len(self.told) > count, "the command is done")
         return self.told[-1]
 
+    def wait_for_entry(self, seconds: float = 60.0, *, number: int | None = None) -> float:
+        """Wait for a start from now on, of one process or of any, and return when it was."""
+        begin = time.monotonic()
+
+        def found() -> float | None:
+            return next((when for when, who in list(self.by) if when >= begin and number in (None, who)), None)
+
+        wait_until(lambda: found() is not None, "something starts", seconds=seconds)
+        started = found()
+        assert started is not None
+        return started
+
     # Figures.
 
-    def under(self, law: Law, start: float = 0.0, end: float = float("inf")) -> list[list[tuple[float, int]]]:
-        """Return what a law counts, as (time, cost); a list for each key that it counts by itself."""
-        costs = [each for each in list(self.costs) if start <= each[0] < end]
-        if law.of == "key":
-            by_key: dict[int, list[tuple[float, int]]] = defaultdict(list)
-            for when, _, key in costs:
-                by_key[key].append((when, 1))
-            return list(by_key.values())
-        return [[(when, cost if law.of == "tokens" else 1) for when, cost, _ in costs]]
+    def under(
+        self, law: Law, start: float = 0.0, end: float = float("inf"), *, is_decided: bool = False
+    ) -> dict[int, list[tuple[float, int]]]:
+        """Return what a law counts, as (time, cost), of each key; or of each executor, by one of its keys."""
+        found: dict[int, list[tuple[float, int]]] = defaultdict(list)
+        for when, cost, key, decided in list(self.costs):
+            if start <= when < end and not (law.of == "key" and key == NO_KEY):
+                name = key if law.of == "key" or key == NO_KEY else 0
+                found[name].append((decided if is_decided else when, cost if law.of == "tokens" else 1))
+        return found
 
     def most_of(self, law: Law, start: float = 0.0, end: float = float("inf")) -> int:
         """Return the most in any window of a law."""
-        return max((most_in(each, law.seconds) for each in self.under(law, start, end)), default=0)
+        return max((most_in(each, law.seconds) for each in self.under(law, start, end).values()), default=0)
 
-    def spare(self, law: Law, start: float = 0.0, end: float = float("inf")) -> float:
+    def spare(
+        self, law: Law, start: float = 0.0, end: float = float("inf"), *, is_decided: bool = False
+    ) -> float:
         """Return by how much longer than a law's window the shortest time was that held more; below 0 it was broken."""
-        return min((_spare(law, each) for each in self.under(law, start, end)), default=float("inf"))
+        found = self.under(law, start, end, is_decided=is_decided)
+        return min((_spare(law, each) for each in found.values()), default=float("inf"))
 
     def broken(self, laws: Iterable[Law], start: float = 0.0, end: float = float("inf")) -> list[str]:
         """Return the laws that were broken in a stretch of time, in words; and the slots, if they were."""
         words = [
-            f"{law}: {self.most_of(law, start, end)}, {1e3 * self.spare(law, start, end):.1f} ms"
+            f"{law}: {self.most_of(law, start, end)}, {1e3 * self.spare(law, start, end, is_decided=True):.1f} ms"
             for law in laws
-            if self.spare(law, start, end) < 0
+            if self.spare(law, start, end, is_decided=True) < 0
         ]
         if self.most(start, end) > self.limit:
             words.append(f"slots {self.limit}: {self.most(start, end)}")
         return words
 
-    def used_of(self, law: Law, start: float, end: float) -> float:
-        """Return which part of a limit was used in a stretch of time."""
-        return sum(cost for _, cost in self.under(law, start, end)[0]) * law.seconds / (law.most * (end - start))
+    def used_of(self, law: Law, start: float, end: float, *, key: int = 0) -> float:
+        """Return which part of a limit was used in a stretch of time, by one of the executors."""
+        total = sum(cost for _, cost in self.under(law, start, end)[key])
+        return total * law.seconds / (law.most * (end - start))
 
     def used_of_key(self, start: float, end: float) -> float:
         """Return which part of the rate of the key in demand was used."""
         (law,) = (law for law in self.plan.laws if law.of == "key")
-        count = sum(key == 0 and start <= when < end for when, _, key in list(self.costs))
+        count = sum(key == 0 and start <= when < end for when, _, key, _ in list(self.costs))
         return count * law.seconds / (law.most * (end - start))
 
-    def used_most(self, start: float, end: float) -> float:
-        """Return the part that was used of the limit that was used most."""
-        return max(self.used_of(law, start, end) for law in self.plan.laws if law.of != "key")
+    def used_most(self, start: float, end: float, *, key: int = 0) -> float:
+        """Return the part that was used of the limit that was used most, by one of the executors."""
+        return max(self.used_of(law, start, end, key=key) for law in self.plan.laws if law.of != "key")
+
+    def used_by_both(self, start: float, end: float) -> str:
+        """Return the same of both executors, in words."""
+        return f"{self.used_most(start, end):.3f} ({self.used_most(start, end, key=NO_KEY):.3f} by those with slots)"
 
     def count_of(self, process: int | None, start: float, end: float = float("inf")) -> int:
         """Count the starts of one process, or of all."""
@@ -224,7 +250,7 @@ def _steady(running: TicketFleet) -> dict[str, Any]:
     begun(running)
     start, end = stretch(running, 2)
     return {
-        "used": running.used_most(start, end),
+        "used": running.used_by_both(start, end),
         **{f"of {law}": running.used_of(law, start, end) for law in running.plan.laws if law.of != "key"},
         "of the key in demand": running.used_of_key(start, end),
     }
@@ -242,6 +268,12 @@ def windows(server: RedisServer) -> Result:
         return running, _steady(running)
 
 
+def together(server: RedisServer) -> Result:
+    """Ten processes of whose tasks each needs tickets, the rate of its key, and a slot."""
+    with fleet(plan_of(seconds=10), url=server.url, is_together=True) as running:
+        return running, _steady(running)
+
+
 def clocks(server: RedisServer) -> Result:
     """Ten processes whose clocks are up to 30 s apart."""
     with fleet(plan_of(seconds=10), url=server.url) as running:
@@ -249,7 +281,7 @@ def clocks(server: RedisServer) -> Result:
             running.add(1, ahead=30.0 * number / (PROCESSES - 1) - 15)
         running.wait_for_entry()
         time.sleep(10)
-        return running, {"used": running.used_most(*stretch(running))}
+        return running, {"used": running.used_by_both(*stretch(running))}
 
 
 def crash(server: RedisServer) -> Result:
@@ -259,7 +291,7 @@ def crash(server: RedisServer) -> Result:
             running.signal(number, signal.SIGKILL)
             time.sleep(0.7)
         time.sleep(1.5 * LEASE)
-        return running, {"used afterwards": running.used_most(*stretch(running, 2))}
+        return running, {"used afterwards": running.used_by_both(*stretch(running, 2))}
 
 
 def stop(server: RedisServer) -> Result:
@@ -270,7 +302,7 @@ def stop(server: RedisServer) -> Result:
             time.sleep(2.5 * LEASE)
             running.signal(number, signal.SIGCONT)
             time.sleep(0.5)
-        return running, {"lost": len(running.lost), "used afterwards": running.used_most(*stretch(running, 2))}
+        return running, {"lost": len(running.lost), "used afterwards": running.used_by_both(*stretch(running, 2))}
 
 
 def blocked(server: RedisServer) -> Result:
@@ -281,7 +313,7 @@ def blocked(server: RedisServer) -> Result:
             for number in numbers[:3]:
                 os.kill(running.processes[number].pid, signal.SIGUSR1)
             time.sleep(3 * LEASE + 1)
-        return running, {"lost (0)": len(running.lost), "used afterwards": running.used_most(*stretch(running, 2))}
+        return running, {"lost (0)": len(running.lost), "used afterwards": running.used_by_both(*stretch(running, 2))}
 
 
 def _befallen(running: TicketFleet, do: Callable[[], object], pause: float) -> dict[str, Any]:
@@ -296,7 +328,7 @@ def _befallen(running: TicketFleet, do: Callable[[], object], pause: float) -> d
     return {
         "first start after": first - back,
         "lost": len(running.lost),
-        "used afterwards": running.used_most(start, end),
+        "used afterwards": running.used_by_both(start, end),
     }
 
 
@@ -367,7 +399,7 @@ def cluster(_: RedisServer) -> Result:
     """Ten processes on a cluster of three masters."""
     with redis_cluster(3) as servers, fleet(plan_of(), url=servers.url, cluster=True) as running:
         begun(running)
-        return running, {"used": running.used_most(*stretch(running, 2))}
+        return running, {"used": running.used_by_both(*stretch(running, 2))}
 
 
 LOWER = plan_of(rate=10, share=8, slots=2)
@@ -376,8 +408,10 @@ LOWER = plan_of(rate=10, share=8, slots=2)
 def limits(server: RedisServer) -> Result:
     """Limits that one process lowers to a quarter for all, and raises again."""
     plan = plan_of()
-    settings = [{name: each.options[name] for name in ("rate", "resources")} for each in (LOWER, plan)]
-    commands = [{**settings[0], "slots": LOWER.options["limit"]}, {**settings[1], "slots": plan.options["limit"]}]
+    commands = [
+        {"rate": each.options["rates"], "resources": each.options["resources"], "slots": each.options["limit"]}
+        for each in (LOWER, plan)
+    ]
     with fleet(plan, url=server.url, commands=commands) as running:
         numbers = begun(running)
         lowered = running.command(numbers[4]) + INTERVAL + MARGIN
@@ -392,7 +426,7 @@ def limits(server: RedisServer) -> Result:
             "broken while lower": broken or "none",
             "most at 2 slots": most,
             "used of the lower": used,
-            "used of the higher": running.used_most(*stretch(running)),
+            "used of the higher": running.used_by_both(*stretch(running)),
             "broken": [*broken, *(["slots"] if most > LOWER.options["limit"] else ())],
             "known": known,
         }
@@ -407,14 +441,14 @@ def busy_one(server: RedisServer) -> Result:
         time.sleep(10)
         start, end = stretch(running, 2)
         return running, {
-            "used": running.used_most(start, end),
+            "used": running.used_by_both(start, end),
             "part of the busy one": running.count_of(busy, start, end) / running.count_of(None, start, end),
         }
 
 
 def ten_beside_many(server: RedisServer) -> Result:
     """Ten tasks of equal priority, five times, beside a process that has 100,000; by when the last of the ten has started."""
-    plan = plan_of(share=1_000_000, slots=8)
+    plan = plan_of(share=1_000_000, slots=0)
     with fleet(plan, url=server.url, commands=[{"load": 10}] * 5, hot=0.0) as running:
         running.add(1, load=100_000)
         (small,) = running.add(1, load=0)
@@ -432,7 +466,7 @@ def ten_beside_many(server: RedisServer) -> Result:
 
 def idle_submit(server: RedisServer) -> Result:
     """Ten processes, of which one submits a task now and then: from the submit to the start."""
-    plan = plan_of(share=1_000_000)
+    plan = plan_of(share=1_000_000, slots=0)
     with fleet(plan, url=server.url, load=0, hot=0.0) as running:
         running.add(PROCESSES - 1, flow=0.05)
         running.add(1, probe=0.2)
@@ -449,8 +483,8 @@ def idle_submit(server: RedisServer) -> Result:
 
 def slots(server: RedisServer) -> Result:
     """Ten processes with tasks of 50 ms, under limits of which the slots alone hold them."""
-    plan = plan_of(rate=400, share=1_000_000)
-    with fleet(plan, url=server.url, hot=0.0, key_rate="100/s") as running:
+    plan = plan_of(rate=400, share=1_000_000, keys=0)
+    with fleet(plan, url=server.url) as running:
         begun(running)
         start, end = running.after(8), time.monotonic()
         gaps = running.hand_offs(start, end)
@@ -464,7 +498,7 @@ def slots(server: RedisServer) -> Result:
 SCENARIOS: dict[str, Callable[[RedisServer], Result]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        paced, windows, clocks, crash, stop, blocked, restart, restart_with_memory, old_snapshot, flush_all, client_kill,
+        paced, windows, together, clocks, crash, stop, blocked, restart, restart_with_memory, old_snapshot, flush_all, client_kill,
         fail_over, cluster, limits, busy_one, ten_beside_many, idle_submit, slots,
     )
 }  # fmt: skip
@@ -472,7 +506,11 @@ SCENARIOS: dict[str, Callable[[RedisServer], Result]] = {
 
 def line_of(name: str, running: TicketFleet, figures: dict[str, Any]) -> str:
     """Return what a scenario shows."""
-    laws = [f"{law}: {running.most_of(law)} ({1e3 * running.spare(law):.1f} ms)" for law in running.plan.laws]
+    laws = [
+        f"{law}: {running.most_of(law)} ({1e3 * running.spare(law):.1f}, "
+        f"decided {1e3 * running.spare(law, is_decided=True):.1f} ms)"
+        for law in running.plan.laws
+    ]
     told = [f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in figures.items()]
     return (
         f"{name}: {', '.join(told)}; {'; '.join(laws)}; slots {running.most()}/{running.limit}; {len(running.costs)} starts, "

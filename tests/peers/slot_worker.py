@@ -1,4 +1,4 @@
-"""One process of a fleet that holds slots: tells of each entry and leave by datagram, right in the body.
+"""One process of a fleet that holds slots: tells of each entry, write and leave by datagram, right in the body.
 
 Run by :mod:`tests.peers.real_slots`; options are JSON in the first argument. SIGTERM lets it leave in order, SIGUSR1 blocks
 its event loop for ``block`` seconds.
@@ -20,7 +20,7 @@ from ratelimited_executor.exceptions import SlotLostError
 
 from .worker import client_of
 
-ENTER, LEAVE, LOST, WAIT, BEGUN = range(5)  # kinds of messages
+ENTER, LEAVE, LOST, WAIT, BEGUN, WRITE = range(6)  # kinds of messages
 MESSAGE = struct.Struct("!BidQ")  # kind, number of the process, value, fence
 
 
@@ -44,7 +44,10 @@ async def main(options: dict[str, Any]) -> None:
                     tell(ENTER, now, fence)
                     tell(WAIT, now - before, fence)
                     try:
-                        await asyncio.sleep(options.get("work", 0.05))
+                        for _ in range(options.get("writes", 0)):  # which no cancellation comes between
+                            time.sleep(options.get("work", 0.05) / options["writes"])
+                            tell(WRITE, time.monotonic(), fence)
+                        await asyncio.sleep(0 if options.get("writes") else options.get("work", 0.05))
                     finally:
                         tell(LEAVE, time.monotonic(), fence)
             except SlotLostError:

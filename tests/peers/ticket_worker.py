@@ -24,6 +24,7 @@ from ratelimited_executor.slots import current_slot
 from .worker import client_of
 
 ENTER, LEAVE, LOST, WAIT, BEGUN, TOLD = range(6)  # kinds of messages
+NO_KEY = 1000
 MESSAGE = struct.Struct("!BidQIId")  # kind, process, value, number of the task, cost, key, held up after the decision
 POLICIES = {"Paced": Paced, "Window": Window}
 
@@ -57,7 +58,7 @@ class Process:
         self.numbers = itertools.count(1)
         self.commands = iter(options.get("commands", ()))
         self.handles: dict[int, Any] = {}
-        self.executor: Any = None
+        self.executors: list[Any] = []  # one with rates of keys, and one whose tasks need slots; or one with both
         self.pool: Any = None
         self.ahead = options.get("ahead", 0.0)
 
@@ -78,14 +79,16 @@ class Process:
             self.tell(LEAVE if slot is None or not slot.is_lost else LOST, time.monotonic(), number)
         return now
 
-    def submit(self) -> Any:
-        """Have one task done: half of them are of one key, if there are keys."""
-        number, cost, keys = next(self.numbers), self.draw.randint(1, 19), self.options.get("keys", 0)
-        key = 0 if not keys or self.draw.random() < self.options.get("hot", 0.5) else self.draw.randrange(1, keys)
-        handle = self.handles[number] = self.executor.submit(
-            self.work, number, cost, key, key=f"k{key}" if keys else None,
-            cost={"tokens": cost} if self.options.get("resources") else 1,
-            **({} if self.pool is None else {"slots": self.pool}),
+    def submit(self, executor: Any) -> Any:
+        """Have one task done: half of them are of one key, where there are keys."""
+        number, cost, key, options = next(self.numbers), self.draw.randint(1, 19), NO_KEY, {}
+        if executor.key_rate is not None:
+            key = 0 if self.draw.random() < self.options["hot"] else self.draw.randrange(1, self.options["keys"])
+            options["key"] = f"k{key}"
+        if self.pool is not None and executor is self.executors[-1]:
+            options["slots"] = self.pool
+        handle = self.handles[number] = executor.submit(
+            self.work, number, cost, key, cost={"tokens": cost}, **options
         )  # fmt: skip
         return handle
 
@@ -93,27 +96,30 @@ class Process:
         """Do the next command: set limits, or submit tasks."""
         command = next(self.commands)
         for name, value in command.items():
-            if name == "load":
-                for _ in range(value):
-                    self.submit()
-            elif name == "slots":
+            if name == "slots":
                 self.pool.limit = value
-            else:
-                setattr(self.executor, name, value)
+                continue
+            for executor in self.executors:
+                if name == "load":
+                    for _ in range(value):
+                        self.submit(executor)
+                else:
+                    setattr(executor, name, value)
         self.tell(TOLD, time.monotonic())
 
     async def flow(self, per_second: float) -> None:
         """Bring in tasks that nobody knew of before."""
         while True:
             await asyncio.sleep(self.draw.expovariate(per_second))
-            self.submit()
+            for executor in self.executors:
+                self.submit(executor)
 
     async def probe(self, mean: float) -> None:
         """Tell how long a task takes to start that is due now."""
         while True:
             await asyncio.sleep(mean * self.draw.uniform(0.5, 1.5))
             before = time.monotonic()
-            self.tell(WAIT, await self.submit() - before)
+            self.tell(WAIT, await self.submit(self.executors[0]) - before)
 
     async def main(self) -> None:
         """Work until told to stop."""
@@ -124,14 +130,17 @@ class Process:
         lease = options["lease"]
         peers = RedisPeers(client_of(options), "fleet", lease=lease, hang_timeout=60 * lease)
         async with ExecutorManager(peers=peers, clock=ShiftedClock(self.ahead)) as manager:
-            settings = {name: options[name] for name in ("rate", "resources", "key_rate") if options.get(name)}
-            self.executor = manager.executor(
-                "limit", policy=POLICIES[options["policy"]](), drain_timeout=0, **settings
-            )  # fmt: skip
-            if options.get("limit"):
+            settings = {"rate": options["rates"], "resources": options["resources"]}
+            settings |= {"policy": POLICIES[options["policy"]](), "drain_timeout": 0}
+            if options["keys"]:
+                self.executors.append(manager.executor("limit", key_rate=options["key_rate"], **settings))
+            if options["limit"]:
                 self.pool = manager.slots("pool", limit=options["limit"])
-            for _ in range(options.get("load", 0)):
-                self.submit()
+                if not options["is_together"]:
+                    self.executors.append(manager.executor("slots", **settings))
+            for _ in range(options["load"]):
+                for executor in self.executors:
+                    self.submit(executor)
             tasks = [
                 loop.create_task(do(options[name]))
                 for name, do in (("flow", self.flow), ("probe", self.probe))

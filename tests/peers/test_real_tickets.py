@@ -1,0 +1,94 @@
+"""Limits of every kind at once over processes on a real server, through what befalls them: counted outside of the fleet.
+
+Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. What is used
+of the limits is given wide room, the laws none: ``python -m tests.peers.real_tickets`` measures more, and longer.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from . import real_tickets
+from .real_slots import fleet as slot_fleet
+from .real_tickets import INTERVAL, MARGIN, Law, TicketFleet, fleet, plan_of
+from .servers import RedisServer
+
+pytestmark = [pytest.mark.real_time("processes and servers of their own"), pytest.mark.slow]
+LEASE = 0.6
+
+
+def test_processes_and_a_server_through_what_befalls_them(redis_server: RedisServer) -> None:
+    """One is killed, one stands still, one's loop is blocked; the server forgets all, and closes connections."""
+    with fleet(plan_of(seconds=2), url=redis_server.url, lease=LEASE, block=2 * LEASE) as running:
+        killed, stopped, blocked, _ = running.add(4)
+        running.wait_for_entry()
+        time.sleep(2)
+        running.signal(killed, signal.SIGKILL)
+        running.signal(stopped, signal.SIGSTOP)
+        os.kill(running.processes[blocked].pid, signal.SIGUSR1)
+        time.sleep(2 * LEASE)
+        running.signal(stopped, signal.SIGCONT)
+        time.sleep(0.3)
+        redis_server.flush()
+        flushed = running.wait_for_entry()
+        for kind in ("normal", "pubsub"):
+            redis_server.ask("CLIENT", "KILL", "TYPE", kind)
+        time.sleep(3)
+        start = time.monotonic()
+        time.sleep(2)
+        assert start > flushed
+        assert running.used_most(start, start + 2) > 0.4
+        assert running.used_most(start, start + 2, key=real_tickets.NO_KEY) > 0
+    assert running.broken(running.plan.laws) == []
+
+
+def test_limits_that_are_lowered_among_processes_whose_clocks_differ(redis_server: RedisServer) -> None:
+    """The lower ones hold from a grant interval later on, for those as well that did not set them."""
+    plan, lower = plan_of(seconds=2), plan_of(rate=10, share=8, seconds=2, slots=2)
+    command = {"rate": lower.options["rates"], "resources": lower.options["resources"], "slots": 2}
+    with fleet(plan, url=redis_server.url, lease=LEASE, commands=[command]) as running:
+        numbers = [running.add(1, ahead=ahead)[0] for ahead in (-15.0, 0.0, 15.0)]
+        running.wait_for_entry()
+        time.sleep(2)
+        lowered = running.command(numbers[0]) + INTERVAL + MARGIN
+        time.sleep(4)
+        assert running.broken(lower.laws, lowered) == []
+        assert running.most(lowered) <= 2
+        assert running.count_of(None, lowered) > 10
+    assert running.broken(plan.laws) == []
+
+
+def test_fences_tell_late_writes_from_others(redis_server: RedisServer) -> None:
+    """Holders stand still between two writes, and go on with them when others hold the slot: each of those is refused."""
+    with slot_fleet(url=redis_server.url, limit=1, lease=LEASE, work=0.1, writes=10) as running:
+        for number in running.add(2):
+            running.wait_for_entry(number=number)
+            running.signal(number, signal.SIGSTOP)
+            time.sleep(2.5 * LEASE)
+            running.signal(number, signal.SIGCONT)
+            time.sleep(0.3)
+    assert running.refused
+    assert running.misjudged() == []
+
+
+def test_the_counter_finds_what_breaks_a_law() -> None:
+    """A start too many, or too early, by a millisecond."""
+    running = TicketFleet(plan_of())
+    running.close()
+    law, tokens, key = Law(2, 1), Law(10, 1, "tokens"), Law(1, 1, "key")
+    running.costs += [(0.0, 5, 1, 0.0), (0.5, 5, 2, 0.5), (1.0, 5, 1, 1.0)]
+    assert running.broken([law, tokens, key]) == []
+    assert running.spare(law) == 0
+    running.costs.append((1.999, 1, 1, 1.999))
+    assert [each.partition(":")[0] for each in running.broken([law, tokens, key])] == ["key 1/1s"]
+    running.costs.append((1.499, 1, 3, 1.499))
+    assert [each.partition(":")[0] for each in running.broken([law, tokens, key])] == ["starts 2/1s", "tokens 10/1s", "key 1/1s"]
+
+
+def test_scenarios_have_a_line_each() -> None:
+    """``python -m tests.peers.real_tickets`` knows what each of them shows."""
+    assert all(scenario.__doc__ for scenario in real_tickets.SCENARIOS.values())
