@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.key_states import KeyState, Span
 from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap
+from ratelimited_executor._core.slot_asking import IDLE_NS, SOON_NS
 from ratelimited_executor._core.slot_lanes import SlotLane
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ class KeyGate:
         self.is_put_off = False
         if isinstance(key, SlotLane):
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
-                if not (self.is_put_off or self._keys[key.held_key].is_asking):
+                is_asking = self.is_put_off or self._keys[key.held_key].is_asking
+                if not (is_asking or self._comes_soon(key.held_key, cost, now_ns)):
                     self._drop(key)
                 return False
             if self.is_looking and key.slots.request is None:
@@ -397,13 +399,28 @@ class KeyGate:
         """Whether there are slots that no task has started with, or lanes that wait for some."""
         return bool(self._lanes or self._ahead)
 
-    def trim(self, now_ns: int, *, may_start: bool, permit_ns: float) -> int | None:
+    def ask_ahead(self, lane: SlotLane, now_ns: int) -> None:
+        """Ask for the slots of a lane whose task may soon start otherwise."""
+        if lane.waiting_count and lane.slots.request is None:
+            self._lanes.add(lane)
+            lane.slots.has_slots(now_ns)
+
+    def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
+        """Whether a group may admit a task of a key shortly, so that slots that are there are kept for it."""
+        state = self._keys.get(key)
+        if state is None or state.limit is None or state.limit.is_foreseeable or state.is_full:
+            return False
+        when = state.when(cost, now_ns)
+        return when is None or when <= now_ns + SOON_NS
+
+    def trim(self, now_ns: int, *, may_start: bool, permit_ns: float, idle_ns: int = IDLE_NS) -> int | None:
         """Give back the slots that no task is about to start with; return when to look again, None if there are none.
 
         Args:
             now_ns: the time.
             may_start: whether a place to run in is free.
             permit_ns: when the next permit comes up, as far as that is known.
+            idle_ns: for how long slots are kept.
         """
         again = None
         for lane in list(self._lanes):
@@ -411,7 +428,7 @@ class KeyGate:
             if not lane.waiting_count or lane.slots.request is None or (held is not None and held.is_waiting):
                 self._drop(lane)
             elif lane.slots.is_there:
-                until_ns = lane.slots.idle_end(now_ns)
+                until_ns = lane.slots.idle_end(now_ns, idle_ns)
                 if not may_start or permit_ns > until_ns or until_ns <= now_ns:
                     self._drop(lane)
                     again = now_ns if may_start and until_ns <= now_ns else again
@@ -419,7 +436,7 @@ class KeyGate:
                     again = until_ns if again is None else min(again, until_ns)
         for key, state in list(self._ahead.items()):
             if state.slots is not None and state.slots.is_there:
-                until_ns = state.slots.idle_end(now_ns)
+                until_ns = state.slots.idle_end(now_ns, idle_ns)
                 if not may_start or permit_ns > until_ns or until_ns <= now_ns:
                     self._drop_slot(key, state)
                     again = now_ns if may_start and until_ns <= now_ns else again

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.slot_keeping import SlotKeeper, SlotRequest
 
-__all__ = ["IDLE_NS", "SlotAsker"]
+__all__ = ["IDLE_NS", "SOON_NS", "SlotAsker"]
 
-IDLE_NS: Final = 1_000_000_000  # for which slots are kept that no task has started with
+IDLE_NS: Final = 1_000_000_000  # for which slots are kept that no task has started with ...
+SOON_NS: Final = 25_000_000  # ... and where a group tells when one may: they are asked for when it has
 
 
 class SlotAsker:
@@ -81,11 +82,11 @@ class SlotAsker:
         """Whether it has slots."""
         return self.request is not None and self.request.fence > 0
 
-    def idle_end(self, now_ns: int) -> int:
+    def idle_end(self, now_ns: int, idle_ns: int) -> int:
         """Return until when slots that are there are kept for a task; they are noted to be there, if they were not."""
         if self.held_ns is None:
             self.held_ns = now_ns
-        return IDLE_NS + self.held_ns
+        return idle_ns + self.held_ns
 
     def take(self) -> SlotRequest:
         """Return the slots that are there, for a task that starts; they are its own from now on."""

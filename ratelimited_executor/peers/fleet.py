@@ -352,6 +352,7 @@ class FleetPeers(Fixed):
                 due.append((member, is_regular))
             else:
                 wake = min(wake, when)
+            wake = min(wake, member.look_ahead(now))
         if not due and not self._leaving:
             await self._sleep(wake - now)
         elif self._is_connected:  # only now is a request made: it counts as sent

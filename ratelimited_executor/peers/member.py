@@ -252,6 +252,10 @@ class FleetMember:
         self._failed_at = min(self._failed_at, now)
         self._refusal = reason_of(error) if is_refusal(error) else None
 
+    def look_ahead(self, now: float) -> float:  # noqa: ARG002  # nothing is asked for beside permits
+        """Return when there is something to prepare: never."""
+        return math.inf
+
     def tell_of_rank(self) -> None:
         """Say so if the outage policy leaves this peer nothing."""
         outage, rank = self.peer.settings.outage, self.peer.rank

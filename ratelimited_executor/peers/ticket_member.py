@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.fleet.budget import KeyBudgetLimit
@@ -12,6 +14,7 @@ from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
 from ratelimited_executor._core.fleet.peer_states import PeerState
 from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._core.upcoming import upcoming
 from ratelimited_executor.peers.member import hold_of
 from ratelimited_executor.peers.transport import is_refusal, reason_of
@@ -30,6 +33,7 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _NS: Final = 1_000_000_000
 _TICKETS: Final = 200  # asked for in a call: half a millisecond to a few of the server's time
 _KEY_AHEAD: Final = 0.08  # of an interval: less than a key's ticket may be ahead of its time
+_SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are asked for
 _FAR: Final = 1 << 30
 
 
@@ -107,6 +111,9 @@ class TicketMember:
         self._call: TicketCall | None = None  # that is under way
         self._is_alone = False
         self._asked: dict[str, Hashable] = {}  # keys by their texts, of the latest call
+        self._lanes: list[SlotLane | None] = []  # of its runs, whose tasks need slots beside a ticket
+        self._ahead: list[tuple[float, int, SlotLane]] = []  # from which loop time on they are asked for, as a heap
+        self._numbers = count()
 
     @property
     def budget(self) -> TicketBudget:
@@ -166,6 +173,7 @@ class TicketMember:
         wanted = max(0, self._wanted(now))
         count = min(wanted, _TICKETS)
         self._asked.clear()
+        self._lanes = []
         runs = self._runs(count, self.owner.timeline.to_ns(now)) if count else []
         self._call = self.peer.request(runs, wanted - count, self.owner.timeline.to_ns(now))
         return self._call
@@ -185,6 +193,7 @@ class TicketMember:
                 limit = gate.limit(key)
             if not isinstance(limit, KeyBudgetLimit):
                 runs.append(TicketRun(min(most, count), costs))
+                self._lanes.append(key if isinstance(key, SlotLane) else None)
                 count -= most
             elif gate is not None and gate.hold(key, cost, now_ns) in (None, "rate") and limit.refused_ns <= now_ns:
                 self._asked[limit.text] = key
@@ -194,6 +203,7 @@ class TicketMember:
                 if wanted > 0:
                     count -= wanted
                     runs.append(TicketRun(wanted, costs, limit.text, limit.settings, key_cost))
+                    self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
         if runs and not runs[-1].key:  # of those not looked at, as of the last that was
@@ -219,8 +229,22 @@ class TicketMember:
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
         self._look_alone()
+        for lane, outcome in zip(self._lanes, reply.outcomes, strict=False):
+            for at_us, _ in outcome.tickets if lane is not None else ():
+                when = timeline.to_loop(peer.clock.here(at_us * 1000)) - _SLOTS_AHEAD
+                heappush(self._ahead, (when, next(self._numbers), lane))
+        self.look_ahead(now)
         if self._note_keys() or has_come:
             self.owner.wake()
+
+    def look_ahead(self, now: float) -> float:
+        """Ask for the slots of tasks whose tickets come up soon; return the loop time at which there are more."""
+        gate = self.owner.queue.gate
+        while self._ahead and self._ahead[0][0] <= now:
+            _, _, lane = heappop(self._ahead)
+            if gate is not None:
+                gate.ask_ahead(lane, self.owner.timeline.to_ns(now))
+        return self._ahead[0][0] if self._ahead else math.inf
 
     def _note_keys(self) -> bool:
         """Let go of the keys that there are tickets for, and hold back those that the group has refused."""

@@ -357,6 +357,11 @@ class KeyBudgetLimit(Limit):
         """The largest cost that is ever admitted; None if any is, sooner or later."""
         return self._cost_max
 
+    @property
+    def is_foreseeable(self) -> bool:
+        """Return False: the group decides."""
+        return False
+
     def count(self, now_ns: int) -> int:
         """Count without end while there is a ticket: that one is for the cost of the first task."""
         return UNLIMITED if self._budget.has_key(self.text, now_ns) else 0

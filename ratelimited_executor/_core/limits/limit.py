@@ -73,6 +73,11 @@ class Limit(ABC):
         """Correct the cost of a start afterwards, again if need be; what has lapsed meanwhile is not given back."""
 
     @property
+    def is_foreseeable(self) -> bool:
+        """Whether :meth:`when` knows when a start is admitted; else others decide, and tell it shortly before."""
+        return True
+
+    @property
     def counts_effects(self) -> bool:
         """Whether a start counts from when it takes effect: then :meth:`take_effect` or :meth:`defer` is told of each."""
         return False
