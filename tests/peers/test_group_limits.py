@@ -24,6 +24,7 @@ class Group:
         self.keys: list[tuple[str, float]] = []
         self.by: Counter[int] = Counter()
         self.executors = []
+        self.managers = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "Group":
@@ -39,6 +40,7 @@ class Group:
         number = len(self.executors)
         peers = self.server.peers(number, **(peers or {}))
         manager = await self._stack.enter_async_context(ExecutorManager(peers=peers))
+        self.managers.append(manager)
         self.executors.append(manager.executor("x", **settings))
         return self.executors[-1]
 
@@ -156,6 +158,58 @@ async def test_key_that_must_wait_holds_back_no_other() -> None:
         await asyncio.sleep(0.2)
         assert len(group.of_key("rare")) == 1
         assert len(group.starts) - len(group.keys) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys", "least"),
+    [({"rate": "400/s, 300000/10s", "key_rate": "5/s"}, 13, 50), ({"rate": "40/s, 300/10s"}, 0, 65)],
+    ids=["keys", "no keys"],
+)
+async def test_slots_beside_tickets_are_used(settings, keys, least) -> None:
+    """Neither waits for the other for ever: three processes, two slots, and tasks that hold them for 50 ms."""
+    running, most = 0, 0
+    async with Group() as group:
+
+        async def work(number: int, key: str | None) -> None:
+            nonlocal running, most
+            group.start(number, 1, key)
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.05)
+            running -= 1
+
+        for number in range(3):
+            executor = await group.join(**settings)
+            pool = group.managers[-1].slots("pool", limit=2)
+            for each in range(60):
+                key = f"k{each % keys}" if keys else None
+                executor.schedule(work, number, key, key=key, slots=pool)
+        await asyncio.sleep(6)  # the quarantine of slots is longer
+        count = len(group.starts)
+        await asyncio.sleep(3)
+        assert len(group.starts) - count >= least
+        assert most == 2
+        assert all(most_in(group.of_key(f"k{key}"), 1) <= 5 for key in range(keys))
+
+
+async def test_executor_that_closes_while_a_call_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer comes to nobody, and others of the same call get theirs."""
+    async with Group() as group:
+        first, second = await group.join(rate="40/s, 300/10s"), group.managers[0].executor("y", rate="40/s, 300/10s")
+        for executor in (first, second):
+            executor.schedule(group.start, 0, 1, None)
+        await asyncio.sleep(QUARANTINE)
+        for _ in range(3):
+            second.schedule(group.start, 1, 1, None)
+            first.schedule(group.start, 0, 1, None)
+            await asyncio.sleep(0.0001)  # it is under way
+            await first.shutdown(cancel_pending=True)
+            await asyncio.sleep(0.3)
+            first = group.managers[0].executor("x", rate="40/s, 300/10s")
+        assert group.by[1] == 3
+        await first.shutdown(cancel_pending=True)
+        await second.shutdown(cancel_pending=True)
+    assert "internal error" not in caplog.text
 
 
 async def test_penalty_holds_for_the_group() -> None:

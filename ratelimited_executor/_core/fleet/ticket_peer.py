@@ -254,6 +254,8 @@ class TicketPeer:
             is_step: whether it contradicts what was known of the authority's clock.
             now_ns: our time.
         """
+        if self._state is PeerState.CLOSED:
+            return False  # what this admits lapses: it was told that it leaves
         is_new_era = reply.era != self.era
         self._heard_ns = self._called_ns or 0
         if is_step or not self._since_us:
