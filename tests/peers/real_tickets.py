@@ -96,7 +96,9 @@ class TicketFleet(SlotFleet):
 
     def __init__(self, plan: Plan, **options: Any) -> None:
         self.plan = plan
-        self.costs: list[tuple[float, int, int, float]] = []  # of each start: when, tokens, key, and when it was decided on
+        self.costs: list[
+            tuple[float, int, int, float]
+        ] = []  # of each start: when, tokens, key, and when it was decided on
         self.by: list[tuple[float, int]] = []  # when, process
         self.held_up: list[float] = []
         self.told: list[float] = []  # when commands were done
@@ -162,9 +164,7 @@ class TicketFleet(SlotFleet):
         """Return the most in any window of a law."""
         return max((most_in(each, law.seconds) for each in self.under(law, start, end).values()), default=0)
 
-    def spare(
-        self, law: Law, start: float = 0.0, end: float = float("inf"), *, is_decided: bool = False
-    ) -> float:
+    def spare(self, law: Law, start: float = 0.0, end: float = float("inf"), *, is_decided: bool = False) -> float:
         """Return by how much longer than a law's window the shortest time was that held more; below 0 it was broken."""
         found = self.under(law, start, end, is_decided=is_decided)
         return min((_spare(law, each) for each in found.values()), default=float("inf"))
@@ -461,7 +461,11 @@ def ten_beside_many(server: RedisServer) -> Result:
             seconds.append(sorted(when for when, who in running.by if who == small and when >= told)[9] - told)
             time.sleep(2)
         share = 10 / (40 / 2)
-        return running, {"worst s": max(seconds), "best s": min(seconds), "share and two intervals": share + 2 * INTERVAL}
+        return running, {
+            "worst s": max(seconds),
+            "best s": min(seconds),
+            "share and two intervals": share + 2 * INTERVAL,
+        }
 
 
 def idle_submit(server: RedisServer) -> Result:

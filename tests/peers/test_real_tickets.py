@@ -86,7 +86,11 @@ def test_the_counter_finds_what_breaks_a_law() -> None:
     running.costs.append((1.999, 1, 1, 1.999))
     assert [each.partition(":")[0] for each in running.broken([law, tokens, key])] == ["key 1/1s"]
     running.costs.append((1.499, 1, 3, 1.499))
-    assert [each.partition(":")[0] for each in running.broken([law, tokens, key])] == ["starts 2/1s", "tokens 10/1s", "key 1/1s"]
+    assert [each.partition(":")[0] for each in running.broken([law, tokens, key])] == [
+        "starts 2/1s",
+        "tokens 10/1s",
+        "key 1/1s",
+    ]
 
 
 def test_scenarios_have_a_line_each() -> None:
