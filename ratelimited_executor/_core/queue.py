@@ -182,7 +182,7 @@ class TaskQueue(PlainQueue):
             now_ns = self.timeline.to_ns(now)
             is_open = may_start and not self.permits.rate.is_zero
             permit_ns = self.permits.next_time(now_ns) if is_open else None
-            is_told = not self.permits.is_foreseeable  # by others, when a start is admitted
+            is_told = self.permits.is_by_tickets
             if is_open and permit_ns is None and is_told:
                 permit_ns = now_ns
             known_at = self.admission.next_at

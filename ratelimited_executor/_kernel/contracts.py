@@ -272,6 +272,11 @@ class Permits(Protocol):
         """Whether nothing will ever start as things are."""
         ...
 
+    @property
+    def is_by_tickets(self) -> bool:
+        """Whether others admit each start, shortly before."""
+        ...
+
     def set_rate(self, rate: Any, now_ns: int) -> None:
         """Put a rate in force; 0 pauses."""
         ...

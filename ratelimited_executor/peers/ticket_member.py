@@ -112,7 +112,7 @@ class TicketMember:
         self._is_alone = False
         self._asked: dict[str, Hashable] = {}  # keys by their texts, of the latest call
         self._lanes: list[SlotLane | None] = []  # of its runs, whose tasks need slots beside a ticket
-        self._ahead: list[tuple[float, int, SlotLane]] = []  # from which loop time on they are asked for, as a heap
+        self._ahead: list[tuple[float, int, Any]] = []  # lanes, from which loop time on they are asked for; a heap
         self._numbers = count()
 
     @property

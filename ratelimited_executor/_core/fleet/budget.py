@@ -418,4 +418,5 @@ class BudgetPermits(CombinedPermits):
 
     __slots__ = ()
 
+    is_by_tickets = True
     is_foreseeable: Final = False

@@ -135,6 +135,7 @@ class GrantedPermits:
     is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
     is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
     decides_each: Final = False  # whether each start is looked at by itself
+    is_by_tickets: Final = False
     is_foreseeable: Final = False  # what will be granted is not known
     tickets: Final = ()  # of limits that starts are settled with: there are none
 

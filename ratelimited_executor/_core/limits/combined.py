@@ -338,6 +338,7 @@ class CombinedPermits:
         """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
         return any(bound.limit.is_by_wall_clock for bound in self.bounds)
 
+    is_by_tickets: bool = False
     decides_each: Final = True  # whether each start is looked at by itself: its cost may leave less for the next one
 
     @property
