@@ -417,7 +417,6 @@ def limits(server: RedisServer) -> Result:
         lowered = running.command(numbers[4]) + INTERVAL + MARGIN
         time.sleep(12)
         raised = running.command(numbers[4])
-        known = raised + INTERVAL + MARGIN
         broken = running.broken(LOWER.laws, lowered, raised)
         used = max(running.used_of(law, raised - 5, raised) for law in LOWER.laws if law.of != "key")
         most = running.most(lowered, raised)
@@ -428,7 +427,6 @@ def limits(server: RedisServer) -> Result:
             "used of the lower": used,
             "used of the higher": running.used_by_both(*stretch(running)),
             "broken": [*broken, *(["slots"] if most > LOWER.options["limit"] else ())],
-            "known": known,
         }
 
 
