@@ -171,7 +171,10 @@ class KeyGate:
                 return True
             self._lanes.add(key)
             is_there = key.slots.has_slots(now_ns)
-            if key.slots.is_waiting and (state := self._ahead.get(key.held_key)) is not None:
+            state = self._ahead.get(key.held_key) if key.slots.is_waiting else None
+            if state is not None and not any(
+                other.held_key == key.held_key and other.slots.is_there for other in self._lanes
+            ):
                 self._drop_slot(key.held_key, state)  # nobody holds the one while it waits for the other
             return is_there
         state = self._keys.get(key) or self._meet(key)

@@ -273,7 +273,9 @@ class World:
         server, draw = self.server, self.random
         if not server.is_up:
             return
-        if server.authority._run != f"run {server.run}":  # whose memory is lost, or may be: its clock may have been set back
+        if (
+            server.authority._run != f"run {server.run}"
+        ):  # whose memory is lost, or may be: its clock may have been set back
             self.may_forget_fences = self.may_forget_fences or server.now_us() < self.latest_us
         self.latest_us = max(self.latest_us, server.now_us())
         reply = server.call(call)
