@@ -416,14 +416,14 @@ class KeyGate:
         when = state.when(cost, now_ns)
         return when is None or when <= now_ns + SOON_NS
 
-    def trim(self, now_ns: int, *, may_start: bool, permit_ns: float, idle_ns: int = IDLE_NS) -> int | None:
+    def trim(self, now_ns: int, *, may_start: bool, permit_ns: float, may_be_told: bool = False) -> int | None:
         """Give back the slots that no task is about to start with; return when to look again, None if there are none.
 
         Args:
             now_ns: the time.
             may_start: whether a place to run in is free.
             permit_ns: when the next permit comes up, as far as that is known.
-            idle_ns: for how long slots are kept.
+            may_be_told: whether a group may tell of one at any time, so that lanes keep their slots for a moment.
         """
         again = None
         for lane in list(self._lanes):
@@ -431,15 +431,15 @@ class KeyGate:
             if not lane.waiting_count or lane.slots.request is None or (held is not None and held.is_waiting):
                 self._drop(lane)
             elif lane.slots.is_there:
-                until_ns = lane.slots.idle_end(now_ns, idle_ns)
-                if not may_start or permit_ns > until_ns or until_ns <= now_ns:
+                until_ns = lane.slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
+                if until_ns <= now_ns or not (may_be_told or (may_start and permit_ns <= until_ns)):
                     self._drop(lane)
-                    again = now_ns if may_start and until_ns <= now_ns else again
+                    again = now_ns if (may_start or may_be_told) and until_ns <= now_ns else again
                 else:
                     again = until_ns if again is None else min(again, until_ns)
         for key, state in list(self._ahead.items()):
             if state.slots is not None and state.slots.is_there:
-                until_ns = state.slots.idle_end(now_ns, idle_ns)
+                until_ns = state.slots.idle_end(now_ns, IDLE_NS)
                 if not may_start or permit_ns > until_ns or until_ns <= now_ns:
                     self._drop_slot(key, state)
                     again = now_ns if may_start and until_ns <= now_ns else again

@@ -21,7 +21,6 @@ from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_heap import ReadyHeap
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._core.slot_asking import IDLE_NS, SOON_NS
 from ratelimited_executor._core.wall import WallWheel
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import RECORD, Bucket
@@ -182,16 +181,13 @@ class TaskQueue(PlainQueue):
             now_ns = self.timeline.to_ns(now)
             is_open = may_start and not self.permits.rate.is_zero
             permit_ns = self.permits.next_time(now_ns) if is_open else None
-            is_told = self.permits.is_by_tickets
-            if is_open and permit_ns is None and is_told:
-                permit_ns = now_ns
             known_at = self.admission.next_at
             costs_ns = self.timeline.to_ns(known_at) if math.isfinite(known_at) else now_ns
             until_ns = self.gate.trim(
                 now_ns,
                 may_start=permit_ns is not None,
                 permit_ns=math.inf if permit_ns is None else max(permit_ns, costs_ns),
-                idle_ns=SOON_NS if is_told else IDLE_NS,
+                may_be_told=is_open and self.permits.is_by_tickets,
             )
             if until_ns is not None:
                 wake = min(wake, self.timeline.to_loop(until_ns))
