@@ -62,6 +62,7 @@ class KeyGate:
         met_count: how many keys have been met so far: if it changes, functions of the user were called.
         is_put_off: whether the key that was asked about last is to be asked about again once it is known of those before it
             whether they have to wait.
+        asks_for_slots: whether there are lanes, or keys of which a group counts the tasks.
         is_looking: whether it is only asked when something may start: then no slots are asked for.
     """
 
@@ -82,6 +83,7 @@ class KeyGate:
         "_sweeping",
         "_timers",
         "_unasked",
+        "asks_for_slots",
         "is_looking",
         "is_put_off",
         "met_count",
@@ -117,6 +119,7 @@ class KeyGate:
         self._newest: tuple[Limit, Any] | None = None
         self._start_count = 0  # since the last time that they were looked at
         self.met_count = 0
+        self.asks_for_slots = False
         self.is_looking = False
         self.is_put_off = False
         self._lanes: set[SlotLane] = set()  # which have slots that no task has started with, or wait for some
@@ -170,6 +173,7 @@ class KeyGate:
             if self.is_looking and key.slots.request is None:
                 return True
             self._lanes.add(key)
+            self.asks_for_slots = True
             is_there = key.slots.has_slots(now_ns)
             state = self._ahead.get(key.held_key) if key.slots.is_waiting else None
             if state is not None and not any(
@@ -439,10 +443,10 @@ class KeyGate:
                     again = until_ns if again is None else min(again, until_ns)
         for key, state in list(self._ahead.items()):
             if state.slots is not None and state.slots.is_there:
-                until_ns = state.slots.idle_end(now_ns, IDLE_NS)
-                if not may_start or permit_ns > until_ns or until_ns <= now_ns:
+                until_ns = state.slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
+                if until_ns <= now_ns or not (may_be_told or (may_start and permit_ns <= until_ns)):
                     self._drop_slot(key, state)
-                    again = now_ns if may_start and until_ns <= now_ns else again
+                    again = now_ns if (may_start or may_be_told) and until_ns <= now_ns else again
                 else:
                     again = until_ns if again is None else min(again, until_ns)
         return again
@@ -534,6 +538,7 @@ class KeyGate:
         if state.slots is not None:
             self._drop_slot(key, state)
         state.slots = fresh
+        self.asks_for_slots = self.asks_for_slots or fresh is not None
         state.concurrency = math.inf if concurrency is None or fresh is not None else concurrency
 
     def next_time(self) -> int | None:

@@ -300,6 +300,8 @@ class TaskQueue(PlainQueue):
         else:
             if self._is_sorting or (not self.admission.count and now < self.admission.next_at):
                 return None
+            if gate.asks_for_slots and not (self.is_unlimited or self.admission.find(now, self.interval_end)):
+                return None  # no slots are asked for before there is a permit
             now_ns, met_count = self.timeline.to_ns(now), -1
             first = second = None
             while met_count != gate.met_count:  # limits are told by functions of the user, which may change anything

@@ -141,12 +141,14 @@ def history_of(seed: int) -> History:
 
 def main() -> None:
     """Live through many, and print what was wrong, and how much of everything there was."""
+    from rich.progress import track
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args()
     started, wrong, faults = 0, 0, Counter[str]()
-    for seed in range(options.first, options.first + options.histories):
+    for seed in track(range(options.first, options.first + options.histories), "histories"):
         history = history_of(seed)
         started += len(history.starts)
         faults += history.faults
