@@ -102,7 +102,7 @@ def old_memory(monkeypatch) -> None:
         (no_redating, [51, 54]),
         (no_vouching, [188, 51]),
         (void_tickets_used, [61, 133]),
-        (old_memory, [1, 180]),
+        (old_memory, [3028, 3124]),
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, seeds) -> None:
