@@ -102,7 +102,7 @@ class SlotPeer:
 
     Args:
         settings: what they have in common.
-        may_renew: whether the owner of a claim is well enough for its lease to be renewed.
+        may_renew: whether the owner of a claim is well enough for its lease to be renewed, and to be handed slots.
 
     Attributes:
         settings: the same.
@@ -274,7 +274,7 @@ class SlotPeer:
         entries = [
             claim
             for claim in due
-            if claim.state is EntryState.WAITING or (claim.end_ns > now_ns and self._may_renew(claim.owner))
+            if (claim.state is EntryState.WAITING or claim.end_ns > now_ns) and self._may_renew(claim.owner)
         ]
         return SlotCall(
             peer=self.settings.id,

@@ -190,11 +190,12 @@ def test_another_era_is_told_the_limits_again():
 
 def test_owner_that_is_not_well_is_not_renewed():
     """Its lease ends; it is tried again, and not without a pause."""
-    well = []
+    well = ["owner"]
     line = Line(may_renew=well.__contains__)
     claim = line.ask()
     claim.owner = "owner"
     line.call(7)
+    well.clear()
     line.now += LEASE // 4
     line.call()
     assert [] == line.told()
@@ -202,6 +203,15 @@ def test_owner_that_is_not_well_is_not_renewed():
     well.append("owner")
     line.call(7)
     assert [claim.token] == line.told()
+
+
+def test_owner_that_is_not_well_does_not_wait():
+    """Nobody is handed a slot that would find it idle."""
+    line = Line(may_renew="well".__eq__)
+    first, second = line.ask(), line.ask()
+    first.owner, second.owner = "hangs", "well"
+    line.call(7)
+    assert [second.token] == line.told()
 
 
 def test_who_waits_asks_more_often_where_nobody_tells_it():
