@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.slot_asking import SlotAsker
-    from ratelimited_executor._core.slot_keeping import SlotRequest
 
 __all__ = ["KeyGate", "KeyHold", "Span"]
 
@@ -54,7 +53,8 @@ class KeyGate:
     Args:
         limit_of: makes the limit of a key's rate; None if it has none.
         concurrency_of: tells how many tasks of a key may run at once; None for no limit.
-        slots_of: makes what asks for slots of a key that so many may hold at once; None if they are counted here.
+        slots_of: makes what asks for slots of a key that so many may hold at once; None if no group counts them.
+        parts: tells into how many parts the number of a key is split while its group cannot be asked; None while it can.
         ahead_count: tells of how many keys slots are asked for at a time.
         note_lost: called with the key of a running task whose slot may be another's by now.
 
@@ -77,6 +77,7 @@ class KeyGate:
         "_newest",
         "_note_lost",
         "_numbers",
+        "_parts",
         "_put_off",
         "_slots_of",
         "_start_count",
@@ -95,12 +96,14 @@ class KeyGate:
         limit_of: Callable[[Any], Limit | None],
         concurrency_of: Callable[[Any], int | None],
         slots_of: Callable[[Any, int], SlotAsker | None] = lambda _, __: None,
+        parts: Callable[[], int | None] = lambda: None,
         ahead_count: Callable[[], int] = lambda: 1,
         note_lost: Callable[[Any], None] = lambda _: None,
     ) -> None:
         self._limit_of = limit_of
         self._concurrency_of = concurrency_of
         self._slots_of = slots_of
+        self._parts = parts
         self._ahead_count = ahead_count
         self._note_lost = note_lost
         # Keys that have a slot that no task has started with, or have asked for one and know nothing yet.
@@ -184,7 +187,7 @@ class KeyGate:
         state = self._keys.get(key) or self._meet(key)
         if not state.is_open(cost, now_ns):
             return False
-        return state.slots is None or self._has_slot(key, state.slots, state, now_ns)
+        return state.slots is None or not state.is_asked_for or self._has_slot(key, state.slots, state, now_ns)
 
     def _has_slot(self, key: Hashable, slots: SlotAsker, state: KeyState, now_ns: int) -> bool:
         """Whether a slot of the group is there for the next task of a key; it is asked for if that may be."""
@@ -331,9 +334,9 @@ class KeyGate:
         state = self._keys.get(key) or self._meet(key)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
         self._newest = ticket if state.limit is not None and state.limit.counts_effects else None
-        if state.slots is not None and state.slots.is_there:
-            self._take_slot(key, state, state.slots)
         state.running_count += 1
+        if state.slots is not None:
+            self._take_slot(key, state, state.slots)
         self._start_count += 1
         return ticket
 
@@ -481,20 +484,12 @@ class KeyGate:
         lane.resume()
 
     def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
-        """Let a task of a key that starts have the slot that is there."""
-        self._ahead.pop(key, None)
-        self._go_on()
-        request = slots.take()
-        request.lost = lambda: self._lose(key, state, request)
-        request.start()
-        state.held.append(request)
-
-    def _lose(self, key: Hashable, state: KeyState, request: SlotRequest) -> None:
-        """Note that a slot with which a task runs may be another's by now."""
-        if request in state.held:
-            state.held.remove(request)
-            request.release()
-            self._note_lost(key)
+        """Let a task of a key that has started have the slot that is there, or wait for one while it runs."""
+        if slots.is_there:
+            self._ahead.pop(key, None)
+            self._go_on()
+            state.take_slot(slots, lambda: self._note_lost(key))
+        state.ask_for_running(lambda: self._note_lost(key))
 
     def _drop_slot(self, key: Hashable, state: KeyState) -> None:
         """Give back the slot of a key with which no task has started; its tasks come back into the order."""
@@ -533,13 +528,15 @@ class KeyGate:
     def _count_by(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
         """Let so many tasks of a key run at once: as the group counts them, or as are counted here."""
         fresh = self._slots_of(key, concurrency) if concurrency else None
-        if fresh is not None and state.slots is not None and fresh.limit == state.slots.limit:
-            return
-        if state.slots is not None:
-            self._drop_slot(key, state)
-        state.slots = fresh
+        parts = None if fresh is None else self._parts()
+        is_here = concurrency is not None and (fresh is None or parts is not None)
+        if fresh is None or state.slots is None or is_here or fresh.limit != state.slots.limit:
+            if state.slots is not None:
+                self._drop_slot(key, state)
+            state.slots = fresh
         self.asks_for_slots = self.asks_for_slots or fresh is not None
-        state.concurrency = math.inf if concurrency is None or fresh is not None else concurrency
+        state.concurrency = concurrency // (parts or 1) if is_here and concurrency is not None else math.inf
+        state.ask_for_running(lambda: self._note_lost(key))
 
     def next_time(self) -> int | None:
         """Tell when the next parked key may start again; None if no time is known."""

@@ -33,9 +33,9 @@ class KeyState:
 
     Attributes:
         limit: its rate; None for none.
-        concurrency: how many of its tasks may run at once; infinity for no limit, or where a group counts them.
+        concurrency: how many of its tasks may run at once; infinity for no limit, or while a group is asked.
         slots: asks for that of its next task, where a group counts them; else None.
-        held: the slots that its tasks run with; fewer than run, if some started when none were needed.
+        held: the slots that its tasks run with or, if they were started or left without, wait for while they run.
         running_count: how many do.
         penalty_ns: before it nothing of it starts.
         parked: what to call when it may start again, with the cost of its first task, and what counts its tasks.
@@ -73,6 +73,36 @@ class KeyState:
         if self.running_count >= self.concurrency or now_ns < self.penalty_ns:
             return False
         return self.limit is None or self.limit.admits(self.cost(cost), now_ns)
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether a group is asked for a slot before a task of it starts."""
+        return self.slots is not None and self.concurrency == math.inf
+
+    def take_slot(self, slots: SlotAsker, note_lost: Callable[[], None]) -> None:
+        """Let a task that starts have the slot that is there."""
+        request = slots.take()
+        self.held.append(request)
+        self._run_with(request, note_lost)
+
+    def ask_for_running(self, note_lost: Callable[[], None]) -> None:
+        """Ask for the slots of tasks that run without: so a group counts them again, before any that is to start."""
+        while self.slots is not None and len(self.held) < self.running_count:
+            self.held.append(self.slots.ask_for_running(lambda request: self._run_with(request, note_lost)))
+
+    def _run_with(self, request: SlotRequest, note_lost: Callable[[], None]) -> None:
+        """Let a running task have a slot that was asked for."""
+
+        def lost() -> None:
+            """Ask for another: the slot may be another's by now."""
+            if request in self.held:
+                self.held.remove(request)
+                request.release()
+                note_lost()
+                self.ask_for_running(note_lost)
+
+        request.lost = lost
+        request.start()
 
     @property
     def is_waiting(self) -> bool:

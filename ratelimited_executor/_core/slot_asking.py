@@ -88,6 +88,12 @@ class SlotAsker:
             self.held_ns = now_ns
         return idle_ns + self.held_ns
 
+    def ask_for_running(self, told: Callable[[SlotRequest], None]) -> SlotRequest:
+        """Ask for the slots of a task that runs without: before whatever is to start, and called ``told`` with once they are there."""
+        return self._keeper.request(
+            self.pools, name=self._name, priority=self._priority + 1, told=told, limit=self.limit
+        )
+
     def take(self) -> SlotRequest:
         """Return the slots that are there, for a task that starts; they are its own from now on."""
         request, self.request, self.held_ns = self.request, None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from types import MethodType
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._kernel.timeline import NS
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.timeline import Timeline
     from ratelimited_executor.abc import Clock
 
-__all__ = ["Moments", "SystemClock", "clock_for", "coarse_time_of", "next_tick"]
+__all__ = ["Moments", "SystemClock", "clock_for", "coarse_time_of", "is_of_system", "next_tick"]
 
-# A loop whose time is further than this from the system's keeps a time of its own. uvloop's is up to one turn behind.
+# A loop not of asyncio's whose time is further than this from the system's keeps its own. uvloop's is up to a turn behind.
 _FOREIGN_SECONDS: Final = 60.0
 _TICKS: Final = 1000  # in a second of a loop whose time is coarse
 _TICKS_MAX: Final = 1e12
@@ -93,9 +94,16 @@ class Moments:
 
 def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
     """Return the clock by which the timers of a loop run that offers none (``hooks.py``): the system's, or one made of its time."""
-    if abs(loop.time() - time.monotonic()) > _FOREIGN_SECONDS:
-        return _LoopClock(loop)
-    return SystemClock()
+    if isinstance(loop, asyncio.BaseEventLoop):
+        is_foreign = loop.time != MethodType(asyncio.BaseEventLoop.time, loop)  # overridden or patched
+    else:
+        is_foreign = abs(loop.time() - time.monotonic()) > _FOREIGN_SECONDS
+    return _LoopClock(loop) if is_foreign else SystemClock()
+
+
+def is_of_system(clock: Clock) -> bool:
+    """Whether what the system knows of time holds for a clock: its timers fire by it."""
+    return clock.monotonic is time.monotonic
 
 
 def coarse_time_of(loop: asyncio.AbstractEventLoop, clock: Clock) -> Callable[[], float] | None:

@@ -162,6 +162,7 @@ class Keys:
                 limit_of=self._limit_of,
                 concurrency_of=self._concurrency_of,
                 slots_of=self._slots_of,
+                parts=self._parts,
                 ahead_count=self._ahead_count,
                 note_lost=self._warn_of_loss,
             )
@@ -254,24 +255,25 @@ class Keys:
         except Exception as error:  # noqa: BLE001  # as above
             self._warn_of_key(key, error)
             return None
-        parts = None if self._keeper is None else self._keeper.parts
-        return count if count is None or parts is None else count // parts
+        return count
 
     # The slots of keys, where a group counts them.
 
     def _slots_of(self, key: Hashable, count: int) -> SlotAsker | None:
-        """Make what asks for slots of a key, of which so many may be held; None if its tasks are counted here."""
+        """Make what asks for slots of a key, of which so many may be held; None if no group counts its tasks."""
         if self._group_slots is None:
             return None
         if self._keeper is None:
             self._keeper = self._group_slots()
             self._keeper.watch(self._ask_anew)
-        if self._keeper.parts is not None:
-            return None
         name = self._accounts.name
         pool = f"{name}: key {text_of_key(key)}"
         told = partial(self._loop.call_soon, self._look_at_key, key)
         return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
+
+    def _parts(self) -> int | None:
+        """Tell into how many parts the numbers of keys are split; None while a group is asked."""
+        return None if self._keeper is None else self._keeper.parts
 
     def _look_at_key(self, key: Hashable) -> None:
         if self._queue.gate is not None:

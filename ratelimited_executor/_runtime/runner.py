@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ratelimited_executor._kernel.timeline import NS, Timeline
-from ratelimited_executor._runtime.clock import coarse_time_of
+from ratelimited_executor._runtime.clock import coarse_time_of, is_of_system
 from ratelimited_executor._runtime.log import RateLimitedWarnings
 from ratelimited_executor._runtime.wakers import LoopTimer, waker_for
 
@@ -85,7 +85,7 @@ class Runner:
         self._compact_count = _COMPACT_COUNT
         is_virtual = hooks.is_virtual  # there a wake-up costs nothing that anybody waits for
         self._waker: Waker = (
-            waker_for(loop, self._on_timer, self.context, is_virtual=is_virtual)
+            waker_for(loop, self._on_timer, self.context, is_foreign=not is_of_system(clock))
             if hooks.make_waker is None
             else hooks.make_waker(self.run_due)  # of a loop that is not woken, but asks
         )

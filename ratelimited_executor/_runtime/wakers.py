@@ -146,7 +146,7 @@ class TimerDescriptor:
 
 
 def waker_for(
-    loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context, *, is_virtual: bool = False
+    loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context, *, is_foreign: bool = False
 ) -> Waker:
     """Return the most precise waker that the loop and the system have.
 
@@ -154,9 +154,9 @@ def waker_for(
         loop: the event loop.
         callback: what to call.
         context: the context variables to call it in.
-        is_virtual: whether the loop keeps a time of its own, which no descriptor knows.
+        is_foreign: whether the loop keeps a time of its own, which no descriptor knows.
     """
-    if not is_virtual:
+    if not is_foreign:
         with contextlib.suppress(OSError, NotImplementedError):
             return TimerDescriptor(loop, callback, context)
     return LoopTimer(loop, callback, context)

@@ -51,6 +51,7 @@ _POLL_NS: Final = 100_000_000  # between two questions of who waits, while nobod
 _LISTEN_SECONDS: Final = 1.0  # before the messages are listened to again
 _SHORT_PART: Final = 3  # a lease of which less than this part is left is renewed before its holder begins
 _GOODBYE_SECONDS: Final = 0.25
+_RETURN_PART: Final = 4  # of a lease, in which all processes will have found that the server is back
 
 
 class SlotTransport(Protocol):
@@ -207,6 +208,7 @@ class GroupSlots:
         "_posted",
         "_process",
         "_reason",
+        "_return",
         "_task",
         "_thread",
         "_timeout",
@@ -250,6 +252,7 @@ class GroupSlots:
         self._is_woken = False  # whether it knows
         self._process = 0  # in which it was opened
         self._reason = ""  # why the latest call had no answer
+        self._return: asyncio.TimerHandle | None = None  # ends the time in which limits by key are split
         self._outage = outage
         self._watchers: list[tuple[asyncio.AbstractEventLoop, WeakMethod[Callable[[], None]]]] = []
         self.parts: int | None = None
@@ -557,7 +560,9 @@ class GroupSlots:
         if self._reason:
             LOGGER.info("slots: the server answers again")
             self._reason = ""
-            self._go_by_parts(None)
+            if self.parts is not None and self._home is not None:
+                # Meanwhile what runs without slots is told to the server, by each process as it finds it back.
+                self._return = self._home.call_later(self._peer.lease_ns / _RETURN_PART / _NS, self._go_by_parts, None)
         era = peer.era
         self._tell(peer.take_in(call, reply, sent_ns, self._now_ns()))
         again, self._again = self._again, []
@@ -573,6 +578,8 @@ class GroupSlots:
         if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
             self._reason = reason
             LOGGER.warning("slots: no answer (%s); none is handed over, and what is held ends with its lease", reason)
+            if self._return is not None:
+                self._return.cancel()
             if self._outage.kind != "stop":
                 self._go_by_parts(self._outage.peers_max if self._outage.kind == "static" else 1)
 

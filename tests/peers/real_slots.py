@@ -308,7 +308,6 @@ def hung(server: RedisServer) -> Result:
         start = running.after(0.1)
         entered = running.wait_for_entry()
         time.sleep(5 * LEASE)
-        running.absent.clear()
         return running, {"handed on after": entered - start, "used afterwards": running.used(*settled(running))}
 
 

@@ -35,6 +35,7 @@ from .ticket_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, NO_KEY, TOLD, WAI
 PROCESSES = 10
 QUARANTINE = 2 * 1.0 + 0.25 + 3 * 0.019 + 0.25  # of tickets, with the settings that processes have by default
 INTERVAL = 0.25
+MANY_KEYS = 10_001  # so that a task hardly ever waits for another one of its key
 MARGIN = 0.1  # beyond an interval, by when a command is known to all
 
 
@@ -446,7 +447,7 @@ def busy_one(server: RedisServer) -> Result:
 
 def ten_beside_many(server: RedisServer) -> Result:
     """Ten tasks of equal priority, five times, beside a process that has 100,000; by when the last of the ten has started."""
-    plan = plan_of(share=1_000_000, slots=0)
+    plan = plan_of(share=1_000_000, slots=0, keys=MANY_KEYS)
     with fleet(plan, url=server.url, commands=[{"load": 10}] * 5, hot=0.0) as running:
         running.add(1, load=100_000)
         (small,) = running.add(1, load=0)
@@ -468,7 +469,7 @@ def ten_beside_many(server: RedisServer) -> Result:
 
 def idle_submit(server: RedisServer) -> Result:
     """Ten processes, of which one submits a task now and then: from the submit to the start."""
-    plan = plan_of(share=1_000_000, slots=0)
+    plan = plan_of(share=1_000_000, slots=0, keys=MANY_KEYS)
     with fleet(plan, url=server.url, load=0, hot=0.0) as running:
         running.add(PROCESSES - 1, flow=0.05)
         running.add(1, probe=0.2)

@@ -318,6 +318,8 @@ async def test_loss_is_told(caplog) -> None:
         assert 1 == group.running["k"]
         group.server.cut_off.clear()
         first.schedule(group.work, "k", 1, key="k")
+        await asyncio.sleep(5)
+        assert 1 == group.running["k"]  # it was asked for a slot anew
         assert await group.ended(30)  # its end frees nothing that is not its own
         assert not group.managers[0]._slot_keeper._holders  # noqa: SLF001  # for whom its end would not be waited for
 
@@ -347,12 +349,8 @@ async def test_outage(outage, limit, most) -> None:
         assert group.most["k0"] <= limit
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="tasks that were started in an outage have no slots: the group does not count them once it is back",
-)
 async def test_static_outage_is_over() -> None:
-    """What runs since then counts, too."""
+    """What was started without the server counts, too, once it is back."""
     async with Group() as group:
         for _ in range(2):
             await group.join(key_concurrency=2, peers={"outage": Outage.static(2)})
@@ -366,6 +364,67 @@ async def test_static_outage_is_over() -> None:
         group.server.is_away = False
         await asyncio.sleep(LEASE * 2)
         assert 2 == group.most["k0"]
+        assert await group.ended(120)
+        assert 2 == group.most["k0"]
+        assert not group.managers[0]._slot_keeper._holders  # noqa: SLF001  # all that was asked for was given back
+
+
+async def test_local_outage_is_over() -> None:
+    """Of what runs over the limit, nothing is stopped, and nothing else starts until it is below."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(key_concurrency=2, peers={"outage": Outage.LOCAL})
+        group.load(1, keys=1)
+        assert await group.ended(QUARANTINE + 1)
+        group.server.is_away = True
+        await asyncio.sleep(LEASE + 1)
+        group.load(4, keys=1, seconds=10)
+        await asyncio.sleep(1)
+        assert 4 == group.running["k0"]
+
+        group.server.is_away = False
+        await asyncio.sleep(1 + LEASE / 4)
+        group.load(8, keys=1, seconds=0.5)
+        await asyncio.sleep(2)
+        assert 4 == group.running["k0"]
+        await asyncio.sleep(6)
+        group.most.clear()
+        assert await group.ended(30)
+        assert 2 == group.most["k0"]
+
+
+async def test_outage_that_comes_back_at_once() -> None:
+    """Counted here until the server has been back for a while."""
+    async with Group() as group:
+        for _ in range(2):
+            await group.join(key_concurrency=2, peers={"outage": Outage.static(2)})
+        group.load(1, keys=1)
+        assert await group.ended(QUARANTINE + 1)
+        group.load(40, keys=1, seconds=1)
+        for _ in range(6):
+            group.server.is_away = True
+            await asyncio.sleep(LEASE + 1)
+            group.server.is_away = False
+            await asyncio.sleep(LEASE / 8)
+        assert await group.ended(60)
+        assert 2 == group.most["k0"]
+
+
+async def test_tasks_that_ran_without_a_limit_count_once_there_is_one() -> None:
+    """They are told to the group before anything else is to start."""
+    async with Group() as group:
+        first, second = await group.join(key_concurrency=9), await group.join(key_concurrency=9)
+        group.load(1, keys=1)
+        assert await group.ended(QUARANTINE + 1)
+        first.key_concurrency = second.key_concurrency = None
+        group.load(2, keys=1, seconds=5)
+        await asyncio.sleep(LATER)
+        assert 4 == group.running["k0"]
+        first.key_concurrency = second.key_concurrency = 4
+        await asyncio.sleep(LATER)
+        group.load(4, keys=1, seconds=1)
+        assert await group.ended(20)
+        assert 4 == group.most["k0"]
 
 
 async def test_another_limit_holds_from_the_next_start_on() -> None:

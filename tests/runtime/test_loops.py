@@ -50,6 +50,32 @@ def run(request):
     return run_on_loop
 
 
+@pytest.mark.parametrize("ahead", [15.0, -15.0, 1000.0, -1000.0])
+def test_loop_with_a_time_of_its_own_is_woken_by_its_own_timers(ahead):
+    """On time, and not all the time: no descriptor of the system knows its time, whichever way it is off."""
+
+    class ShiftedLoop(asyncio.SelectorEventLoop):
+        count = 0
+
+        def time(self) -> float:
+            return super().time() + ahead
+
+        def _run_once(self) -> None:
+            self.count += 1
+            super()._run_once()
+
+    async def main() -> list[float]:
+        begin = now()
+        async with RateLimitedExecutor("x", rate=10) as executor:
+            handles = [executor.schedule(now, delay=0.1 * number) for number in range(1, 4)]
+            return [await asyncio.wait_for(handle, LATE) - begin for handle in handles]
+
+    with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+        starts = runner.run(main())
+        assert runner.get_loop().count < 200
+    assert all(start >= due for start, due in zip(starts, [0.1, 0.2, 0.3], strict=True))
+
+
 # Starts.
 
 

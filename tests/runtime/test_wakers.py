@@ -13,6 +13,7 @@ import pytest
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime import wakers
 from ratelimited_executor._runtime.hooks import hooks_of
+from ratelimited_executor._runtime.clock import is_of_system
 from ratelimited_executor._runtime.wakers import LoopTimer, TimerDescriptor, waker_for
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="timer descriptors are there on Linux only")
@@ -163,7 +164,8 @@ async def test_a_loop_that_watches_no_descriptors_is_woken_by_its_own_timers(mon
 async def test_a_virtual_loop_is_woken_by_its_own_timers(virtual_clock):
     """No descriptor knows its time."""
     loop = asyncio.get_running_loop()
-    assert isinstance(waker_for(loop, int, Context(), is_virtual=hooks_of(loop).is_virtual), LoopTimer)
+    assert not is_of_system(hooks_of(loop).clock)
+    assert isinstance(waker_for(loop, int, Context(), is_foreign=True), LoopTimer)
 
 
 @linux

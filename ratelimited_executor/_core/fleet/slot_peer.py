@@ -31,7 +31,7 @@ __all__ = ["EntryState", "SlotClaim", "SlotPeer", "SlotSettings"]
 
 _GAP_NS: Final = 500_000  # between two calls at least ...
 _GAP_MAX_NS: Final = 10_000_000
-_GAP_PART: Final = 4  # ... and so many times as long as the latest one took: a busy server is asked less often
+_GAP_PART: Final = 4  # ... and so many times as long as the latest one took, unless a slot stands idle meanwhile
 _RETRY_NS: Final = 20_000_000  # after a call that failed; twice as long after each further one
 _TOLD_COUNT: Final = 128  # of those who wait, of one priority and the same pools
 _CALL_COUNT: Final = 128  # entries in a call, and releases
@@ -132,6 +132,7 @@ class SlotPeer:
         self._undeclared: set[str] = set()
         self._last_ns = -_GAP_NS
         self._gap_ns = _GAP_NS
+        self._is_pressing = False  # whether a slot stands idle until the next call
         self._retry_ns = 0
         # Before these times no claim is to be renewed, and no lease ends: what has passed is looked at anew.
         self._renewal_ns = 0
@@ -192,6 +193,8 @@ class SlotPeer:
             self._releases[claim.token] = None
             if was_waiting:
                 self._told_counts[line] -= 1
+            else:
+                self._is_pressing = True
         self._tell(line)
 
     def declare(self, pool: str, limit: int | None) -> None:
@@ -211,6 +214,7 @@ class SlotPeer:
         claim = self._claims.get(token)
         if claim is not None and claim.state is EntryState.WAITING:
             self._urgent[token] = claim
+            self._is_pressing = True
 
     def renew(self, claim: SlotClaim) -> None:
         """Renew a lease at once."""
@@ -254,7 +258,8 @@ class SlotPeer:
             when = self._renewal_ns
             if self.quarantine_ns:
                 when = min(when, max(now_ns, self.quarantine_ns))
-        return None if when is None else max(when, self._last_ns + self._gap_ns, self._retry_ns)
+        gap_ns = _GAP_NS if self._is_pressing else self._gap_ns
+        return None if when is None else max(when, self._last_ns + gap_ns, self._retry_ns)
 
     def next_end(self) -> int | None:
         """Tell before what time no lease ends; None if there is none."""
@@ -262,7 +267,7 @@ class SlotPeer:
 
     def request(self, now_ns: int) -> SlotCall:
         """Make the next call."""
-        self._last_ns = now_ns
+        self._last_ns, self._is_pressing = now_ns, False
         if now_ns >= self.quarantine_ns:
             self.quarantine_ns = 0
         due = self._due_claims(now_ns)

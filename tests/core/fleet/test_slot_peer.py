@@ -205,6 +205,23 @@ def test_owner_that_is_not_well_is_not_renewed():
     assert [claim.token] == line.told()
 
 
+def test_slot_that_stands_idle_waits_for_no_gap():
+    """What has to be asked for waits longer, the longer calls take."""
+    line = Line()
+    first, second = line.ask(), line.ask()
+    line.call(7, 0, passed=2 * MS)
+    line.ask()
+    sent = line.now - 2 * MS
+    assert sent + 8 * MS == line.peer.next_call(line.now)
+
+    line.peer.release(first)
+    assert line.now == max(line.now, line.peer.next_call(line.now))
+    line.call(0, passed=2 * MS)
+    line.ask()
+    line.peer.note_woken(second.token)
+    assert line.now == max(line.now, line.peer.next_call(line.now))
+
+
 def test_owner_that_is_not_well_does_not_wait():
     """Nobody is handed a slot that would find it idle."""
     line = Line(may_renew="well".__eq__)
