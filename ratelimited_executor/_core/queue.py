@@ -202,6 +202,11 @@ class TaskQueue(PlainQueue):
     def _next_instant(self, now: float) -> float:
         if self.gate is None:
             return super()._next_instant(now)
+        if self.permits.is_by_tickets and not self.admission.find(
+            now, self.interval_end
+        ):  # no key is asked without one
+            first, second = self.on_time.ready.head(), self.spread.ready.head()
+            return self._next_instant_of(first is not None, second is not None, now)
         self.gate.is_looking = True
         try:
             first, second = self._heads_at(self.timeline.to_ns(now))
@@ -300,8 +305,9 @@ class TaskQueue(PlainQueue):
         else:
             if self._is_sorting or (not self.admission.count and now < self.admission.next_at):
                 return None
-            if gate.asks_for_slots and not (self.is_unlimited or self.admission.find(now, self.interval_end)):
-                return None  # no slots are asked for before there is a permit
+            is_asking = gate.asks_for_slots or self.permits.is_by_tickets
+            if is_asking and not (self.is_unlimited or self.admission.find(now, self.interval_end)):
+                return None  # no slots are asked for before there is a permit, and no key is held back for want of any
             now_ns, met_count = self.timeline.to_ns(now), -1
             first = second = None
             while met_count != gate.met_count:  # limits are told by functions of the user, which may change anything

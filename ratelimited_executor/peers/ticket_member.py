@@ -34,7 +34,6 @@ _NS: Final = 1_000_000_000
 _TICKETS: Final = 200  # asked for in a call: half a millisecond to a few of the server's time
 _KEY_AHEAD: Final = 0.08  # of an interval: less than a key's ticket may be ahead of its time
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are asked for
-_FAR: Final = 1 << 30
 
 
 class TicketOwner(Worker, Protocol):
@@ -153,24 +152,23 @@ class TicketMember:
         timeline = self.owner.timeline
         self._demand.look(now)
         self._look_alone()
-        when = self.peer.next_call(self._wanted(now), timeline.to_ns(now))
+        when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now))
         if when is None:
             self.peer.idle()
             return math.inf, True
         return max(timeline.to_loop(when), self._retry_at), True
 
-    def _wanted(self, now: float) -> int:
-        """Count the tasks that are due, could start, and have no ticket."""
+    def _wanted(self, now: float, most: int) -> int:
+        """Count the tasks that are due, could start, and have no ticket, as far as a number."""
         if self.owner.is_paused or self.owner.queue.is_halted:
             return 0
         seconds = self.peer.settings.interval_us / 1e6
-        return self._demand.count(now, now, now, now + seconds, _FAR) - self.budget.held_count(
-            self.owner.timeline.to_ns(now)
-        )
+        held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
+        return self._demand.count(now, now, now, now + seconds, held_count + most) - held_count
 
     def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # each is
         """Make the next call."""
-        wanted = max(0, self._wanted(now))
+        wanted = max(0, self._wanted(now, _TICKETS + 1))
         count = min(wanted, _TICKETS)
         self._asked.clear()
         self._lanes = []
