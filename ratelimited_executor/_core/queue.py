@@ -202,9 +202,8 @@ class TaskQueue(PlainQueue):
     def _next_instant(self, now: float) -> float:
         if self.gate is None:
             return super()._next_instant(now)
-        if self.permits.is_by_tickets and not self.admission.find(
-            now, self.interval_end
-        ):  # no key is asked without one
+        if self.permits.is_by_tickets and not self.admission.count and now < self.admission.next_at:
+            # Before there is a ticket, no key is asked whether it may start a task.
             first, second = self.on_time.ready.head(), self.spread.ready.head()
             return self._next_instant_of(first is not None, second is not None, now)
         self.gate.is_looking = True
