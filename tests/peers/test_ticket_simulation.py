@@ -97,10 +97,10 @@ def old_memory(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("broken", "seeds"),
     [
-        (no_quarantine, [0, 1]),
+        (no_quarantine, [1, 2]),
         (no_memory, [1, 4]),
-        (no_redating, [51, 54]),
-        (no_vouching, [188, 51]),
+        (no_redating, [54, 117]),
+        (no_vouching, [188, 361]),
         (void_tickets_used, [61, 133]),
         (old_memory, [3028, 3124]),
     ],
