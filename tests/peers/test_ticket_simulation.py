@@ -101,7 +101,7 @@ def old_memory(monkeypatch) -> None:
         (no_memory, [1, 4]),
         (no_redating, [54, 117]),
         (no_vouching, [188, 361]),
-        (void_tickets_used, [61, 133]),
+        (void_tickets_used, [806]),
         (old_memory, [3028, 3124]),
     ],
 )
