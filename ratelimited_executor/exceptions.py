@@ -163,7 +163,7 @@ class RunTimeoutError(RateLimitedExecutorError, TimeoutError):
 
 
 class SlotLostError(RateLimitedExecutorError):
-    """The slot that a body held was not renewed in time, and may be somebody else's by now; the body was cancelled."""
+    """The slot that a body held was not renewed in time, or released by an operator; the body was cancelled."""
 
     def __init__(self, pool: str, fence: int) -> None:
         super().__init__(pool, fence)
@@ -172,8 +172,8 @@ class SlotLostError(RateLimitedExecutorError):
 
     def __str__(self) -> str:
         return (
-            f"the slot of {self.pool!r} with fence {self.fence} is lost: it was not renewed for a whole lease, since the "
-            "server was away or this process stood still; OnLost.FINISH lets a body go on"
+            f"the slot of {self.pool!r} with fence {self.fence} is lost: its lease was not renewed in time, since the "
+            "server was away or this process stood still, or an operator has released it; OnLost.FINISH lets a body go on"
         )
 
 

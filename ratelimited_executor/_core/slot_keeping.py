@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SlotHolder", "SlotKeeper", "SlotRequest", "SlotStatistics"]
+__all__ = ["SlotHolder", "SlotKeeper", "SlotRequest", "SlotStatistics", "manager_of"]
+
+
+def manager_of(pool: str) -> str:
+    """Name the manager of a pool, which is started and closed in its place, in an error."""
+    return f"the manager of slots {pool!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 __all__ = ["client_of", "option_refusal_of", "refusal_of"]
 
@@ -69,7 +69,12 @@ def refusal_of(url: str) -> str | None:
     is_cut = parts.scheme != "unix" and ("@" in parts.path or bool(parts.fragment))
     options = parse_qsl(parts.query, keep_blank_values=True)
     is_cut = is_cut or any("@" in name or ("@" in value and name not in _CREDENTIALS) for name, value in options)
-    return f"its user name or password ends too early; {_ENCODE}" if is_cut else None
+    if is_cut:
+        return f"its user name or password ends too early; {_ENCODE}"
+    database = unquote(parts.path).replace("/", "")  # as redis-py reads it, which takes database 0 for any other text
+    if parts.scheme != "unix" and database and not database.isdecimal():
+        return "its database is no number: redis://host:port/0"
+    return None
 
 
 def option_refusal_of(error: Exception) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics
+from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics, manager_of
 from ratelimited_executor._core.slots import SlotPools
 from ratelimited_executor._runtime.closing import check_loop
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
@@ -84,7 +84,7 @@ class LocalSlots:
         self._is_closed = True
         for token, waker in self._wakers.items():
             if not waker.done():
-                waker.set_exception(ExecutorStoppedError(f"slots {token[1]!r}"))
+                waker.set_exception(ExecutorStoppedError(manager_of(token[1])))
 
     async def aclose(self) -> None:
         """Do nothing: nobody else is to be told."""
@@ -128,13 +128,12 @@ class LocalSlots:
         lost: Callable[[], None],  # noqa: ARG002  # here none ever is
     ) -> tuple[Any, int]:
         """Wait for a slot of each pool; return the token and the fence."""
-        text = f"slots {pools[0]!r}"
         loop = self._loop
         if self._is_closed:
-            raise ExecutorStoppedError(text)
+            raise ExecutorStoppedError(manager_of(pools[0]))
         if loop is None:
-            raise ExecutorNotStartedError(text)
-        check_loop(text, loop)
+            raise ExecutorNotStartedError(manager_of(pools[0]))
+        check_loop(f"slots {pools[0]!r}", loop)
         token = next(self._numbers), pools[0]
         fence = self._pools.ask(token, pools, self._now_us(), priority=priority, note=name)
         if not fence:

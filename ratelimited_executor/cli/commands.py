@@ -190,10 +190,11 @@ def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tu
 
 @cli.command()
 @click.option(
-    "--redis", "url", required=True, envvar="REDIS_URL", metavar="URL", help="redis://, rediss:// or unix://."
-)
-@click.option("--group", default="default", show_default=True, help="The group whose slots to show.")
-@click.option("--prefix", default="rle", show_default=True, help="The prefix of all keys.")
+    "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
+    help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
+)  # fmt: skip
+@click.option("--group", default="default", show_default=True, help="Whose slots to show.")
+@click.option("--prefix", default="rle", show_default=True, help="Of the group's keys in Redis.")
 @click.option(
     "--set", "limits", multiple=True, metavar="POOL=LIMIT", callback=_limits, help="Put a limit in force; 0 halts."
 )

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from rich.console import Console
 from rich.live import Live
 
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.peers_view import Picture, draw, to_json
-from ratelimited_executor.cli.redis_reader import GARBLED, RedisReader, RedisReadError
-from ratelimited_executor.peers.redis.inspection import groups_of, names_of, pattern_of, rate_of
+from ratelimited_executor.cli.redis_reader import GARBLED, SCAN_COUNT, RedisReader, RedisReadError
+from ratelimited_executor.peers.redis.inspection import names_of, pattern_of, rate_of
 from ratelimited_executor.peers.redis.script import keys_of
 from ratelimited_executor.peers.redis.ticket_inspection import limits_of
 
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PeersOptions", "show_peers"]
 
-_SCAN_COUNT: Final = 1000  # keys looked at in one call
 _SEARCH_SECONDS: Final = 10.0  # between two searches for rates, each of which walks all keys of the server
-_GROUPS_NAMED_MAX: Final = 10
 _PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
 
 
@@ -64,7 +61,7 @@ def show_peers(
     with GroupReader(options) as reader:
         try:
             picture = reader.read()
-            reason = None if picture.rates or picture.limits or picture.slots else _why_nothing(reader, options)
+            reason = None if picture.rates or picture.limits or picture.slots else reader.why_nothing("rates")
         except RedisReadError as error:
             raise CommandError(str(error)) from error
         if reason is not None:
@@ -111,13 +108,6 @@ def _termination_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
-
-
-def _why_nothing(reader: GroupReader, options: PeersOptions) -> str:
-    groups = reader.groups()
-    named = ", ".join(map(visible, groups[:_GROUPS_NAMED_MAX])) + (", ..." if len(groups) > _GROUPS_NAMED_MAX else "")
-    hint = f"the groups of this prefix are: {named}" if groups else "there is no group of this prefix"
-    return f"No rates in group {options.group!r} of prefix {options.prefix!r}: {hint}"
 
 
 class GroupReader(RedisReader):
@@ -168,22 +158,6 @@ class GroupReader(RedisReader):
             slots=self.read_slots(),
         )
 
-    def groups(self) -> list[str]:
-        """Find all groups of the prefix.
-
-        Raises:
-            RedisReadError: if that fails.
-        """
-        try:
-            keys = [
-                key
-                for kind in ("state", "tickets")
-                for key in self._client.scan_iter(match=pattern_of(self._prefix, key=kind), count=_SCAN_COUNT)
-            ]
-        except self._errors as error:
-            raise RedisReadError(self._why(error)) from error
-        return groups_of(keys, self._prefix)
-
     def _search(self, node: dict[str, Any]) -> None:
         """Find the names of the group's rates, but not each time."""
         now = time.monotonic()
@@ -192,7 +166,7 @@ class GroupReader(RedisReader):
         names: set[str] = set()
         for kind in ("state", "tickets"):  # of a pace, and of several limits
             match = pattern_of(self._prefix, self._group, kind)
-            keys = self._client.scan_iter(match=match, count=_SCAN_COUNT, **node)
+            keys = self._client.scan_iter(match=match, count=SCAN_COUNT, **node)
             names.update(names_of(keys, self._prefix, self._group, kind))
         self._names = sorted(names)
         self._searched = now

@@ -7,13 +7,16 @@ from typing import Any, Final, Protocol, Self
 from ratelimited_executor._redis.client import option_refusal_of, refusal_of
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.peers.redis.inspection import groups_of, pattern_of
 from ratelimited_executor.peers.redis.script import keys_of
 from ratelimited_executor.peers.redis.slot_inspection import SlotsView, slots_of
 from ratelimited_executor.peers.redis.slot_script import slot_keys_of
 
-__all__ = ["GARBLED", "GroupOptions", "RedisReadError", "RedisReader"]
+__all__ = ["GARBLED", "SCAN_COUNT", "GroupOptions", "RedisReadError", "RedisReader"]
 
 _TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for an answer
+SCAN_COUNT: Final = 1000  # keys looked at in one call
+_GROUPS_NAMED_MAX: Final = 10
 GARBLED: Final = (ArithmeticError, LookupError, TypeError, ValueError)  # what is not as the script writes it
 
 
@@ -112,15 +115,44 @@ class RedisReader:
         except (*self._errors, *GARBLED) as error:
             raise RedisReadError(self._why(error)) from error
 
+    def groups(self) -> list[str]:
+        """Find all groups of the prefix.
+
+        Raises:
+            RedisReadError: if that fails.
+        """
+        try:
+            keys = [
+                key
+                for kind in ("state", "tickets", "slots")
+                for key in self._client.scan_iter(match=pattern_of(self._prefix, key=kind), count=SCAN_COUNT)
+            ]
+        except self._errors as error:
+            raise RedisReadError(self._why(error)) from error
+        return groups_of(keys, self._prefix)
+
+    def why_nothing(self, what: str) -> str:
+        """Say that the group has nothing of a kind, and which groups there are, for a name that was misspelt.
+
+        Raises:
+            RedisReadError: if that cannot be read.
+        """
+        groups = self.groups()
+        named = ", ".join(map(visible, groups[:_GROUPS_NAMED_MAX])) + (
+            ", ..." if len(groups) > _GROUPS_NAMED_MAX else ""
+        )
+        hint = f"the groups of this prefix are: {named}" if groups else "there is no group of this prefix"
+        return f"No {what} in group {self._group!r} of prefix {self._prefix!r}: {hint}"
+
     def _node(self) -> dict[str, Any]:
         """Name the node that holds the group's slot, as an option of a cluster's commands."""
         if not self._is_cluster:
             return {}
         return {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
 
-    def _why(self, error: Exception) -> str:
+    def _why(self, error: Exception, what: str = "read") -> str:
         reason = f"{type(error).__name__}: {error}" if isinstance(error, GARBLED) else str(error)
-        return f"Redis cannot be read: {visible(reason) or type(error).__name__}"
+        return f"Redis cannot be {what}: {visible(reason) or type(error).__name__}"
 
 
 def _client_of(kind: Any, url: str, **options: Any) -> Any:

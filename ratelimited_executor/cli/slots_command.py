@@ -64,16 +64,17 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
         try:
             slots = editor.read_slots()
             if slots is None:
-                print(f"No slots in group {options.group!r} of prefix {options.prefix!r}", file=sys.stderr)  # noqa: T201  # this module does not know click
+                _warn(editor.why_nothing("slots"))
                 return ExitStatus.FAILED
             _check_limits(slots, options.limits)
             if options.release is not None:
                 claim = _holder_of(slots, options.release)
-                if not options.is_sure and not confirm(_question(claim)):
+                if not options.is_sure and not confirm(_question(slots, claim)):
                     return ExitStatus.FAILED
                 editor.change(slots, releases=(claim.token,))
             if options.limits:
                 editor.change(slots, limits=options.limits)
+                _tell_of_new_pools(slots, options.limits)
             if options.limits or options.release is not None:
                 slots = editor.read_slots() or slots
         except RedisReadError as error:
@@ -99,6 +100,19 @@ def _check_limits(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
             raise CommandError(f"--set: {name!r} goes by the key_concurrency of its executor in each process: set that")
 
 
+def _tell_of_new_pools(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
+    """Say on standard error which pools were not there before: a name may be misspelt."""
+    known = [pool.name for pool in slots.pools if not pool.is_by_key]
+    for name, _ in limits:
+        if name not in known:
+            others = f"; there were: {', '.join(map(visible, known))}" if known else ""
+            _warn(f"Warning: --set: {name!r} is a new pool of this group{others}")
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201  # this module does not know click
+
+
 def _holder_of(slots: SlotsView, fence: int) -> ClaimView:
     """Find the slot of a fence.
 
@@ -112,12 +126,13 @@ def _holder_of(slots: SlotsView, fence: int) -> ClaimView:
     raise CommandError(f"--release: nobody holds a slot with fence {fence}")
 
 
-def _question(claim: ClaimView) -> str:
+def _question(slots: SlotsView, claim: ClaimView) -> str:
     pools = " and ".join(map(visible, claim.pools))
+    silence = f"Nobody in the group has called for {format_duration(slots.last_call)}. " if slots.is_stale else ""
     return (
         f"{visible(claim.name)} on {visible(claim.node)} has held a slot of {pools} for {format_duration(claim.age)}; its lease "
         f"ends in {format_duration(max(0.0, claim.left))} unless it is renewed, as one that is alive does in each quarter. "
-        "If it is still at work, two will be at work in one slot. Release it?"
+        f"{silence}If it is still at work, two will be at work in one slot. Release it?"
     )
 
 
@@ -140,4 +155,4 @@ class SlotsEditor(RedisReader):
         try:
             slot_reply_of(self._client.eval(SLOT_SCRIPT, len(keys), *keys, *slot_arguments_of(call)))
         except self._errors as error:
-            raise RedisReadError(self._why(error)) from error
+            raise RedisReadError(self._why(error, "changed")) from error

@@ -27,6 +27,9 @@ def draw_slots(slots: SlotsView) -> list[RenderableType]:
     if slots.quarantine is not None:
         text = f"slots: quarantine for {format_duration(slots.quarantine)}"
         parts += [Text(), Text(text, style="bold yellow")]
+    if slots.is_stale:
+        text = f"slots: nobody has called for {format_duration(slots.last_call)}; ages and leases are as they were then"
+        parts += [Text(), Text(text, style="bold yellow")]
     for pool in slots.pools:
         parts += [Text(), _head(pool)]
         if pool.holders or pool.waiting:

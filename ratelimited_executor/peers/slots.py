@@ -29,9 +29,9 @@ from weakref import WeakMethod
 from ratelimited_executor._core.fleet.policies import Outage
 from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, SlotPeer
 from ratelimited_executor._core.fleet.slots import PoolState
-from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics
+from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics, manager_of
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
-from ratelimited_executor.peers.transport import reason_of
+from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -203,6 +203,7 @@ class GroupSlots:
         "_new_pools",
         "_new_transport",
         "_outage",
+        "_own_limits",
         "_owners",
         "_peer",
         "_posted",
@@ -212,6 +213,7 @@ class GroupSlots:
         "_task",
         "_thread",
         "_timeout",
+        "_told_limits",
         "_transport",
         "_watchers",
         "parts",
@@ -232,6 +234,8 @@ class GroupSlots:
         self._peer.poll_ns = _POLL_NS
         self._again: list[_Grant] = []  # whose leases are renewed before they begin
         self._called_ns = -settings.lease_us * 1000  # of the latest call
+        self._own_limits: dict[str, int] = {}  # as this process has set them last
+        self._told_limits: dict[str, int] = {}  # as the authority has told them last
         self._new_pools: dict[str, PoolState] = {}  # as they were made, until the peer knows them
         self._new_transport = transport
         self._new_id = new_id
@@ -290,6 +294,8 @@ class GroupSlots:
     def declare(self, pool: str, limit: int | None) -> None:
         """Tell of a pool, and of the limit with which this process was started."""
         self._new_pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
+        if limit is not None:
+            self._own_limits[pool] = limit
         self._post(self._peer.declare, pool, limit)
 
     def watch(self, told: Callable[[], None]) -> None:
@@ -307,6 +313,7 @@ class GroupSlots:
         """Put a limit in force for the group."""
         pools = self._peer.pools if pool in self._peer.pools else self._new_pools
         pools[pool] = pools[pool]._replace(limit=limit)
+        self._own_limits[pool] = limit
         self._post(self._peer.set_limit, pool, limit)
 
     def statistics(self, pool: str) -> SlotStatistics:
@@ -336,11 +343,10 @@ class GroupSlots:
         lost: Callable[[], None],
     ) -> tuple[Any, int]:
         """Wait for a slot of each pool; return what is to be released, and the fence."""
-        text = f"slots {pools[0]!r}"
         if self._is_closing:
-            raise ExecutorStoppedError(text)
+            raise ExecutorStoppedError(manager_of(pools[0]))
         if self._home is None or self._process != os.getpid():  # a thread is not there in a process that was forked
-            raise ExecutorNotStartedError(text)
+            raise ExecutorNotStartedError(manager_of(pools[0]))
         loop = asyncio.get_running_loop()
         owner = self._owners.setdefault(loop, _Owner(loop))
         grant = _Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), lost)
@@ -465,7 +471,7 @@ class GroupSlots:
     def _refuse(self, claim: SlotClaim) -> None:
         self._peer.release(claim)
         grant: _Grant = claim.owner
-        error = ExecutorStoppedError(f"slots {claim.pools[0]!r}")
+        error = ExecutorStoppedError(manager_of(claim.pools[0]))
         with contextlib.suppress(RuntimeError):
             grant.owner.loop.call_soon_threadsafe(_refuse_waker, grant, error)
 
@@ -558,13 +564,15 @@ class GroupSlots:
             self._note_failure(error)
             return
         if self._reason:
-            LOGGER.info("slots: the server answers again")
+            LOGGER.warning("slots: the server answers again")
             self._reason = ""
             if self.parts is not None and self._home is not None:
                 # Meanwhile what runs without slots is told to the server, by each process as it finds it back.
                 self._return = self._home.call_later(self._peer.lease_ns / _RETURN_PART / _NS, self._go_by_parts, None)
         era = peer.era
-        self._tell(peer.take_in(call, reply, sent_ns, self._now_ns()))
+        changed = peer.take_in(call, reply, sent_ns, self._now_ns())
+        self._tell_of_limits(call, reply)
+        self._tell(changed)
         again, self._again = self._again, []
         self._tell(grant.claim for grant in again)
         if reply.quarantine_us and reply.era != era:
@@ -573,11 +581,31 @@ class GroupSlots:
                 reply.quarantine_us / 1e6,
             )
 
+    def _tell_of_limits(self, call: SlotCall, reply: SlotReply) -> None:
+        """Log limits that were set elsewhere since, of pools for which this process has set another one."""
+        for pool, state in zip(call.watched, reply.pools, strict=True):
+            own = self._own_limits.get(pool)
+            if own is None or self._peer.has_limit_to_tell(pool):
+                continue
+            told, self._told_limits[pool] = self._told_limits.get(pool, own), state.limit
+            if state.limit not in (own, told):
+                halts = ", which halts it" if not state.limit else ""
+                LOGGER.warning(
+                    "slots: the limit of %r is %d%s, as was set elsewhere; this process has set limit=%d",
+                    pool,
+                    state.limit,
+                    halts,
+                    own,
+                )
+
     def _note_failure(self, error: Exception) -> None:
         reason = reason_of(error)
+        if isinstance(error, TimeoutError):
+            reason = f"TimeoutError: none within {self._timeout:g} s"
         if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
             self._reason = reason
-            LOGGER.warning("slots: no answer (%s); none is handed over, and what is held ends with its lease", reason)
+            what = "the server refuses all calls" if is_refusal(error) else "no answer"
+            LOGGER.warning("slots: %s (%s); none is handed over, and what is held ends with its lease", what, reason)
             if self._return is not None:
                 self._return.cancel()
             if self._outage.kind != "stop":

@@ -255,6 +255,7 @@ def test_group_without_rates_is_status_1(
     [
         ("http://127.0.0.1", "--redis cannot be used: it must begin with redis://, rediss:// or unix://"),
         ("redis://127.0.0.1:port", "--redis cannot be used: .*port.*"),
+        ("redis://127.0.0.1:1/mail", "--redis cannot be used: its database is no number: .*/0"),
         ("redis://127.0.0.1:1/?colour=red", "--redis cannot be used: .*'colour'"),
         ("redis://127.0.0.1:1", r"Redis cannot be read: .*127\.0\.0\.1:1.*refused.*"),
         ("unix:///no/such.sock", "Redis cannot be read: .*/no/such.sock.*"),

@@ -149,9 +149,42 @@ def test_fence_that_nobody_holds_is_refused(server: RedisServer) -> None:
 
 
 def test_group_without_slots_is_said(server: RedisServer) -> None:
-    """Rather than nothing."""
+    """With the groups that there are, as a name may be misspelt; ``peers`` names them as well."""
+    nothing = "in group 'other' of prefix 'rle': there is no group of this prefix\n"
     result = slots(server, "--group", "other")
-    assert (1, "No slots in group 'other' of prefix 'rle'\n") == (result.exit_code, result.stderr)
+    assert (1, f"No slots {nothing}") == (result.exit_code, result.stderr)
+    begin(server)
+    result = slots(server, "--group", "other")
+    named = "in group 'other' of prefix 'rle': the groups of this prefix are: default\n"
+    assert (1, f"No slots {named}") == (result.exit_code, result.stderr)
+    result = CliRunner().invoke(cli, ["peers", "--redis", server.url, "--group", "other"])
+    assert (1, f"No rates {named}") == (result.exit_code, result.stderr)
+
+
+def test_limit_of_a_pool_that_was_not_there_is_warned_of(server: RedisServer) -> None:
+    """It is set, for processes that name none; but a halt of a misspelt pool halts nothing."""
+    begin(server)
+    result = slots(server, "--set", "gqu=0", "--set", "idle=1")
+    warning = "Warning: --set: 'gqu' is a new pool of this group; there were: gpu, idle, licence\n"
+    assert (0, warning) == (result.exit_code, result.stderr)
+    assert "gqu: 0 of 0 slots held, halted\n" in result.stdout
+    assert not slots(server, "--set", "gqu=2").stderr
+
+
+def test_slots_of_those_who_are_long_gone_are_shown_as_that(server: RedisServer) -> None:
+    """While nobody calls, leases stand still: what is shown of them is of then, and the command says so."""
+    fences = begin(server)
+    key = slot_keys_of("rle", "default")[0]
+    with server.client() as client:
+        last = int(client.hget(key, "last"))
+        client.hset(key, "last", last - 2 * HOUR_US)
+    words = "nobody has called for 2:00:0"
+    assert f"slots: {words}" in slots(server).stdout
+    assert 7200 <= json.loads(slots(server, "--json").stdout)["last_call"] < 7300
+    assert words.capitalize().removeprefix("Nobody") in slots(server, "--release", str(fences[0]), answer="n\n").stderr
+    with server.client() as client:
+        client.hset(key, "last", last)
+    assert "nobody has called" not in slots(server).stdout
 
 
 @pytest.mark.parametrize("text", ["gpu", "=3", "gpu=-1", "gpu=many", "gpu=1e3", "gpu=" + "9" * 16])

@@ -202,8 +202,12 @@ async def test_thread_that_fails_refuses_who_comes(redis_server: RedisServer, mo
     assert len(errors) <= 1
 
 
-async def test_limit_that_another_process_sets(redis_server: RedisServer) -> None:
-    """It is heard of by a process that neither holds nor waits; 0 halts, and more wakes at once."""
+async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """It is heard of by a process that neither holds nor waits; 0 halts, and more wakes at once.
+
+    The log tells a process that has named another limit, once for each change.
+    """
+    caplog.set_level(logging.WARNING, "ratelimited_executor")
     async with manager_of(redis_server.url) as manager, manager_of(redis_server.url) as other:
         slots, others = manager.slots("pool", limit=2), other.slots("pool")
         async with slots.hold():
@@ -220,6 +224,14 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer) -> Non
         others.limit = 1
         await asyncio.wait_for(waiting, 2)
         await hold.__aexit__(None, None, None)
+        assert "slots: the limit of 'pool' is 1, as was set elsewhere; this process has set limit=0" in caplog.text
+        assert 1 == caplog.text.count("slots: the limit"), caplog.text
+        async with manager_of(redis_server.url) as third:
+            third.slots("pool", limit=2)
+            await until(lambda: third.slots("pool").limit == 2)
+            others.limit = 0
+            await until(lambda: third.slots("pool").limit == 0)
+            assert "slots: the limit of 'pool' is 0, which halts it, as was set elsewhere" in caplog.text
 
 
 async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -230,6 +242,7 @@ async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFix
                 async with manager.slots("pool", limit=1).hold(expires=1):
                     pass
     assert any("WRONGPASS" in each.message or "password" in each.message for each in caplog.records), caplog.text
+    assert "slots: the server refuses all calls (" in caplog.text
 
 
 def test_event_loop_that_is_closed_is_not_well() -> None:

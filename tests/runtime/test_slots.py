@@ -261,7 +261,7 @@ async def test_pool_before_its_manager_starts_and_after_it_has_closed(virtual_cl
     """It hands over while its manager is open; who holds a slot at the end finishes."""
     manager = ExecutorManager()
     gpu = manager.slots("gpu", limit=1)
-    with pytest.raises(ExecutorNotStartedError, match="gpu"):
+    with pytest.raises(ExecutorNotStartedError, match="the manager of slots 'gpu' is not started: enter it"):
         async with gpu.hold():
             pytest.fail("it has not started")
     log = []

@@ -204,6 +204,10 @@ class SlotPeer:
             self._declared[pool] = limit
             self._undeclared.add(pool)
 
+    def has_limit_to_tell(self, pool: str) -> bool:
+        """Whether the authority is still to be told of a limit, so that what it answers is not in force yet."""
+        return pool in self._limits or pool in self._undeclared
+
     def set_limit(self, pool: str, limit: int) -> None:
         """Put a limit in force for the group."""
         self._limits[pool] = limit
@@ -334,7 +338,7 @@ class SlotPeer:
             self._undeclared |= self._declared.keys() - {declared.pool for declared in call.declared}
         for pool, state in zip(call.watched, reply.pools, strict=True):
             # What is to be said yet is not unsaid by an answer: of a limit that was forgotten, this process is to remind.
-            is_ours = pool in self._limits or pool in self._undeclared
+            is_ours = self.has_limit_to_tell(pool)
             known = self.pools[pool]
             self.pools[pool] = state._replace(limit=known.limit, version=known.version) if is_ours else state
         self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0

@@ -72,12 +72,19 @@ class SlotsView:
         quarantine: how long none is handed over any more; None without a quarantine.
         lease: how long a lease lasts.
         difference: by which the clocks of two servers differ at most.
+        last_call: since the last call of anybody; while nobody calls, no lease ends, and ages are as they were then.
     """
 
     pools: Sequence[PoolView]
     quarantine: float | None
     lease: float
     difference: float
+    last_call: float = 0.0
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether slots are held or waited for, and nobody has called for so long that whoever did is gone."""
+        return self.last_call > self.lease and any(pool.holders or pool.waiting for pool in self.pools)
 
 
 def slots_of(
@@ -136,6 +143,7 @@ def slots_of(
         quarantine=(safe_us - clock_us) / _MICROSECONDS if safe_us > clock_us else None,
         lease=lease_us / _MICROSECONDS,
         difference=int(state["difference"]) / _MICROSECONDS,
+        last_call=max(0, passed_us) / _MICROSECONDS,
     )
 
 
