@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 import redis.asyncio
 from redis.asyncio.sentinel import Sentinel
 
-from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor import ExecutorManager, Hold, RedisPeers
 from ratelimited_executor.exceptions import (
     ExecutorNotStartedError,
     ExecutorStoppedError,
@@ -232,6 +233,20 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
             others.limit = 0
             await until(lambda: third.slots("pool").limit == 0)
             assert "slots: the limit of 'pool' is 0, which halts it, as was set elsewhere" in caplog.text
+
+
+async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer) -> None:
+    """Else nobody seems to hold what a task waits for."""
+    async with manager_of(own_redis_server.url) as manager:
+        pool, executor = manager.slots("pool", limit=1), manager.executor("jobs")
+        handle = executor.submit(str, slots=pool)
+        await until(lambda: pool.statistics().quarantine > 0)
+        await until(lambda: executor.explain(handle).hold is Hold.SLOTS)
+        assert re.fullmatch(
+            r"slots 'pool': 0 of 1 held, \d waiting, none is handed over for 0\.\d s: the quarantine",
+            executor.explain(handle).detail or "",
+        )
+        assert "" == await handle
 
 
 async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
