@@ -38,11 +38,12 @@ def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
     if queue.costs is None and queue.gate is None:
         return [Upcoming(None, None, 1, most)]
     found: list[Upcoming] = []
-    for calendar in (queue.on_time, queue.spread):
-        ready: Any = calendar.ready
+    heads: list[tuple[Any, Any]] = [(each.ready.head(), each.ready) for each in (queue.on_time, queue.spread)]
+    if None not in (heads[0][0], heads[1][0]) and heads[1][0] < heads[0][0]:
+        heads.reverse()  # what was spread is more important, and starts first
+    for head, ready in heads:
         if most <= 0:
             break
-        head = ready.head()  # which brings what was looked at up to date
         if isinstance(ready, (ReadyKeyed, ReadyFair)):
             entries = ready.upcoming(most)
         elif head is None:
