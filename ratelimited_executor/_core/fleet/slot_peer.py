@@ -189,8 +189,8 @@ class SlotPeer:
         if not claim.is_told:
             self._untold[line].pop(claim, None)
         elif self._claims.pop(claim.token, None) is not None:
-            self._urgent.pop(claim.token, None)
-            self._releases[claim.token] = None
+            if self._urgent.pop(claim.token, None) is None or claim.is_answered:  # else no call has named it yet
+                self._releases[claim.token] = None
             if was_waiting:
                 self._told_counts[line] -= 1
             else:
