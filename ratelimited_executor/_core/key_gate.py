@@ -54,7 +54,8 @@ class KeyGate:
         limit_of: makes the limit of a key's rate; None if it has none.
         concurrency_of: tells how many tasks of a key may run at once; None for no limit.
         slots_of: makes what asks for slots of a key that so many may hold at once; None if no group counts them.
-        parts: tells into how many parts the number of a key is split while its group cannot be asked; None while it can.
+        parts: tells into how many parts the number of a key is split; None while a group counts it alone.
+        is_away: tells whether only these parts count, because the group cannot be asked for slots.
         ahead_count: tells of how many keys slots are asked for at a time.
         note_lost: called with the key of a running task whose slot may be another's by now.
 
@@ -71,6 +72,7 @@ class KeyGate:
         "_ahead_count",
         "_concurrency_of",
         "_full",
+        "_is_away",
         "_keys",
         "_lanes",
         "_limit_of",
@@ -97,6 +99,7 @@ class KeyGate:
         concurrency_of: Callable[[Any], int | None],
         slots_of: Callable[[Any, int], SlotAsker | None] = lambda _, __: None,
         parts: Callable[[], int | None] = lambda: None,
+        is_away: Callable[[], bool] = lambda: False,
         ahead_count: Callable[[], int] = lambda: 1,
         note_lost: Callable[[Any], None] = lambda _: None,
     ) -> None:
@@ -104,6 +107,7 @@ class KeyGate:
         self._concurrency_of = concurrency_of
         self._slots_of = slots_of
         self._parts = parts
+        self._is_away = is_away
         self._ahead_count = ahead_count
         self._note_lost = note_lost
         # Keys that have a slot that no task has started with, or have asked for one and know nothing yet.
@@ -187,7 +191,9 @@ class KeyGate:
         state = self._keys.get(key) or self._meet(key)
         if not state.is_open(cost, now_ns):
             return False
-        return state.slots is None or not state.is_asked_for or self._has_slot(key, state.slots, state, now_ns)
+        if state.slots is None or (state.concurrency < math.inf and self._is_away()):
+            return True
+        return self._has_slot(key, state.slots, state, now_ns)
 
     def _has_slot(self, key: Hashable, slots: SlotAsker, state: KeyState, now_ns: int) -> bool:
         """Whether a slot of the group is there for the next task of a key; it is asked for if that may be."""

@@ -33,7 +33,7 @@ class KeyState:
 
     Attributes:
         limit: its rate; None for none.
-        concurrency: how many of its tasks may run at once; infinity for no limit, or while a group is asked.
+        concurrency: how many of its tasks may run at once; infinity for no limit, or while a group counts them alone.
         slots: asks for that of its next task, where a group counts them; else None.
         held: the slots that its tasks run with or, if they were started or left without, wait for while they run.
         running_count: how many do.
@@ -73,11 +73,6 @@ class KeyState:
         if self.running_count >= self.concurrency or now_ns < self.penalty_ns:
             return False
         return self.limit is None or self.limit.admits(self.cost(cost), now_ns)
-
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether a group is asked for a slot before a task of it starts."""
-        return self.slots is not None and self.concurrency == math.inf
 
     def take_slot(self, slots: SlotAsker, note_lost: Callable[[], None]) -> None:
         """Let a task that starts have the slot that is there."""

@@ -85,14 +85,19 @@ class SlotKeeper(Protocol):
     """Keeps the slots of a manager's pools.
 
     Attributes:
-        parts: into how many parts limits by key are split while nobody can be asked for slots, each process going by one of
-            them; None where slots are asked for.
+        parts: into how many parts limits by key are split while nobody can be asked for slots, and for a while after that, each
+            process going by one of them; None where slots are all that counts.
     """
 
     parts: int | None
 
+    @property
+    def is_away(self) -> bool:
+        """Whether nobody can be asked, so that only these parts count."""
+        ...
+
     def watch(self, told: Callable[[], None]) -> None:
-        """Have a method called, on this event loop, whenever ``parts`` has changed, for as long as its object is there."""
+        """Have a method called, on this event loop, whenever ``parts`` may have changed, for as long as its object is there."""
         ...
 
     def limit_of(self, pool: str) -> int:

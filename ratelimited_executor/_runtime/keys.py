@@ -163,6 +163,7 @@ class Keys:
                 concurrency_of=self._concurrency_of,
                 slots_of=self._slots_of,
                 parts=self._parts,
+                is_away=self._is_away,
                 ahead_count=self._ahead_count,
                 note_lost=self._warn_of_loss,
             )
@@ -272,8 +273,12 @@ class Keys:
         return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
 
     def _parts(self) -> int | None:
-        """Tell into how many parts the numbers of keys are split; None while a group is asked."""
+        """Tell into how many parts the numbers of keys are split; None while a group counts them alone."""
         return None if self._keeper is None else self._keeper.parts
+
+    def _is_away(self) -> bool:
+        """Tell whether the group cannot be asked for slots."""
+        return self._keeper is not None and self._keeper.is_away
 
     def _look_at_key(self, key: Hashable) -> None:
         if self._queue.gate is not None:

@@ -65,6 +65,7 @@ class LocalSlots:
     __slots__ = ("_handed", "_is_closed", "_loop", "_numbers", "_pools", "_requests", "_wakers")
 
     parts: Final = None  # nobody else is asked for slots
+    is_away: Final = False
 
     def __init__(self) -> None:
         self._pools = SlotPools()

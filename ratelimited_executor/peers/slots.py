@@ -184,7 +184,7 @@ class GroupSlots:
         is_threaded: whether the calls are made in a thread of their own.
 
     Attributes:
-        parts: into how many parts limits by key are split, each process going by one; None while slots are asked for.
+        parts: into how many parts limits by key are split, each process going by one; None while only slots count.
     """
 
     __slots__ = (
@@ -299,11 +299,16 @@ class GroupSlots:
         self._post(self._peer.declare, pool, limit)
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Have a method called, on this event loop, whenever ``parts`` has changed, for as long as its object is there."""
+        """Have a method called, on this event loop, whenever ``parts`` may have changed, for as long as its object is there."""
         self._watchers = [each for each in self._watchers if each[1]() is not None]
         self._watchers.append((asyncio.get_running_loop(), WeakMethod(told)))
 
     # For those who hold and wait.
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the server does not answer, and limits by key go by parts alone until it does."""
+        return self.parts is not None and bool(self._reason)
 
     def limit_of(self, pool: str) -> int:
         """Return how many may be held, as was told last."""
@@ -540,7 +545,7 @@ class GroupSlots:
         self._tell(peer.look(now_ns))
         due = peer.next_call(now_ns)
         if due is None and self._reason and not self._is_closing:
-            due = self._called_ns + peer.lease_ns // 4  # nothing is to be said, but it may be there again
+            due = self._called_ns + peer.lease_ns // 6  # nothing is to be said, but it may be there again
         elif due is None and peer.pools and not self._is_closing:
             due = self._called_ns + peer.lease_ns  # nothing is to be said, but a limit may have been set elsewhere
         if due is not None and due <= now_ns:
@@ -567,7 +572,7 @@ class GroupSlots:
             LOGGER.warning("slots: the server answers again")
             self._reason = ""
             if self.parts is not None and self._home is not None:
-                # Meanwhile what runs without slots is told to the server, by each process as it finds it back.
+                # Meanwhile both count, and what runs without slots is told to the server by each process as it finds it back.
                 self._return = self._home.call_later(self._peer.lease_ns / _RETURN_PART / _NS, self._go_by_parts, None)
         era = peer.era
         changed = peer.take_in(call, reply, sent_ns, self._now_ns())
@@ -612,9 +617,7 @@ class GroupSlots:
                 self._go_by_parts(self._outage.peers_max if self._outage.kind == "static" else 1)
 
     def _go_by_parts(self, parts: int | None) -> None:
-        """Have processes go by so many parts of limits by key, or ask for slots again."""
-        if parts == self.parts:
-            return
+        """Have processes go by so many parts of limits by key, or by slots alone."""
         self.parts = parts
         for loop, told in self._watchers:
             with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -369,6 +369,48 @@ async def test_static_outage_is_over() -> None:
         assert not group.managers[0]._slot_keeper._holders  # noqa: SLF001  # all that was asked for was given back
 
 
+@pytest.mark.parametrize("later", [0.07, 0.2, 0.35])
+async def test_process_that_finds_the_server_back_later_starts_no_more_than_may(later) -> None:
+    """While one of two goes by its part yet, the other goes by what the group allows: together they start as many as may."""
+    async with Group() as group:
+        first, second = [await group.join(key_concurrency=2, peers={"outage": Outage.static(2)}) for _ in range(2)]
+        group.load(1, keys=1)
+        assert await group.ended(QUARANTINE + 1)
+        group.server.is_away = True
+        await asyncio.sleep(LEASE * 2)
+        first.schedule(group.work, "k", key="k")
+        await asyncio.sleep(later)
+        second.schedule(group.work, "k", key="k")
+        await asyncio.sleep(LEASE)
+        assert [2, 2] == [manager._slot_keeper.parts for manager in group.managers]  # noqa: SLF001  # by parts of their own
+
+        group.server.is_away = False
+        while group.managers[0]._slot_keeper.parts is not None:  # noqa: SLF001  # the same
+            await asyncio.sleep(0.01)
+        first.schedule(group.work, "k", 3, key="k")
+        first.schedule(group.work, "k", 3, key="k")
+        await asyncio.sleep(0.02)
+        second.schedule(group.work, "k", key="k")
+        assert await group.ended(30)
+        assert 2 == group.most["k"]
+
+
+async def test_tasks_of_an_outage_leave_nothing_to_be_said() -> None:
+    """What has come and gone while nobody could be told of it is not told afterwards."""
+    async with Group() as group:
+        executor = await group.join(key_concurrency=2, peers={"outage": Outage.LOCAL})
+        group.load(1, keys=1)
+        assert await group.ended(QUARANTINE + 1)
+        group.server.is_away = True
+        await asyncio.sleep(LEASE + 1)
+        for _ in range(60):
+            for _ in range(50):
+                executor.schedule(group.work, "k", 0.001, key="k")
+            await asyncio.sleep(1)
+        assert 3001 == len(group.starts)
+        assert 200 > len(group.managers[0]._slot_keeper._peer._releases)  # noqa: SLF001  # what is to be told
+
+
 async def test_local_outage_is_over() -> None:
     """Of what runs over the limit, nothing is stopped, and nothing else starts until it is below."""
     async with Group() as group:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from ratelimited_executor import Burst, ExecutorManager, Hold, Quota, Rate, TaskState, Window
+from ratelimited_executor import Burst, ExecutorManager, Fair, Hold, Quota, Rate, TaskState, Window
 from ratelimited_executor.peers import Outage
 from tests.peers.ticket_group import Server, most_in
 
@@ -116,6 +116,23 @@ async def test_resource_is_shared_with_all_its_costs() -> None:
         assert most_in(group.starts, 10) <= 1000
         assert sum(cost for _, cost in group.starts) >= 2900
         assert set(group.by) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": Fair()}, {"key_rate": "50/s"}, {"key_concurrency": 5}], ids=str)
+async def test_what_was_spread_and_is_more_important_gets_the_tickets(settings) -> None:
+    """Not what has joined since, and costs less: with tickets for that, what is first would not start, nor anything behind it."""
+    async with Group() as group:
+        executor = await group.join(rate="3/s, 1000/min", **settings)
+        for _ in range(5):
+            executor.schedule(group.start, 0, 2, "k", key="k", delay=6, cost=2, priority=5)
+        await asyncio.sleep(3.5)
+        for _ in range(100):
+            executor.schedule(group.start, 0, 1, "k", key="k", delay=2.6)
+        for _ in range(20):
+            executor.schedule(group.start, 0, 1, "k", key="k")
+        await asyncio.sleep(22.5)
+        assert 5 == [cost for _, cost in group.starts].count(2)
+        assert 40 <= len(group.starts)
 
 
 async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
