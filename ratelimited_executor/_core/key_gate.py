@@ -495,6 +495,7 @@ class KeyGate:
             self._ahead.pop(key, None)
             self._go_on()
             state.take_slot(slots, lambda: self._note_lost(key))
+            self._resume(key, state)  # what else of the key has waited for that slot asks for the next
         state.ask_for_running(lambda: self._note_lost(key))
 
     def _drop_slot(self, key: Hashable, state: KeyState) -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.slot_asking import SlotAsker
+from ratelimited_executor._runtime.slot_keeper import LocalSlots
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -137,3 +139,21 @@ def test_many_keys_are_forgotten_a_few_at_a_time():
             assert gate.key_count >= 20_000 - 1024 * forgotten  # no step takes long
         assert (0, False) == (gate.key_count, gate.is_remembering)
     assert [] == list(gate.sweep_steps(NOW))
+
+
+def test_slot_that_a_start_has_taken_is_asked_for_anew_by_all_that_waited_for_it():
+    """Tasks of one key may wait in several queues; the first to start takes the slot before the others are told of it."""
+    keeper = LocalSlots()
+    gate = KeyGate(
+        limit_of=lambda _: None,
+        concurrency_of=lambda _: 1,
+        slots_of=lambda key, count: SlotAsker(keeper, (key,), name="x", priority=0.0, told=list, limit=count),
+    )
+    resumed = []
+    other = keeper.request(("k",), name="other", priority=0.0, told=list, limit=1)
+    assert not gate.admits("k", 1, 0)
+    gate.park("k", 1, 0, lambda: resumed.append("joined"))
+    other.release()
+    assert gate.admits("k", 1, 0)
+    gate.start("k", 1, 0)
+    assert ["joined"] == resumed
