@@ -42,7 +42,7 @@ class ReadyFair:
 
     active: Final = True
     __slots__ = (
-        "_active", "_clock", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
+        "_active", "_clock", "_found", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
         "_taken_at", "calendar", "count", "successor",
     )  # fmt: skip
 
@@ -68,6 +68,7 @@ class ReadyFair:
         self.successor: Ready | None = None  # what another order has put in its place
         self._head: Any = None  # the item that head() found
         self._is_fresh = False  # and whether its flow is a fresh one
+        self._found: tuple[float, Level, float, Flow]  # with priority, level and tag: others may be resumed before it
 
     # Taking in.
 
@@ -196,6 +197,7 @@ class ReadyFair:
                     continue
                 self._head = item
                 self._is_fresh = is_fresh
+                self._found = minus_priority, level, tag, flow
                 return minus_priority, tag
             heapq.heappop(self._active)
             level.is_active[index] = False
@@ -207,9 +209,7 @@ class ReadyFair:
             gate, item = self._clock.gate, self._head
             if gate is None:
                 return head
-            level = self._clock.levels[head[0]]
-            fresh, heap = level.fresh[self._index], level.heaps[self._index]
-            flow = fresh[0] if self._is_fresh else heap[0][2]
+            _, level, _, flow = self._found
             key = flow.key if self._clock.fair.by is None else _key_of(item)
             if key is None:
                 return head
@@ -224,9 +224,9 @@ class ReadyFair:
             else:
                 is_put_off = gate.is_put_off
                 if self._is_fresh:
-                    fresh.popleft()
+                    level.fresh[self._index].popleft()
                 else:
-                    heapq.heappop(heap)
+                    _leave(level.heaps[self._index], flow)
                 self._head = None  # it may be gone for good before anything else is first
                 level.waiting_count -= 1
                 level.weight_sum -= flow.weight
@@ -237,7 +237,7 @@ class ReadyFair:
         """Return the rank of the first task; only right after :meth:`head` found one."""
         item: Any = self._head
         kind = item.source.rank[1] if type(item) is Run and hasattr(item.source, "rank") else TaskClass.OTHER
-        return self._active[0], kind
+        return self._found[0], kind
 
     def peek(self) -> tuple[Source | None, Any]:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
@@ -246,13 +246,7 @@ class ReadyFair:
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
-        minus_priority = self._active[0]
-        level = self._clock.levels[minus_priority]
-        if self._is_fresh:  # it stays where it is until it is known what comes next of it
-            flow = level.fresh[self._index][0]
-            tag = flow.finish
-        else:
-            tag, _, flow = level.heaps[self._index][0]
+        minus_priority, level, tag, flow = self._found  # it stays where it is until it is known what comes next of it
         item: Any = self._head
         self._taken = flow
         self._taken_at = minus_priority, level, tag, _cost_of(item)
@@ -296,15 +290,12 @@ class ReadyFair:
         waits = (flow.second if self._index else flow.first) is not None
         fresh = level.fresh[self._index]
         if not self._is_fresh or not fresh or fresh[0] is not flow:
-            if heap[0][2] is not flow:  # a function of the user has put something before it
-                heap.remove(next(entry for entry in heap if entry[2] is flow))
-                heapq.heapify(heap)
-                if waits:
-                    heapq.heappush(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
-            elif waits:
+            if waits and heap[0][2] is flow:
                 heapq.heapreplace(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
             else:
-                heapq.heappop(heap)
+                _leave(heap, flow)
+                if waits:
+                    heapq.heappush(heap, (max(tag, flow.finish), next(self._clock.numbers), flow))
         else:
             fresh.popleft()
             if waits:
@@ -498,6 +489,15 @@ class ReadyFair:
             self._clock.report(error)
             return None
         return found
+
+
+def _leave(heap: list[tuple[float, int, Flow]], flow: Flow) -> None:
+    """Take a flow out of a heap, of which it was the first: others may have been resumed before it."""
+    if heap[0][2] is flow:
+        heapq.heappop(heap)
+    else:
+        heap.remove(next(entry for entry in heap if entry[2] is flow))
+        heapq.heapify(heap)
 
 
 def _key_of(item: Any) -> Hashable:

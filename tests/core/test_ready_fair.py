@@ -610,3 +610,63 @@ def test_what_is_added_while_a_task_is_taken_may_go_before_what_follows_it(calen
         pair.push(view, make("h"))
     assert "hh" + "f" * left == pair.keys(2 + left)
     assert None is pair.pop()
+
+
+class SlowGate:
+    """Parks what it is asked about until it is told to resume it."""
+
+    is_put_off = False
+
+    def __init__(self) -> None:
+        self.parked: list = []
+        self.on_asked = {}.get  # told of a key; says whether it may start
+        self.is_resumed = False
+
+    def knows(self, key) -> bool:
+        return True
+
+    def admits(self, key, cost: int, now_ns: int) -> bool:
+        return self.on_asked(key)
+
+    def park(self, key, cost: int, now_ns: int, resume, waiting) -> None:
+        self.parked.append(resume)
+
+    def resume(self) -> bool:
+        self.is_resumed = True
+        parked, self.parked = self.parked, []
+        for resume in parked:
+            resume()
+        return False
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["as it is asked", "then"])
+def test_nothing_is_lost_when_a_key_is_resumed_before_what_was_found_first(calendar_class, is_asked):
+    """The gate may do so, with some credit, whenever it is asked about another key or for the other calendar."""
+    pair = Pair(calendar_class, Fair())
+    gate = pair.clock.gate = SlowGate()
+    view = pair.views[0]
+    tasks = {"a": Tasks("a"), "b": Tasks("b", cost=3)}
+    pair.views[1].push_position(tasks["a"], tasks["a"].add(), (0.0, TaskClass.OTHER))
+    for key in "abb":
+        view.push_position(tasks[key], tasks[key].add(), (0.0, TaskClass.OTHER))
+
+    def take() -> tuple:
+        peeked, run = view.peek(), view.pop()
+        assert peeked == (run.source, run.take())
+        view.served()
+        return peeked
+
+    gate.on_asked = {"b": True}.get
+    assert view.head_at(0) is not None
+    taken = [take()]
+    if is_asked:
+        gate.on_asked = lambda key: gate.resume() if key == "b" else gate.is_resumed
+    assert view.head_at(0) is not None
+    gate.on_asked = lambda _: True
+    if not is_asked:
+        gate.resume()
+    taken.append(take())
+    gate.resume()
+    while view.head_at(0) is not None:
+        taken.append(take())
+    assert {(tasks["a"], 1), (tasks["b"], 0), (tasks["b"], 1)} == set(taken)
