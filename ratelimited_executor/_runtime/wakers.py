@@ -27,6 +27,7 @@ __all__ = ["LoopTimer", "TimerDescriptor", "Waker", "waker_for"]
 _NS: Final = 1_000_000_000
 _CLOCK_MONOTONIC: Final = 1  # what Linux calls the clock that time.monotonic() reads
 _LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # no event loop was made for timers further ahead
+_SCALE_SECONDS: Final = 0.01  # by which the loop's time and the clock differ, between two readings, if they are one
 _DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the kernel counts nanoseconds in 63 bits
 
 
@@ -76,6 +77,9 @@ class LoopTimer:
             self._handle = self._loop.call_soon(self._callback, context=self._context)
         elif when < math.inf:
             when = min(when, now + _LOOP_TIMER_SECONDS_MAX)
+            ahead = self._loop.time() - now
+            if abs(ahead) > _SCALE_SECONDS:  # the clock that was handed in has another zero than the loop's timers
+                when += ahead
             self._handle = self._loop.call_at(when, self._callback, context=self._context)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from ratelimited_executor import (
+    ExecutorManager,
     ExecutorStoppedError,
     Pacing,
     RateLimitedExecutor,
@@ -50,27 +51,51 @@ def run(request):
     return run_on_loop
 
 
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts its turns."""
+
+    count = 0
+
+    def _run_once(self) -> None:
+        self.count += 1
+        super()._run_once()
+
+
 @pytest.mark.parametrize("ahead", [15.0, -15.0, 1000.0, -1000.0])
 def test_loop_with_a_time_of_its_own_is_woken_by_its_own_timers(ahead):
     """On time, and not all the time: no descriptor of the system knows its time, whichever way it is off."""
 
-    class ShiftedLoop(asyncio.SelectorEventLoop):
-        count = 0
-
+    class ShiftedLoop(CountingLoop):
         def time(self) -> float:
             return super().time() + ahead
 
-        def _run_once(self) -> None:
-            self.count += 1
-            super()._run_once()
+    check_wake_ups(ShiftedLoop, ExecutorManager)
+
+
+@pytest.mark.parametrize("ahead", [1.0, -1.0, 1000.0, -1000.0])
+def test_clock_with_another_zero_than_the_loop_is_woken_by_the_loop(ahead):
+    """A clock that is handed in should be on the loop's scale; if it is not, its executors still start on time."""
+
+    class ShiftedClock:
+        def monotonic(self) -> float:
+            return time.monotonic() + ahead
+
+        def wall(self) -> float:
+            return time.time() + ahead
+
+    check_wake_ups(CountingLoop, lambda: ExecutorManager(clock=ShiftedClock()))
+
+
+def check_wake_ups(loop_factory, make_manager) -> None:
+    """Assert that what is due in tenths of a second starts then, and that the loop sleeps between."""
 
     async def main() -> list[float]:
         begin = now()
-        async with RateLimitedExecutor("x", rate=10) as executor:
+        async with make_manager() as manager, manager.executor("x", rate=10) as executor:
             handles = [executor.schedule(now, delay=0.1 * number) for number in range(1, 4)]
             return [await asyncio.wait_for(handle, LATE) - begin for handle in handles]
 
-    with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         starts = runner.run(main())
         assert runner.get_loop().count < 200
     assert all(start >= due for start, due in zip(starts, [0.1, 0.2, 0.3], strict=True))
