@@ -76,6 +76,7 @@ class FleetMember:
         self.is_shared = not owner.rate.is_unlimited
         self._demand = Demand(owner)
         self._ask_at = math.inf
+        self._is_resting = False  # whether there was nothing to call for when that was looked at last
         self._retry_at = -math.inf  # before it no call is made, because the last ones were refused
         self._failed_at = math.inf  # since when there has been no answer
         self._refusal: str | None = None  # of the last call
@@ -171,11 +172,11 @@ class FleetMember:
         if not self.is_shared:
             return
         self._demand.look(now)
-        if self.peer.state is PeerState.IDLE:  # also if its last call had no answer: nobody has repeated that
+        if self._is_resting:  # in any state: an outage, or a break of our clock, may go on meanwhile
             if self.owner.queue.ready_count():
                 self._kick()
             return
-        if self.peer.failed_count:
+        if self.peer.state is PeerState.IDLE or self.peer.failed_count:  # a call comes, until one is answered
             return
         now_ns = self.owner.timeline.to_ns(now)
         when = self.peer.wants_at_once(self._demand_at(now), now_ns)
@@ -193,7 +194,8 @@ class FleetMember:
         if peer.go_on_alone(now_ns):
             self.owner.queue.admission.forget()
             self.owner.wake()
-        if not peer.has_demand(self._demand_at(now), now_ns):
+        self._is_resting = not peer.has_demand(self._demand_at(now), now_ns)
+        if self._is_resting:
             peer.idle()
             self._ask_at = math.inf
             interval = peer.interval_ns() / _NS

@@ -684,3 +684,42 @@ async def test_pause_after_a_lost_call_ends_when_it_is_told_to(virtual_clock, qu
     assert node.executor.statistics().fleet.taken > taken
     node.executor.shutdown(cancel_pending=True)
     await fleet.close()
+
+
+@pytest.mark.parametrize("outage", [Outage.STOP, Outage.LOCAL, Outage.static(2)], ids=str)
+async def test_what_becomes_able_to_start_in_an_outage_starts_after_it(outage):
+    """Also if there was nothing meanwhile that could: a peer that has rested in an outage calls again."""
+    fleet = Simulation(32, rate=10.0, options={"outage": outage})
+    (node,) = await fleet.add(1, load=500)
+    await asyncio.sleep(SETTLED)
+    fleet.server.is_up = False
+    await asyncio.sleep(2)
+    node.executor.pause()
+    await asyncio.sleep(20)
+    assert "outage" == node.executor.statistics().fleet.state
+    node.executor.resume()
+    await asyncio.sleep(2)
+    alone = len(fleet.starts)
+    fleet.server.is_up = True
+    await asyncio.sleep(2)
+    assert "active" == node.executor.statistics().fleet.state
+    assert len(fleet.starts) - alone >= 15
+    node.executor.shutdown(cancel_pending=True)
+    await fleet.close()
+
+
+async def test_what_becomes_able_to_start_after_a_suspension_starts():
+    """Also if there was nothing that could when the machine came back, and only then its clock became known to be wrong."""
+    fleet = Simulation(33, rate=10.0)
+    (node,) = await fleet.add(1, load=500)
+    await asyncio.sleep(SETTLED)
+    node.executor.pause()
+    node.peers._suspended_seconds = lambda: 100.0  # noqa: SLF001  # as the clock of the machine tells it
+    await asyncio.sleep(2)
+    assert "sync" == node.executor.statistics().fleet.state
+    begun = len(fleet.starts)
+    node.executor.resume()
+    await asyncio.sleep(2)
+    assert len(fleet.starts) - begun >= 15
+    node.executor.shutdown(cancel_pending=True)
+    await fleet.close()
