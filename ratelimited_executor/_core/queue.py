@@ -145,6 +145,8 @@ class TaskQueue(PlainQueue):
         self._report_order_error = report_order_error
         self._fair_clock: FairClock | None = None  # under an order of that kind
         self._is_interim = False  # whether a heap keeps the default order, because another came before
+        # The first task, as (source, item), if no ticket that is held will let it start: it is to have the next one.
+        self.unmet: tuple[Any, Any] | None = None
         self._beyond: Calendar | None = None  # whose first task costs more than is ever admitted
         self._tickets: list[tuple[str, Any, Any]] = []  # of costs and key of what was charged last
         self.note_order()
@@ -216,7 +218,13 @@ class TaskQueue(PlainQueue):
 
     def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
         """Return the heads of both calendars, of what the limits of keys let start at a time."""
-        ready: Any = self.on_time.ready
+        ready: Any
+        if self.gate is not None and self.gate.asks_for_slots and not (self.gate.is_looking or self.is_unlimited):
+            first, second = self.on_time.ready.head(), self.spread.ready.head()
+            if first is not None and second is not None and second < first:
+                ready = self.spread.ready
+                ready.head_at(now_ns)  # it asks for its slots first
+        ready = self.on_time.ready
         first = ready.head_at(now_ns)
         ready = self.spread.ready  # only now: a function of the user may have set another order meanwhile
         return first, ready.head_at(now_ns)
@@ -329,7 +337,10 @@ class TaskQueue(PlainQueue):
                 self.admission.next_at = math.inf if when_ns is None else self.timeline.to_loop(when_ns)
                 if when_ns is None and self.costs.is_beyond(needs):
                     self._beyond = calendar
+                elif when_ns is None:
+                    self.unmet = source, item
                 return None
+        self.unmet = None
         return calendar
 
     def _charge_record(self, record: Any, now: float) -> None:

@@ -9,7 +9,7 @@ from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._kernel.contracts import Source
@@ -37,7 +37,21 @@ def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
     """Return what is ready, so many tasks at most: the first one exactly, others about in their order."""
     if queue.costs is None and queue.gate is None:
         return [Upcoming(None, None, 1, most)]
-    found: list[Upcoming] = []
+    unmet = _unmet(queue)
+    found = [] if unmet is None else [unmet]
+    for each in _waiting(queue, most - len(found)):
+        tasks = each.tasks
+        if unmet is not None and each[:3] == unmet[:3]:
+            tasks, unmet = tasks - 1, None  # it is one of these
+        if found and found[-1][:3] == each[:3]:
+            found[-1] = found[-1]._replace(tasks=found[-1].tasks + tasks)
+        elif tasks:
+            found.append(each._replace(tasks=tasks))
+    return found
+
+
+def _waiting(queue: TaskQueue, most: int) -> Iterator[Upcoming]:
+    """Walk what is ready about in its order, so many tasks at most."""
     heads: list[tuple[Any, Any]] = [(each.ready.head(), each.ready) for each in (queue.on_time, queue.spread)]
     if None not in (heads[0][0], heads[1][0]) and heads[1][0] < heads[0][0]:
         heads.reverse()  # what was spread is more important, and starts first
@@ -53,14 +67,23 @@ def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
             others = (entry for entry in ready.walk() if entry[1] is not first[1] or entry[0] is not first[0])
             entries = [(_key_of(*entry), *entry, 1) for entry in chain((first,), islice(others, most - 1))]
         for key, source, item, count in entries:
-            needs, cost = (item.needs, item.cost) if source is None else (source.needs, source.cost_of(item))
-            last = found[-1] if found else None
-            if last is not None and (last.key, last.needs, last.cost) == (key, needs, cost):
-                found[-1] = last._replace(tasks=last.tasks + count)
-            else:
-                found.append(Upcoming(key, needs, cost, count))
+            yield Upcoming(key, *_price(source, item), count)
             most -= count
-    return found
+
+
+def _unmet(queue: TaskQueue) -> Upcoming | None:
+    """Return what was first, and found no ticket that is enough for it, if it still waits: all others wait for it."""
+    if queue.unmet is None:
+        return None
+    source, item = queue.unmet
+    if not (source.is_waiting(item) if source is not None else item._place is not None):
+        queue.unmet = None
+        return None
+    return Upcoming(_key_of(source, item), *_price(source, item), 1)
+
+
+def _price(source: Source | None, item: Any) -> tuple[Mapping[str, int] | None, int]:
+    return (item.needs, item.cost) if source is None else (source.needs, source.cost_of(item))
 
 
 def _key_of(source: Source | None, item: Any) -> Hashable:

@@ -530,3 +530,42 @@ async def test_explain_says_that_the_key_is_at_its_limit() -> None:
         waiting = second.schedule(group.work, "k", key="k")
         await asyncio.sleep(LATER)
         assert Hold.KEY_CONCURRENCY is second.explain(waiting).hold
+
+
+async def _ready_group(group, **settings):
+    """Return an executor whose quarantines are over."""
+    executor = await group.join(rate="3/s, 100/min", key_concurrency=1, **settings)
+    executor.schedule(group.work, "before", 0, key="before")
+    assert await group.ended(QUARANTINE + 5)
+    group.starts.clear()
+    return executor
+
+
+@pytest.mark.parametrize(
+    ("settings", "delay", "priority"),
+    [({}, 2, 1), ({"order": Fair()}, 0, 0)],
+    ids=["more important ones were delayed", "fair"],
+)
+async def test_task_that_costs_more_and_is_first_gets_the_ticket_that_it_needs(settings, delay, priority) -> None:
+    """What starts first is known when its slot is there: tickets of less than it costs do not lapse one after the other."""
+    async with Group() as group:
+        executor = await _ready_group(group, **settings)
+        for number in range(10):
+            executor.schedule(group.work, f"cheap {number}", 0, key=f"cheap {number}", delay=delay, priority=priority)
+        await asyncio.sleep(delay)
+        for number in range(3):
+            executor.schedule(group.work, f"dear {number}", 0, key=f"dear {number}", cost=3)
+        assert await group.ended(19 / 3 * 1.3)
+
+
+async def test_slots_of_the_most_important_keys_are_asked_for_first() -> None:
+    """Also if its tasks were delayed, and those of others were due at once."""
+    async with Group() as group:
+        executor = await _ready_group(group)
+        for number in range(6):
+            executor.schedule(group.work, "first", 0, key=f"first {number}", priority=1, delay=2)
+        await asyncio.sleep(2)
+        for number in range(6):
+            executor.schedule(group.work, "later", 0, key=f"later {number}")
+        assert await group.ended(10)
+        assert ["first"] * 6 + ["later"] * 6 == [name for _, name in group.starts]
