@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -94,6 +95,12 @@ def old_memory(monkeypatch) -> None:
     monkeypatch.setattr(TicketPeer, "_remember", first_only)
 
 
+def silent_leaving(monkeypatch) -> None:
+    """Who leaves tells nothing of what it remembers, and the authority had forgotten it since."""
+    leave = TicketPeer.leave
+    monkeypatch.setattr(TicketPeer, "leave", lambda self: replace(leave(self), copies=()))
+
+
 @pytest.mark.parametrize(
     ("broken", "seeds"),
     [
@@ -103,6 +110,7 @@ def old_memory(monkeypatch) -> None:
         (no_vouching, [188, 361]),
         (void_tickets_used, [806]),
         (old_memory, [3028, 3124]),
+        (silent_leaving, [608046]),
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, seeds) -> None:

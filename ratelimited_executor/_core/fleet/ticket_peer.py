@@ -365,9 +365,13 @@ class TicketPeer:
             self._move_to(PeerState.IDLE)
 
     def leave(self) -> TicketCall:
-        """Make the last call, which gives back what is held: the executor has closed."""
+        """Make the last call, which gives back what is held: the executor has closed.
+
+        It tells what is remembered, too: the authority may have forgotten it since the last call, and nobody else may know.
+        """
         self._move_to(PeerState.CLOSED)
         self.budget.give_all_back()
+        self._untold = sorted((copy for copy, _ in self._copies.values() if copy.text), key=lambda copy: copy.is_key)
         return self.request((), 0, self._called_ns or 0)
 
     def quarantine_end(self, now_ns: int) -> int | None:

@@ -20,8 +20,8 @@ Here is what it takes that they hold between processes, any of which may stop, a
    quarantine ends. So no unseen time passes for it. Penalties are over with it.
 6. **Peers remember what the server forgets.** Each reply tells what the limits remember, with a *serial*: the number of
    the last change. Numbers begin at the time in each era, so that they rise over a loss. In a quarantine the peers tell it back, and the latest of each limit is in force: it knows of every ticket
-   that a living peer has got, as each of them has remembered more than that. What a peer got that has stopped since, and
-   nobody else has called after it, is forgotten.
+   that a living peer has got, as each of them has remembered more than that. Who leaves tells what it remembers, too. What
+   a peer got that was killed since, and of which nobody else has heard, is forgotten.
 7. **Fair shares.** A peer that was refused for want of room is *hungry*, for two intervals and a second at most. Another may be ahead
    of the hungry peer that was served least by what the group starts in an interval, and no more. Who was idle starts
    beside it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), where idleness saves up nothing.
