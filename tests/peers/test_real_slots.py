@@ -228,8 +228,8 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
         assert "slots: the limit of 'pool' is 1, as was set elsewhere; this process has set limit=0" in caplog.text
         assert 1 == caplog.text.count("slots: the limit"), caplog.text
         async with manager_of(redis_server.url) as third:
-            third.slots("pool", limit=2)
-            await until(lambda: third.slots("pool").limit == 2)
+            third.slots("pool", limit=3)  # another one than was declared before, and so it is set
+            await until(lambda: others.limit == 3)
             others.limit = 0
             await until(lambda: third.slots("pool").limit == 0)
             assert "slots: the limit of 'pool' is 0, which halts it, as was set elsewhere" in caplog.text
