@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
-__all__ = ["Clock", "Fleet", "Peers", "Progress"]
+    from ratelimited_executor._core.durable.tasks import (
+        Claim,
+        Claims,
+        Durability,
+        DurableState,
+        LaneRow,
+        NewTask,
+        Outcome,
+        Ref,
+        TaskRow,
+    )
+
+__all__ = ["Clock", "Fleet", "Peers", "Progress", "TaskStore"]
 
 
 @runtime_checkable
@@ -112,6 +125,135 @@ class Progress(Protocol):
     @abstractmethod
     async def complete(self, name: str, turn: int, *, keep_from: int) -> None:
         """Note that all keys of a turn are through; what is known of turns before ``keep_from`` may be forgotten."""
+        ...
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Let go of what is held."""
+        ...
+
+
+@runtime_checkable
+class TaskStore(Protocol):
+    """Where durable tasks are kept, by the rules of ``_core/durable/table.py``.
+
+    Every method but ``open``, ``wait`` and ``aclose`` is one transaction: it happens whole or not at all, and after an
+    exception it may be called again with the same arguments. Texts hold no NUL and no lone surrogates. Several processes may
+    use one store at once, if it says so.
+
+    A store may name this class as its base: then it has these docstrings, and cannot be made while a method is missing.
+    """
+
+    @property
+    @abstractmethod
+    def durability(self) -> Durability:
+        """What a ``put`` that has returned outlasts."""
+        ...
+
+    @abstractmethod
+    async def open(self, clock: Clock) -> None:
+        """Connect, and make what is missing; each call is undone by one of :meth:`aclose`.
+
+        Args:
+            clock: of the process; a store with a server goes by the server's clock.
+        """
+        ...
+
+    @abstractmethod
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+        """Add tasks; return for each True if it is new, and False if there is one with its id, or was of late.
+
+        Args:
+            tasks: to add.
+            connection: of the user, in whose open transaction they are added; it is not committed here.
+
+        Raises:
+            TypeError: if the store takes no such connection.
+        """
+        ...
+
+    @abstractmethod
+    async def join(self, owner: str, lease_us: int) -> None:
+        """Let a process claim tasks under a lease, which begins now."""
+        ...
+
+    @abstractmethod
+    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+        """Renew an owner's lease, and end the leases of owners that have not renewed theirs.
+
+        Returns:
+            The owner's claims that somebody has cancelled; None if its own lease had ended: it then holds no claims.
+        """
+        ...
+
+    @abstractmethod
+    async def leave(self, owner: str) -> None:
+        """Give back all that an owner has claimed, and end its lease."""
+        ...
+
+    @abstractmethod
+    async def claim(self, claim: Claim) -> Claims | None:
+        """Claim tasks that are due: the largest priority first, then the earliest due, then the first put.
+
+        Returns:
+            None if the owner's lease has ended.
+        """
+        ...
+
+    @abstractmethod
+    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force."""
+        ...
+
+    @abstractmethod
+    async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
+        """Delete tasks; return the state in which each was, None if there is none.
+
+        A claimed task stays: its owner learns of it with its next beat, and unless it is done by then, it is not run again.
+        """
+        ...
+
+    @abstractmethod
+    async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
+        """Put dead letters back, as if never tried; return the state in which each task was, None if there is none.
+
+        Tasks in other states stay as they are.
+        """
+        ...
+
+    @abstractmethod
+    async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
+        """Make READY what was put aside in a queue because nobody knew its function; return how many.
+
+        Args:
+            queue: of the tasks.
+            functions: that are known now, as (name, version).
+        """
+        ...
+
+    @abstractmethod
+    async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
+        """Return the tasks with some ids; None for each that is not there."""
+        ...
+
+    @abstractmethod
+    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+        """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
+        ...
+
+    @abstractmethod
+    async def counts(self) -> dict[DurableState, int]:
+        """Count the tasks in each state."""
+        ...
+
+    @abstractmethod
+    async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
+        """Return the lanes in which most tasks wait for others, the most first, then by name."""
+        ...
+
+    @abstractmethod
+    async def wait(self, timeout: float) -> None:
+        """Return once something may have become claimable, at the latest after ``timeout`` seconds."""
         ...
 
     @abstractmethod

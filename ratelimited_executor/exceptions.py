@@ -12,6 +12,7 @@
     ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
     ├── RunTimeoutError              a task ran into its ``run_timeout`` or ``deadline`` (also TimeoutError)
     ├── SlotLostError                the slot that a body held may be somebody else's by now
+    ├── StoreUnavailableError        a store of durable tasks could not do what it was asked for
     └── IllegalTransitionError       a task or a peer went to a state that may not follow: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
@@ -36,6 +37,7 @@ __all__ = [
     "RetryLater",
     "RunTimeoutError",
     "SlotLostError",
+    "StoreUnavailableError",
     "TaskDroppedError",
     "TaskExpiredError",
     "WrongLoopError",
@@ -175,6 +177,18 @@ class SlotLostError(RateLimitedExecutorError):
             f"the slot of {self.pool!r} with fence {self.fence} is lost: its lease was not renewed in time, since the "
             "server was away or this process stood still, or an operator has released it; OnLost.FINISH lets a body go on"
         )
+
+
+class StoreUnavailableError(RateLimitedExecutorError):
+    """A store of durable tasks could not do what it was asked for; nothing was changed. ``__cause__`` is the driver's error."""
+
+    def __init__(self, store: str, reason: str) -> None:
+        super().__init__(store, reason)
+        self.store = store
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.store}: {self.reason}"
 
 
 class IllegalTransitionError(RateLimitedExecutorError):

@@ -11,5 +11,7 @@ module       shared by                     forgets
 ``redis``    processes on many machines    what its server forgets
 ===========  ============================  ==========================================
 
+``tasks`` has the stores of durable tasks, over the same backends.
+
 A module imports its driver on first use, and so nothing is imported here.
 """

@@ -1,0 +1,504 @@
+"""The rules of a store of durable tasks, as a table in memory.
+
+Every store keeps these rules, each in its own language; this one is what they are compared with.
+
+Leases
+    A process joins as an *owner* with a lease, and beats. One lease covers all that it has claimed, so a beat costs the same
+    for one claim as for thousands. Whoever beats also looks for owners whose lease has ended, and gives back what they held.
+
+    Leases count by *vouched* time: it passes from one beat of anybody to the next, by at most a third of the shortest lease
+    at once, and never backwards. A clock that is set by hours therefore takes nobody's claims; and after a time in which no
+    process ran at all, the claims of the last ones are given back within a lease. Nothing is ever given back for its age.
+
+Lanes
+    Of a lane's tasks one is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a second
+    claim in a lane, whatever owners do, and no lease of a lane to lose. When a head goes, the one with the smallest place
+    follows, where the place is the time at which the task becomes due; of those that were due when they were put each has a
+    place at least as large as those before, even if the clock was set back between. A head that is not due yet gives its place
+    to one that is due earlier, unless it is tried again and blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.durable.tasks import Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
+
+__all__ = ["REMEMBERED_US", "TaskTable", "vouched"]
+
+REMEMBERED_US: Final = 86_400 * 1_000_000
+"""How long the id of a task that has ended is remembered, by vouched time, if its user chose it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    number: int
+    new: NewTask
+    put_us: int
+    was_due: bool  # when it was put: then no clock that is set back later makes it wait
+    state: DurableState = DurableState.BEHIND
+    due_us: int = 0
+    expires_us: int | None = None
+    place_us: int = 0  # in its lane
+    token: int = 0
+    attempt_count: int = 0
+    lost_count: int = 0
+    owner: str = ""
+    is_cancelled: bool = False
+    error: str = ""
+
+    def set_due(self, due_us: int) -> None:
+        """Set when it is due, from which its expiry counts."""
+        self.due_us = due_us
+        self.expires_us = None if self.new.expires_us is None else due_us + self.new.expires_us
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    head: _Task | None = None
+    last_place_us: int = 0  # of those that were due when they were put
+    behind: list[tuple[int, int]] = field(default_factory=list)  # a heap of (place, number), with some that have left
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """Heaps, which keep for a while what has left the state."""
+
+    scheduled: list[tuple[int, int]] = field(default_factory=list)  # (due, number) of those without a lane
+    scheduled_heads: list[tuple[int, int]] = field(default_factory=list)  # the same of heads
+    ready: list[tuple[float, int, int]] = field(default_factory=list)  # (-priority, due, number)
+
+
+@dataclass(slots=True, eq=False)
+class _Owner:
+    lease_us: int = 0
+    seen_us: int = 0  # vouched
+    claimed: dict[int, _Task] = field(default_factory=dict)
+
+
+class TaskTable:
+    """Durable tasks in memory; ``now_us`` is the store's clock, which may be set back and forth."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, _Task] = {}
+        self._numbers: dict[str, int] = {}  # id -> number
+        self._lanes: dict[str, _Lane] = {}
+        self._owners: dict[str, _Owner] = {}
+        self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
+        self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
+        self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of those that were READY
+        self._last_number = 0
+        self._vouched_us = 0
+        self._last_beat_us: int | None = None
+
+    # What puts and runs tasks
+
+    def put(self, now_us: int, tasks: Sequence[NewTask]) -> list[bool]:
+        """Add tasks; return for each True if it is new, and False if there is one with its id, or was of late."""
+        return [self._put_one(now_us, new) for new in tasks]
+
+    def join(self, owner: str, lease_us: int) -> None:
+        """Let a process claim tasks, whose lease begins now."""
+        known = self._owners.setdefault(owner, _Owner())
+        known.lease_us, known.seen_us = lease_us, self._vouched_us
+
+    def beat(self, now_us: int, owner: str) -> tuple[Ref, ...] | None:
+        """Renew an owner's lease, and end those of owners that have not renewed theirs.
+
+        Returns:
+            The claims of this owner that somebody has cancelled; None if its lease had ended: nothing is claimed for it then.
+        """
+        self._pass_time(now_us)
+        if owner in self._owners:
+            self._owners[owner].seen_us = self._vouched_us
+        for name in [name for name, each in self._owners.items() if each.seen_us + each.lease_us <= self._vouched_us]:
+            self._give_back(now_us, name, is_lost=True)
+        if owner not in self._owners:
+            return None
+        claimed = self._owners[owner].claimed.values()
+        return tuple(Ref(task.number, task.token) for task in claimed if task.is_cancelled)
+
+    def leave(self, now_us: int, owner: str) -> None:
+        """Give back what an owner has claimed, and let it claim no more."""
+        if owner in self._owners:
+            self._give_back(now_us, owner, is_lost=False)
+
+    def claim(self, now_us: int, claim: Claim) -> Claims | None:
+        """Hand out tasks that are due: the largest priority first, then the earliest due, then the first put.
+
+        Returns:
+            None if the owner's lease has ended.
+        """
+        owner = self._owners.get(claim.owner)
+        if owner is None:
+            return None
+        queue = self._queues[claim.queue]
+        self._make_ready(queue.scheduled, now_us + claim.ahead_us)
+        self._make_ready(queue.scheduled_heads, now_us)  # not before: what is due would wait for it in its lane
+        expired_count = self._delete_expired(now_us)
+        taken: list[_Task] = []
+        left: list[_Task] = []
+        while queue.ready and len(taken) < claim.count:
+            task = self._pop_ready(queue)
+            if task is None:
+                continue
+            if task.new.priority <= claim.above:
+                left.append(task)
+                break
+            if (task.new.name, task.new.version) in claim.unknown or task.new.key in claim.full_keys:
+                left.append(task)
+                continue
+            task.state = DurableState.CLAIMED
+            task.token += 1
+            task.owner = claim.owner
+            owner.claimed[task.number] = task
+            taken.append(task)
+        for task in left:
+            heappush(queue.ready, _rank(task))
+        next_in_us = 0 if len(taken) == claim.count else self._next_in(queue, now_us, claim.ahead_us)
+        claimed = tuple(_claimed(task, now_us) for task in taken)
+        return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
+
+    def finish(self, now_us: int, outcomes: Iterable[Outcome]) -> list[bool]:
+        """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force."""
+        return [self._finish_one(now_us, outcome) for outcome in outcomes]
+
+    def cancel(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
+        """Delete tasks; return the state in which each was, None if there is none.
+
+        A claimed task stays: its owner learns of it with its next beat, and unless it is done by then, it is not run again.
+        """
+        numbers = [self._numbers.get(each) for each in ids]
+        states = [None if number is None else self._tasks[number].state for number in numbers]
+        for number in numbers:
+            if number in self._tasks:
+                self._cancel_one(now_us, self._tasks[number])
+        return states
+
+    def requeue(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
+        """Put dead letters back, as if they had never been tried; return the state in which each was, None if there is none.
+
+        What is in another state stays as it is.
+        """
+        return [self._requeue_one(now_us, self._numbers.get(each)) for each in ids]
+
+    def revive(self, queue: str, functions: Iterable[tuple[str, int]]) -> int:
+        """Make READY what was put aside because nobody knew its function; return how many."""
+        known = frozenset(functions)
+        found = [
+            task
+            for task in self._tasks.values()
+            if task.state is DurableState.UNKNOWN
+            and task.new.queue == queue
+            and (task.new.name, task.new.version) in known
+        ]
+        for task in found:
+            self._enter(task, DurableState.READY)
+        return len(found)
+
+    # What looks
+
+    def find(self, ids: Iterable[str]) -> list[TaskRow | None]:
+        """Return the tasks with some ids; None for each that is not there."""
+        return [None if number is None else _row(self._tasks[number]) for number in map(self._numbers.get, ids)]
+
+    def rows(self, state: DurableState | None, *, after: int, limit: int) -> list[TaskRow]:
+        """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
+        found = (task for task in self._in_order(after) if state is None or task.state is state)
+        return [_row(task) for _, task in zip(range(limit), found, strict=False)]
+
+    def counts(self) -> dict[DurableState, int]:
+        """Count the tasks in each state."""
+        counted = Counter(task.state for task in self._tasks.values())
+        return {state: counted[state] for state in DurableState}
+
+    def lanes(self, *, limit: int) -> list[LaneRow]:
+        """Return the lanes in which most tasks wait for others, the most first, then by name."""
+        behind = Counter(task.new.lane for task in self._tasks.values() if task.state is DurableState.BEHIND)
+        ordered = sorted(behind.items(), key=lambda each: (-each[1], each[0]))[:limit]
+        heads = {name: self._lanes[name].head for name, _ in ordered if name is not None}
+        return [
+            LaneRow(lane=name, behind_count=behind[name], head_id=head.new.id, head_state=head.state)
+            for name, head in heads.items()
+            if head is not None
+        ]
+
+    # The rules
+
+    def _put_one(self, now_us: int, new: NewTask) -> bool:
+        if new.id in self._numbers or new.id in self._ended:
+            return False
+        self._last_number += 1
+        due_us = now_us + new.delay_us if new.due_us is None else new.due_us
+        task = _Task(self._last_number, new, now_us, was_due=due_us <= now_us)
+        task.set_due(due_us)
+        self._tasks[task.number] = task
+        self._numbers[new.id] = task.number
+        self._join_lane(now_us, task)
+        return True
+
+    def _join_lane(self, now_us: int, task: _Task) -> None:
+        """Let a task wait for its time, or in its lane."""
+        name = task.new.lane
+        if name is None:
+            self._wait(now_us, task)
+            return
+        lane = self._lanes.setdefault(name, _Lane())
+        task.place_us = task.due_us
+        if task.was_due:
+            task.place_us = lane.last_place_us = max(now_us, lane.last_place_us)
+        self._fall_behind(lane, task)
+        self._settle(now_us, name)
+
+    def _fall_behind(self, lane: _Lane, task: _Task) -> None:
+        task.state = DurableState.BEHIND
+        heappush(lane.behind, (task.place_us, task.number))
+
+    def _settle(self, now_us: int, name: str | None) -> None:
+        """Make the first one behind the head of its lane, if there is none, or one that gives way."""
+        lane = None if name is None else self._lanes.get(name)
+        if lane is None or name is None:
+            return
+        head, first = lane.head, self._first_behind(lane)
+        if head is not None and (first is None or not _gives_way(head) or first.place_us >= head.place_us):
+            return
+        lane.head = first
+        if first is None:
+            del self._lanes[name]
+            return
+        heappop(lane.behind)
+        if head is not None:
+            self._fall_behind(lane, head)
+        self._wait(now_us, first)
+
+    def _first_behind(self, lane: _Lane) -> _Task | None:
+        while lane.behind:
+            place_us, number = lane.behind[0]
+            task = self._tasks.get(number)
+            if task is not None and task.state is DurableState.BEHIND and task.place_us == place_us:
+                return task
+            heappop(lane.behind)
+        return None
+
+    def _wait(self, now_us: int, task: _Task) -> None:
+        is_due = task.was_due or task.due_us <= now_us
+        self._enter(task, DurableState.READY if is_due else DurableState.SCHEDULED)
+
+    def _enter(self, task: _Task, state: DurableState) -> None:
+        task.state = state
+        queue = self._queues[task.new.queue]
+        if state is DurableState.READY:
+            heappush(queue.ready, _rank(task))
+            if task.expires_us is not None:
+                heappush(self._expiring, (task.expires_us, task.number))
+        elif state is DurableState.SCHEDULED:
+            heappush(queue.scheduled if task.new.lane is None else queue.scheduled_heads, (task.due_us, task.number))
+
+    def _make_ready(self, scheduled: list[tuple[int, int]], until_us: int) -> None:
+        """Move to READY what is due at a time."""
+        while (task := self._first_scheduled(scheduled)) is not None and task.due_us <= until_us:
+            heappop(scheduled)
+            self._enter(task, DurableState.READY)
+
+    def _first_scheduled(self, scheduled: list[tuple[int, int]]) -> _Task | None:
+        while scheduled:
+            due_us, number = scheduled[0]
+            task = self._tasks.get(number)
+            if task is not None and task.state is DurableState.SCHEDULED and task.due_us == due_us:
+                return task
+            heappop(scheduled)
+        return None
+
+    def _delete_expired(self, now_us: int) -> int:
+        count = 0
+        while self._expiring and self._expiring[0][0] <= now_us:
+            expires_us, number = heappop(self._expiring)
+            task = self._tasks.get(number)
+            if task is not None and task.state is DurableState.READY and task.expires_us == expires_us:
+                self._remove(now_us, task, is_remembered=True)
+                count += 1
+        return count
+
+    def _next_in(self, queue: _Queue, now_us: int, ahead_us: int) -> int | None:
+        """Return how long until a task that is SCHEDULED can be claimed."""
+        free = self._first_scheduled(queue.scheduled)
+        head = self._first_scheduled(queue.scheduled_heads)
+        times = [*([] if free is None else [free.due_us - ahead_us]), *([] if head is None else [head.due_us])]
+        return max(0, min(times) - now_us) if times else None
+
+    def _pop_ready(self, queue: _Queue) -> _Task | None:
+        rank = heappop(queue.ready)
+        task = self._tasks.get(rank[2])
+        is_current = task is not None and task.state is DurableState.READY and _rank(task) == rank
+        return task if is_current else None
+
+    def _finish_one(self, now_us: int, outcome: Outcome) -> bool:
+        task = self._tasks.get(outcome.ref.number)
+        if task is None or task.state is not DurableState.CLAIMED or task.token != outcome.ref.token:
+            return False
+        self._let_go(task)
+        end = outcome.end
+        if end is End.DONE:
+            self._remove(now_us, task, is_remembered=True)
+        elif end is End.GONE or task.is_cancelled:
+            self._remove(now_us, task, is_remembered=not task.is_cancelled)
+        elif end is End.RELEASED:
+            self._enter(task, DurableState.READY)
+        elif end is End.UNKNOWN:
+            self._enter(task, DurableState.UNKNOWN)
+        else:
+            self._fail(now_us, task, outcome)
+        return True
+
+    def _fail(self, now_us: int, task: _Task, outcome: Outcome) -> None:
+        task.attempt_count += 1
+        task.error = outcome.error
+        lane = None if task.new.lane is None else self._lanes[task.new.lane]
+        is_skipped = lane is not None and not task.new.is_blocking
+        if outcome.end is End.DEAD:
+            task.state = DurableState.DEAD
+            if is_skipped:
+                self._leave_lane(now_us, task)
+            return
+        task.set_due(now_us + outcome.delay_us)
+        task.place_us = task.due_us
+        task.was_due = False
+        if lane is not None and is_skipped:
+            self._fall_behind(lane, task)
+            self._leave_lane(now_us, task)
+        else:
+            self._wait(now_us, task)
+
+    def _remove(self, now_us: int, task: _Task, *, is_remembered: bool) -> None:
+        del self._tasks[task.number]
+        del self._numbers[task.new.id]
+        if is_remembered and task.new.is_named:
+            self._ended[task.new.id] = self._vouched_us
+        self._leave_lane(now_us, task)
+
+    def _leave_lane(self, now_us: int, task: _Task) -> None:
+        lane = None if task.new.lane is None else self._lanes.get(task.new.lane)
+        if lane is not None and lane.head is task:
+            lane.head = None
+            self._settle(now_us, task.new.lane)
+
+    def _cancel_one(self, now_us: int, task: _Task) -> None:
+        if task.state is DurableState.CLAIMED:
+            task.is_cancelled = True
+        else:
+            self._remove(now_us, task, is_remembered=False)
+
+    def _requeue_one(self, now_us: int, number: int | None) -> DurableState | None:
+        if number is None:
+            return None
+        task = self._tasks[number]
+        if task.state is not DurableState.DEAD:
+            return task.state
+        task.attempt_count = task.lost_count = 0
+        task.set_due(now_us)
+        task.was_due = True
+        lane = None if task.new.lane is None else self._lanes.get(task.new.lane)
+        if lane is not None and lane.head is task:
+            lane.last_place_us = max(now_us, lane.last_place_us)
+            self._enter(task, DurableState.READY)
+        else:
+            self._join_lane(now_us, task)
+        return DurableState.DEAD
+
+    def _pass_time(self, now_us: int) -> None:
+        """Let vouched time pass since the last beat, and forget what ended long ago."""
+        shortest_us = min((owner.lease_us for owner in self._owners.values()), default=None)
+        self._vouched_us = vouched(self._vouched_us, self._last_beat_us, now_us, shortest_us)
+        self._last_beat_us = now_us
+        while self._ended and self._ended[first := next(iter(self._ended))] + REMEMBERED_US <= self._vouched_us:
+            del self._ended[first]
+
+    def _give_back(self, now_us: int, owner: str, *, is_lost: bool) -> None:
+        for task in list(self._owners[owner].claimed.values()):
+            self._let_go(task)
+            task.lost_count += is_lost
+            if task.is_cancelled:
+                self._remove(now_us, task, is_remembered=False)
+            else:
+                self._enter(task, DurableState.READY)
+        del self._owners[owner]
+
+    def _let_go(self, task: _Task) -> None:
+        del self._owners[task.owner].claimed[task.number]
+        task.owner = ""
+
+    def _in_order(self, after: int) -> Iterator[_Task]:
+        return (task for number, task in self._tasks.items() if number > after)
+
+
+def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int | None) -> int:
+    """Return the vouched time at a beat.
+
+    Args:
+        vouched_us: that of the last beat.
+        beat_us: the clock at the last beat; None if there was none.
+        now_us: the clock now.
+        shortest_us: the shortest lease of all owners; None if there are none.
+    """
+    if beat_us is None or shortest_us is None:
+        return vouched_us
+    return vouched_us + min(shortest_us // 3, max(0, now_us - beat_us))
+
+
+def _gives_way(head: _Task) -> bool:
+    """Whether a head that waits for its time lets one that is due earlier go first."""
+    return head.state is DurableState.SCHEDULED and not (head.new.is_blocking and head.attempt_count > 0)
+
+
+def _rank(task: _Task) -> tuple[float, int, int]:
+    return (-task.new.priority, task.due_us, task.number)
+
+
+def _claimed(task: _Task, now_us: int) -> Claimed:
+    new = task.new
+    return Claimed(
+        ref=Ref(task.number, task.token),
+        id=new.id,
+        name=new.name,
+        version=new.version,
+        body=new.body,
+        in_us=task.due_us - now_us,
+        expires_in_us=None if task.expires_us is None else task.expires_us - now_us,
+        priority=new.priority,
+        lane=new.lane,
+        key=new.key,
+        cost=new.cost,
+        attempt_count=task.attempt_count,
+        lost_count=task.lost_count,
+    )
+
+
+def _row(task: _Task) -> TaskRow:
+    new = task.new
+    return TaskRow(
+        number=task.number,
+        id=new.id,
+        queue=new.queue,
+        name=new.name,
+        version=new.version,
+        body=new.body,
+        state=task.state,
+        put_us=task.put_us,
+        due_us=task.due_us,
+        priority=new.priority,
+        lane=new.lane,
+        key=new.key,
+        attempt_count=task.attempt_count,
+        lost_count=task.lost_count,
+        owner=task.owner,
+        is_cancelled=task.is_cancelled,
+        error=task.error,
+    )

@@ -1,0 +1,248 @@
+"""Durable tasks as a store takes them in and hands them out.
+
+States and moves::
+
+    put ──┬─▶ SCHEDULED ── due ──▶ READY ── claim ──▶ CLAIMED ──┬─▶ done, cancelled or expired: gone
+          │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is tried again
+          │       └──────────┬───────┘                          ├─▶ READY       released, or its process has died
+          └─▶ BEHIND ── those before it in its lane are gone    ├─▶ UNKNOWN     its function is not registered there
+                                                                └─▶ DEAD        failed for the last time
+    UNKNOWN ── a process registers its function ──▶ READY
+    DEAD ── requeue ──▶ READY (or BEHIND); remove ──▶ gone
+
+Every move out of CLAIMED names the claim's token, and changes nothing if the task has been claimed anew since: whoever was
+taken for dead can neither end nor delay what another process runs now. Source of the token: M. Kleppmann, "How to do
+distributed locking", 2016 (fencing).
+
+All times are integers in microseconds: instants since the epoch by the store's clock, or spans.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+__all__ = [
+    "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
+]  # fmt: skip
+
+
+class Durability(Enum):
+    """What a put that has returned outlasts."""
+
+    FSYNC = "fsync"
+    """The loss of power: it was on the disk, as far as the disk tells the truth."""
+    LAG = "lag"
+    """The process; the last moments before the server's loss of power, or a failover, may be lost."""
+    MEMORY = "memory"
+    """Nothing beyond the process."""
+
+
+class DurableState(IntEnum):
+    """Where a durable task is. Stores keep these numbers."""
+
+    SCHEDULED = 0
+    """It is not due yet."""
+    READY = 1
+    """It is due: any process may claim it."""
+    BEHIND = 2
+    """It waits in its lane for those before it."""
+    CLAIMED = 3
+    """A process has it, and runs it or will soon."""
+    UNKNOWN = 4
+    """A process has claimed it that does not know its function, and put it aside."""
+    DEAD = 5
+    """It is a dead letter: it has failed for the last time."""
+
+
+class NewTask(NamedTuple):
+    """A task to put into a store.
+
+    Attributes:
+        id: identifies it in the whole store: a second task with the same id is a duplicate.
+        queue: whose processes run it.
+        name: its function's registered name.
+        version: its function's version.
+        body: its encoded arguments.
+        due_us: when it is due; None for ``delay_us`` from now.
+        delay_us: how long from now it is due, >= 0; not used with ``due_us``.
+        expires_us: how long after it is due it may start, > 0, anew at each attempt; None for ever.
+        priority: of two that are due the larger is claimed first.
+        lane: its lane, whose tasks run one at a time, in the order in which they become due; None for none.
+        is_blocking: True if its lane waits while it is tried again, and while it is a dead letter.
+        key: its key in the executor, encoded; None for none.
+        cost: its cost in the executor, encoded; None for one permit.
+        is_named: True if its user chose the id: it is then remembered for a while after the task's end.
+    """
+
+    id: str
+    name: str
+    queue: str = "default"
+    version: int = 1
+    body: bytes = b""
+    due_us: int | None = None
+    delay_us: int = 0
+    expires_us: int | None = None
+    priority: float = 0.0
+    lane: str | None = None
+    is_blocking: bool = True
+    key: str | None = None
+    cost: str | None = None
+    is_named: bool = False
+
+
+class Ref(NamedTuple):
+    """One claim of one task.
+
+    Attributes:
+        number: the task's number in its store, never used twice.
+        token: the claim's fencing token, which rises with each claim of the task.
+    """
+
+    number: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A request for tasks.
+
+    Attributes:
+        owner: the process, which has joined the store.
+        queue: of which tasks are claimed.
+        count: how many tasks at most, >= 1.
+        ahead_us: how long before they are due.
+        unknown: functions, as (name, version), whose tasks are left to others.
+        full_keys: keys whose tasks are left to others, or for later.
+        above: only tasks with a larger priority.
+    """
+
+    owner: str
+    queue: str = "default"
+    count: int
+    ahead_us: int = 0
+    unknown: frozenset[tuple[str, int]] = frozenset()
+    full_keys: frozenset[str] = frozenset()
+    above: float = -math.inf
+
+
+class Claimed(NamedTuple):
+    """A task that was claimed; the fields that :class:`NewTask` has as well mean the same.
+
+    Attributes:
+        in_us: how long until it is due; negative if it is overdue.
+        expires_in_us: how long until it may no longer start; None for ever.
+        attempt_count: attempts that have failed.
+        lost_count: claims that ended with their process.
+    """
+
+    ref: Ref
+    id: str
+    name: str
+    version: int
+    body: bytes
+    in_us: int
+    expires_in_us: int | None
+    priority: float
+    lane: str | None
+    key: str | None
+    cost: str | None
+    attempt_count: int
+    lost_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """The answer to a :class:`Claim`.
+
+    Attributes:
+        tasks: the claimed, in the order in which they should start.
+        next_in_us: how long until it is worth to claim again, 0 if more are left; None if nothing waits for a time.
+        expired_count: tasks that had expired, and were deleted.
+    """
+
+    tasks: tuple[Claimed, ...] = ()
+    next_in_us: int | None = None
+    expired_count: int = 0
+
+
+class End(Enum):
+    """How a claim ends."""
+
+    DONE = "done"
+    """The task has run. It is deleted."""
+    RETRY = "retry"
+    """It has failed, and is due again after a delay."""
+    DEAD = "dead"
+    """It has failed for the last time, and becomes a dead letter."""
+    RELEASED = "released"
+    """It has not run, or not to its end: any process may claim it, and no attempt is counted."""
+    UNKNOWN = "unknown"
+    """Its function is not registered in this process: it is put aside."""
+    GONE = "gone"
+    """It was cancelled, or has expired. It is deleted."""
+
+
+class Outcome(NamedTuple):
+    """How one claim has ended.
+
+    Attributes:
+        ref: the claim.
+        end: how.
+        delay_us: how long until it is due again, for RETRY and RELEASED.
+        error: what the attempt failed with, for RETRY and DEAD.
+    """
+
+    ref: Ref
+    end: End
+    delay_us: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task as it stands in a store, for people; fields that others here have as well mean the same.
+
+    Attributes:
+        put_us: when it was put.
+        owner: the process that has claimed it; empty if none has.
+        is_cancelled: True if it was cancelled while claimed, and its owner has not ended it yet.
+        error: what its last failed attempt failed with; empty if none has.
+    """
+
+    number: int
+    id: str
+    queue: str
+    name: str
+    version: int
+    body: bytes
+    state: DurableState
+    put_us: int
+    due_us: int
+    priority: float
+    lane: str | None
+    key: str | None
+    attempt_count: int
+    lost_count: int
+    owner: str
+    is_cancelled: bool
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRow:
+    """A lane in which tasks wait for others, for people.
+
+    Attributes:
+        lane: its name.
+        behind_count: tasks behind its head.
+        head_id: the id of the task that goes first.
+        head_state: where that is.
+    """
+
+    lane: str
+    behind_count: int
+    head_id: str
+    head_state: DurableState

@@ -1,0 +1,114 @@
+"""Durable tasks in memory, for tests: nothing outlasts the process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durable.table import TaskTable
+from ratelimited_executor._core.durable.tasks import Durability
+from ratelimited_executor.abc import TaskStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor._core.durable.tasks import (
+        Claim,
+        Claims,
+        DurableState,
+        LaneRow,
+        NewTask,
+        Outcome,
+        Ref,
+        TaskRow,
+    )
+    from ratelimited_executor.abc import Clock
+
+__all__ = ["MemoryStore"]
+
+_US: Final = 1_000_000
+
+
+class MemoryStore(TaskStore):
+    """A store in memory, for one event loop: for tests, and to try a service without a file.
+
+    What it holds stays when it is closed and opened again, as long as the object lives.
+    """
+
+    durability = Durability.MEMORY
+
+    def __init__(self) -> None:
+        self._table = TaskTable()
+        self._clock: Clock | None = None
+        self._user_count = 0
+        self._changed = asyncio.Event()
+
+    async def open(self, clock: Clock) -> None:
+        self._clock = clock
+        self._user_count += 1
+
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+        if connection is not None:
+            raise TypeError("connection: MemoryStore has no transactions")
+        self._changed.set()
+        return self._table.put(self._now_us(), tasks)
+
+    async def join(self, owner: str, lease_us: int) -> None:
+        self._table.join(owner, lease_us)
+
+    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+        self._changed.set()
+        return self._table.beat(self._now_us(), owner)
+
+    async def leave(self, owner: str) -> None:
+        self._changed.set()
+        self._table.leave(self._now_us(), owner)
+
+    async def claim(self, claim: Claim) -> Claims | None:
+        return self._table.claim(self._now_us(), claim)
+
+    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        self._changed.set()
+        return self._table.finish(self._now_us(), outcomes)
+
+    async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
+        self._changed.set()
+        return self._table.cancel(self._now_us(), ids)
+
+    async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
+        self._changed.set()
+        return self._table.requeue(self._now_us(), ids)
+
+    async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
+        self._changed.set()
+        return self._table.revive(queue, functions)
+
+    async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
+        return self._table.find(ids)
+
+    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+        return self._table.rows(state, after=after, limit=limit)
+
+    async def counts(self) -> dict[DurableState, int]:
+        return self._table.counts()
+
+    async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
+        return self._table.lanes(limit=limit)
+
+    async def wait(self, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    async def aclose(self) -> None:
+        self._user_count -= 1
+        if not self._user_count:
+            self._clock = None
+
+    def _now_us(self) -> int:
+        if self._clock is None:
+            raise RuntimeError("the store is not open")
+        return round(self._clock.wall() * _US)

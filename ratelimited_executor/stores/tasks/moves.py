@@ -1,0 +1,361 @@
+"""The moves of durable tasks in SQL: what a store does in one transaction, as a program that asks for statements.
+
+Each function here is a generator. It yields the name of a statement and the arguments of each time that it is to be run,
+and is sent the rows that came of all of them, in that order. A store runs it inside a transaction, and knows the texts:
+``statements.sql`` has those that are the same everywhere. So the rules stand here once for every database, whether its driver
+waits in a thread or on the event loop.
+
+The rules are those of ``_core/durable/table.py``, whose docstring explains them. To them comes one of databases that run
+several transactions at once: whoever moves tasks of lanes first locks the lanes, in the order of their names, and then the
+tasks. For SQLite, which has one writer, that costs nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
+from ratelimited_executor._core.durable.tasks import Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
+
+T = TypeVar("T")
+Rows: TypeAlias = list[tuple[Any, ...]]
+Moves: TypeAlias = Generator[tuple[str, Sequence[tuple[Any, ...]]], Rows, T]
+
+__all__ = ["Moves", "beat", "cancel", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows"]  # fmt: skip
+
+_BATCH: Final = 1000
+"""How many tasks of one kind a claim makes ready, and deletes as expired, at most: it goes on with the next claim."""
+
+
+def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
+    """Add tasks."""
+    dues = [now_us + new.delay_us if new.due_us is None else new.due_us for new in tasks]
+    last_places: dict[str, int] = {}
+    for new, due_us in zip(tasks, dues, strict=True):
+        if new.lane is not None:
+            last_places[new.lane] = max(last_places.get(new.lane, 0), now_us if due_us <= now_us else 0)
+    places = yield from _lock(last_places)
+    rows_put = [_row_of(new, now_us, due_us, places) for new, due_us in zip(tasks, dues, strict=True)]
+    [(last,)] = yield "last_number", [()]
+    fresh = set((yield from _listed("put", json.dumps(rows_put), last)))
+    named = [(new.id,) for new in tasks if new.is_named and new.id in fresh]
+    if named:  # only now: another transaction may have ended one with this task_id just before
+        deleted = yield "delete_ended_before", named
+        fresh.difference_update(task_id for (task_id,) in deleted)
+    yield from _settle(now_us, places)
+    answers = []
+    for new in tasks:  # of two with one task_id in one call the second is a duplicate
+        answers.append(new.id in fresh)
+        fresh.discard(new.id)
+    return answers
+
+
+def join(owner: str, lease_us: int) -> Moves[None]:
+    """Begin a lease."""
+    yield "join", [(owner, lease_us)]
+
+
+def beat(now_us: int, owner: str) -> Moves[tuple[Ref, ...] | None]:
+    """Renew a lease, and end those that were not renewed."""
+    [(vouched_us, beat_us, shortest_us)] = yield "clock", [()]
+    vouched_us = vouched(vouched_us, beat_us, now_us, shortest_us)
+    yield "set_clock", [(vouched_us, now_us)]
+    yield "forget_ended", [(vouched_us - REMEMBERED_US,)]
+    renewed = yield "renew", [(vouched_us, owner)]
+    late = yield "drop_late_owners", [(vouched_us,)]
+    if late:
+        yield from _give_back(now_us, [name for (name,) in late], lost_count=1)
+    if not renewed:
+        return None
+    cancelled = yield "cancelled_of", [(owner,)]
+    return tuple(Ref(number, token) for number, token, _ in cancelled)
+
+
+def leave(now_us: int, owner: str) -> Moves[None]:
+    """End a lease, and give back what was claimed."""
+    dropped = yield "drop_owner", [(owner,)]
+    if dropped:
+        yield from _give_back(now_us, [owner], lost_count=0)
+
+
+def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
+    """Claim what is due."""
+    joined = yield "owner", [(asked.owner,)]
+    if not joined:
+        return None
+    yield "make_ready", [(asked.queue, now_us + asked.ahead_us, max(_BATCH, asked.count))]
+    yield "make_heads_ready", [(asked.queue, now_us, max(_BATCH, asked.count))]
+    expired_count = yield from _delete_expired(now_us)
+    if asked.unknown or asked.full_keys or asked.above > -math.inf:
+        keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
+        found = yield from _listed(
+            "claim_some", asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count
+        )
+    else:
+        found = yield from _listed("claim", asked.owner, asked.queue, now_us, asked.count)
+    next_in_us: int | None = 0
+    if len(found) < asked.count:
+        [(free_us,)] = yield "next_due", [(asked.queue,)]
+        [(head_us,)] = yield "next_head_due", [(asked.queue,)]
+        times = [*([] if free_us is None else [free_us - asked.ahead_us]), *([] if head_us is None else [head_us])]
+        next_in_us = max(0, min(times) - now_us) if times else None
+    tasks = tuple(_claimed(row, now_us) for row in found)
+    return Claims(tasks=tasks, next_in_us=next_in_us, expired_count=expired_count)
+
+
+def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
+    """End claims."""
+    by_end: dict[End, list[Outcome]] = defaultdict(list)
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.ref):
+        by_end[outcome.end].append(outcome)
+    lanes = yield "lanes_of_numbers", [(json.dumps([each.ref for each in outcomes]),)]
+    yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
+    done = yield from _listed("end", json.dumps([each.ref for each in by_end.pop(End.DONE, ())]))
+    gone = yield from _listed("end", json.dumps([each.ref for each in by_end.pop(End.GONE, ())]))
+    others = [each for several in by_end.values() for each in several]
+    cancelled = yield "end_cancelled", [each.ref for each in others]
+    released = yield "put_aside", [(DurableState.READY, *each.ref) for each in by_end[End.RELEASED]]
+    unknown = yield "put_aside", [(DurableState.UNKNOWN, *each.ref) for each in by_end[End.UNKNOWN]]
+    retried = yield (
+        "retry",
+        [(each.error, now_us + each.delay_us, now_us, *each.ref) for each in by_end[End.RETRY]],
+    )
+    buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
+    expired = [row for row in gone if not row[-1]]
+    yield from _remember([task_id for _, _, task_id, is_named, _ in (*done, *expired) if is_named])
+    yield from _settle(now_us, {lane for (lane,) in lanes})
+    changed = {tuple(row[:2]) for row in (*done, *gone, *cancelled, *released, *unknown, *retried, *buried)}
+    return [outcome.ref in changed for outcome in outcomes]
+
+
+def cancel(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
+    """Delete tasks, or note of those that are claimed that they are not wanted."""
+    lanes = yield "lanes_of_ids", [(task_id,) for task_id in ids]
+    yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
+    answers = []
+    for task_id in ids:
+        state = yield from _cancel_one(task_id)
+        answers.append(state)
+    yield from _settle(now_us, {lane for (lane,) in lanes})
+    return answers
+
+
+def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
+    """Put dead letters back."""
+    found = yield "state_of", [(task_id,) for task_id in ids]
+    dead = [(task_id, lane, is_blocking) for task_id, state, lane, is_blocking in found if state == DurableState.DEAD]
+    places = yield from _lock({lane: now_us for _, lane, _ in dead if lane is not None})
+    changes = []
+    for task_id, lane, is_blocking in dead:
+        state = DurableState.READY if lane is None or is_blocking else DurableState.BEHIND
+        changes.append((now_us, places.get(lane, now_us), state, task_id))
+    yield "requeue", changes
+    yield from _settle(now_us, places)
+    states = {task_id: DurableState(state) for task_id, state, *_ in found}
+    return [states.get(task_id) for task_id in ids]
+
+
+def revive(queue: str, functions: Iterable[tuple[str, int]]) -> Moves[int]:
+    """Make READY what was put aside."""
+    revived = yield "revive", [(queue, name, version) for name, version in functions]
+    return len(revived)
+
+
+def find(ids: Sequence[str]) -> Moves[list[TaskRow | None]]:
+    """Look tasks up by their ids."""
+    found = yield "find", [(task_id,) for task_id in ids]
+    known = {row.id: row for row in map(_task_row, found)}
+    return [known.get(task_id) for task_id in ids]
+
+
+def rows(state: DurableState | None, after: int, limit: int) -> Moves[list[TaskRow]]:
+    """List tasks."""
+    if state is None:
+        found = yield "rows", [(after, limit)]
+    else:
+        found = yield "rows_in_state", [(after, state, limit)]
+    return [_task_row(row) for row in found]
+
+
+def counts() -> Moves[dict[DurableState, int]]:
+    """Count tasks."""
+    found = yield "count", [()]
+    return {DurableState(state): count for state, count in found}
+
+
+def lanes(limit: int) -> Moves[list[LaneRow]]:
+    """List lanes in which tasks wait."""
+    found = yield "lanes", [(limit,)]
+    return [
+        LaneRow(lane=lane, behind_count=count, head_id=head_id, head_state=DurableState(state))
+        for lane, count, head_id, state in found
+    ]
+
+
+# Parts of several
+
+
+def _listed(name: str, *arguments: Any) -> Moves[list[Any]]:
+    """Run a statement whose one row holds a list in JSON; without asking, if its own list is empty."""
+    if arguments[0] == "[]":
+        return []
+    [(text,)] = yield name, [arguments]
+    return json.loads(text)  # type: ignore[no-any-return]  # as the statement makes it
+
+
+def _remember(ids: Sequence[str]) -> Moves[None]:
+    if ids:
+        yield "remember", [(json.dumps(ids),)]
+
+
+def _lock(last_places: dict[str, int]) -> Moves[dict[str, int]]:
+    """Lock lanes, and return the last place of each; a place that is given is the least that it has from now on."""
+    if not last_places:
+        return {}
+    found = yield "lock_lane", sorted(last_places.items())
+    return dict(found)
+
+
+def _settle(now_us: int, lanes: Iterable[str]) -> Moves[None]:
+    """Make the first one behind the head of its lane, if there is none, or one that gives way; the lanes are locked."""
+    names = [(lane,) for lane in sorted(lanes)]
+    if not names:
+        return
+    heads = {lane: rest for lane, *rest in (yield "head", names)}
+    firsts = {lane: rest for lane, *rest in (yield "first_behind", names)}
+    fallen, risen = [], {}
+    for (lane,) in names:
+        head, first = heads.get(lane), firsts.get(lane)
+        if first is None:
+            continue
+        number, due_us, was_due, place_us = first
+        if head is not None:
+            head_number, state, is_blocking, attempt_count, head_place_us = head
+            gives_way = state == DurableState.SCHEDULED and not (is_blocking and attempt_count)
+            if not gives_way or place_us >= head_place_us:
+                continue
+            fallen.append((DurableState.BEHIND, head_number, DurableState.SCHEDULED))
+        is_due = was_due or due_us <= now_us
+        risen[lane] = (DurableState.READY if is_due else DurableState.SCHEDULED, number, DurableState.BEHIND)
+    fell = {lane for (lane,) in (yield "move", fallen)}  # a head that another transaction has just made READY stays
+    yield "move", [move for lane, move in risen.items() if lane not in heads or lane in fell]
+    yield "drop_lane", [name for name in names if name[0] not in heads and name[0] not in firsts]
+
+
+def _give_back(now_us: int, owners: Sequence[str], *, lost_count: int) -> Moves[None]:
+    names = [(owner,) for owner in owners]
+    lanes = {lane for _, _, lane in (yield "cancelled_of", names) if lane is not None}
+    yield from _lock(dict.fromkeys(lanes, 0))
+    yield "delete_cancelled_of", names
+    yield "give_back", [(lost_count, owner) for owner in owners]
+    yield from _settle(now_us, lanes)
+
+
+def _delete_expired(now_us: int) -> Moves[int]:
+    """Delete what is READY and has expired; what follows in its lane may have, too."""
+    count = 0
+    while count < _BATCH:
+        found = yield "expired", [(now_us, _BATCH)]
+        if not found:
+            break
+        lanes = {lane for _, _, lane, _ in found if lane is not None}
+        yield from _lock(dict.fromkeys(lanes, 0))
+        deleted = {number for (number,) in (yield "delete", [(number,) for number, *_ in found])}
+        yield from _remember([task_id for number, task_id, _, is_named in found if is_named and number in deleted])
+        yield from _settle(now_us, lanes)
+        count += len(deleted)
+    return count
+
+
+def _cancel_one(task_id: str) -> Moves[DurableState | None]:
+    while True:  # again, if another transaction moves it between two statements
+        found = yield "state_of", [(task_id,)]
+        if not found:
+            return None
+        state = DurableState(found[0][1])
+        if state is DurableState.CLAIMED:
+            changed = yield "cancel_claimed", [(task_id,)]
+        else:
+            changed = yield "cancel", [(task_id, state)]
+        if changed:
+            return state
+
+
+def _row_of(new: NewTask, now_us: int, due_us: int, places: dict[str, int]) -> tuple[Any, ...]:
+    was_due = due_us <= now_us
+    if new.lane is not None:
+        state, place_us = DurableState.BEHIND, places[new.lane] if was_due else due_us
+    else:
+        state, place_us = (DurableState.READY if was_due else DurableState.SCHEDULED), due_us
+    expires_us = None if new.expires_us is None else due_us + new.expires_us
+    return (
+        new.id, new.queue, new.name, new.version, int(state), now_us, due_us, new.expires_us, expires_us, int(was_due), place_us,
+        float(new.priority), new.lane, int(new.is_blocking), new.key, new.cost, int(new.is_named), new.body.hex(),
+    )  # fmt: skip
+
+
+def _claimed(row: tuple[Any, ...], now_us: int) -> Claimed:
+    number, token, task_id, name, version, body, due_us, expires_us, priority, lane, key, cost, attempts, lost = row
+    return Claimed(
+        ref=Ref(number, token),
+        id=task_id,
+        name=name,
+        version=version,
+        body=bytes.fromhex(body),
+        in_us=due_us - now_us,
+        expires_in_us=None if expires_us is None else expires_us - now_us,
+        priority=float(priority),
+        lane=lane,
+        key=key,
+        cost=cost,
+        attempt_count=attempts,
+        lost_count=lost,
+    )
+
+
+def _task_row(row: tuple[Any, ...]) -> TaskRow:
+    (
+        number,
+        task_id,
+        queue,
+        name,
+        version,
+        body,
+        state,
+        put_us,
+        due_us,
+        priority,
+        lane,
+        key,
+        attempts,
+        lost,
+        owner,
+        is_cancelled,
+        error,
+    ) = row
+    return TaskRow(
+        number=number,
+        id=task_id,
+        queue=queue,
+        name=name,
+        version=version,
+        body=bytes(body),
+        state=DurableState(state),
+        put_us=put_us,
+        due_us=due_us,
+        priority=priority,
+        lane=lane,
+        key=key,
+        attempt_count=attempts,
+        lost_count=lost,
+        owner=owner or "",
+        is_cancelled=bool(is_cancelled),
+        error=error,
+    )

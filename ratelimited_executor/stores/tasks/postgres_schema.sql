@@ -1,0 +1,75 @@
+-- Durable tasks in PostgreSQL. Version 1. Times are microseconds; booleans are 0 and 1, as everywhere.
+-- States: 0 scheduled, 1 ready, 2 behind, 3 claimed, 4 unknown, 5 dead.
+
+create table if not exists durable_schema (
+    one integer primary key check (one = 1),
+    version integer not null
+);
+insert into durable_schema (one, version) values (1, 1) on conflict (one) do nothing;
+
+create table if not exists durable_tasks (
+    number bigserial primary key,              -- a number is never used twice, or an old claim would fit a new task
+    id text not null unique,
+    queue text not null,
+    name text not null,
+    version integer not null,
+    state smallint not null,
+    put_us bigint not null,
+    due_us bigint not null,
+    span_us bigint,                            -- from each time at which it is due until it expires
+    expires_us bigint,
+    was_due smallint not null,                 -- when it was put
+    place_us bigint not null,                  -- in its lane
+    priority double precision not null,
+    lane text,
+    is_blocking smallint not null,
+    "key" text,
+    cost text,
+    is_named smallint not null,
+    token bigint not null default 0,
+    attempt_count integer not null default 0,
+    lost_count integer not null default 0,
+    owner text,
+    is_cancelled smallint not null default 0,
+    error text not null default '',
+    body bytea not null
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
+
+create index if not exists durable_scheduled on durable_tasks (queue, due_us, number) where state = 0 and lane is null;
+create index if not exists durable_scheduled_heads on durable_tasks (queue, due_us, number) where state = 0 and lane is not null;
+create index if not exists durable_ready on durable_tasks (queue, priority desc, due_us, number) where state = 1;
+create index if not exists durable_expiring on durable_tasks (expires_us) where state = 1 and expires_us is not null;
+create index if not exists durable_behind on durable_tasks (lane, place_us, number) where state = 2;
+create index if not exists durable_claimed on durable_tasks (owner) where state = 3;
+create index if not exists durable_cancelled on durable_tasks (owner) where state = 3 and is_cancelled = 1;
+create index if not exists durable_aside on durable_tasks (state, number) where state in (4, 5);
+-- At most one of a lane's tasks is not behind; a dead letter that does not block has left its place.
+create unique index if not exists durable_heads on durable_tasks (lane)
+    where lane is not null and state <> 2 and (state <> 5 or is_blocking = 1);
+
+create table if not exists durable_lanes (
+    lane text primary key,
+    last_place_us bigint not null
+);
+
+create table if not exists durable_owners (
+    owner text primary key,
+    lease_us bigint not null,
+    seen_us bigint not null                    -- vouched time
+);
+
+create table if not exists durable_ended (     -- ids that were chosen by users, of tasks that have ended
+    id text primary key,
+    ended_us bigint not null                   -- vouched time
+);
+create index if not exists durable_ended_first on durable_ended (ended_us);
+
+create table if not exists durable_clock (     -- one row
+    one integer primary key check (one = 1),
+    vouched_us bigint not null,
+    beat_us bigint                             -- the last beat of any owner, by the clock
+);
+insert into durable_clock (one, vouched_us) values (1, 0) on conflict (one) do nothing;
+
+create or replace function durable_now() returns bigint language sql volatile as
+    'select (extract(epoch from clock_timestamp()) * 1000000)::bigint';

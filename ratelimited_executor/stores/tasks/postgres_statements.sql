@@ -1,0 +1,109 @@
+-- What PostgreSQL says in its own way. Several transactions run at once: a task that another one has locked is skipped where any
+-- will do, and what a statement changes it finds once more in the state that it is to leave. What is limited and locked stands in
+-- a materialized part: a subquery might be run again for each row, and would lock others then.
+
+-- name: now
+select durable_now()
+
+-- name: clock
+select vouched_us, beat_us, (select min(lease_us) from durable_owners) from durable_clock for update
+
+-- name: owner
+select owner from durable_owners where owner = $1 for share
+
+-- name: last_number
+select 0
+
+-- name: put
+with fresh as (
+    insert into durable_tasks (
+        id, queue, name, version, state, put_us, due_us, span_us, expires_us, was_due, place_us, priority, lane, is_blocking,
+        "key", cost, is_named, body
+    )
+    select
+        value ->> 0, value ->> 1, value ->> 2, (value ->> 3)::integer, (value ->> 4)::smallint, (value ->> 5)::bigint,
+        (value ->> 6)::bigint, (value ->> 7)::bigint, (value ->> 8)::bigint, (value ->> 9)::smallint, (value ->> 10)::bigint,
+        (value ->> 11)::double precision, value ->> 12, (value ->> 13)::smallint, value ->> 14, value ->> 15,
+        (value ->> 16)::smallint, decode(value ->> 17, 'hex')
+    from json_array_elements($1::json) with ordinality as listed (value, position)
+    where $2::bigint is not null
+    order by position
+    on conflict (id) do nothing
+    returning id
+)
+select coalesce(json_agg(id), '[]')::text from fresh
+
+-- name: lanes_of_numbers
+select distinct lane from durable_tasks
+where lane is not null and number in (select (value ->> 0)::bigint from json_array_elements($1::json))
+
+-- name: end
+with gone as (
+    delete from durable_tasks
+    where state = 3 and (number, token) in (
+        select (value ->> 0)::bigint, (value ->> 1)::bigint from json_array_elements($1::json)
+    )
+    returning number, token, id, is_named, is_cancelled
+)
+select coalesce(json_agg(json_build_array(number, token, id, is_named, is_cancelled)), '[]')::text from gone
+
+-- name: remember
+insert into durable_ended (id, ended_us)
+select value, (select vouched_us from durable_clock) from json_array_elements_text($1::json) as value
+on conflict (id) do nothing
+
+-- name: claim
+with chosen as materialized (
+    select number as chosen_number from durable_tasks
+    where queue = $2 and state = 1 and (expires_us is null or expires_us > $3)
+    order by priority desc, due_us, number limit $4 for update skip locked
+), claimed as (
+    update durable_tasks set state = 3, token = token + 1, owner = $1
+    from chosen where number = chosen_number and state = 1
+    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
+)
+select coalesce(json_agg(
+    json_build_array(
+        number, token, id, name, version, encode(body, 'hex'), due_us, expires_us, priority, lane, "key", cost, attempt_count,
+        lost_count
+    )
+    order by priority desc, due_us, number
+), '[]')::text
+from claimed
+
+-- name: claim_some
+with chosen as materialized (
+    select number as chosen_number from durable_tasks
+    where queue = $2 and state = 1 and priority > $3 and (expires_us is null or expires_us > $4)
+        and ("key" is null or "key" not in (select json_array_elements_text($5::json)))
+        and (name, version) not in (
+            select value ->> 0, (value ->> 1)::integer from json_array_elements($6::json) as value
+        )
+    order by priority desc, due_us, number limit $7 for update skip locked
+), claimed as (
+    update durable_tasks set state = 3, token = token + 1, owner = $1
+    from chosen where number = chosen_number and state = 1
+    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
+)
+select coalesce(json_agg(
+    json_build_array(
+        number, token, id, name, version, encode(body, 'hex'), due_us, expires_us, priority, lane, "key", cost, attempt_count,
+        lost_count
+    )
+    order by priority desc, due_us, number
+), '[]')::text
+from claimed
+
+-- name: make_ready
+with due as materialized (
+    select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2
+    order by due_us, number limit $3 for update skip locked
+)
+update durable_tasks set state = 1 from due where number = due_number and state = 0
+
+-- name: make_heads_ready
+with due as materialized (
+    select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is not null and due_us <= $2
+    order by due_us, number limit $3 for update skip locked
+)
+update durable_tasks set state = 1 from due where number = due_number and state = 0

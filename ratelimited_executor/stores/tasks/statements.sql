@@ -1,0 +1,144 @@
+-- The statements that ``moves.py`` asks for. Arguments are $1, $2, ... in the order in which they first appear.
+
+-- name: delete_ended_before
+delete from durable_tasks where id = $1 and exists (select 1 from durable_ended where durable_ended.id = durable_tasks.id)
+returning id
+
+-- name: lock_lane
+insert into durable_lanes (lane, last_place_us) values ($1, $2)
+on conflict (lane) do update set last_place_us =
+    case when excluded.last_place_us > durable_lanes.last_place_us
+    then excluded.last_place_us else durable_lanes.last_place_us end
+returning lane, last_place_us
+
+-- name: drop_lane
+delete from durable_lanes where lane = $1
+
+-- name: head
+select lane, number, state, is_blocking, attempt_count, place_us from durable_tasks
+where lane = $1 and lane is not null and state <> 2 and (state <> 5 or is_blocking = 1)
+
+-- name: first_behind
+select lane, number, due_us, was_due, place_us from durable_tasks
+where lane = $1 and state = 2 order by place_us, number limit 1
+
+-- name: move
+update durable_tasks set state = $1 where number = $2 and state = $3 returning lane
+
+-- name: join
+insert into durable_owners (owner, lease_us, seen_us)
+values ($1, $2, (select vouched_us from durable_clock))
+on conflict (owner) do update set lease_us = excluded.lease_us, seen_us = excluded.seen_us
+
+-- name: set_clock
+update durable_clock set vouched_us = $1, beat_us = $2
+
+-- name: renew
+update durable_owners set seen_us = $1 where owner = $2 returning owner
+
+-- name: drop_late_owners
+delete from durable_owners where seen_us + lease_us <= $1 returning owner
+
+-- name: drop_owner
+delete from durable_owners where owner = $1 returning owner
+
+-- name: forget_ended
+delete from durable_ended where ended_us <= $1
+
+-- name: cancelled_of
+select number, token, lane from durable_tasks where state = 3 and is_cancelled = 1 and owner = $1 order by number
+
+-- name: delete_cancelled_of
+delete from durable_tasks where state = 3 and is_cancelled = 1 and owner = $1
+
+-- name: give_back
+update durable_tasks set state = 1, owner = null, lost_count = lost_count + $1 where state = 3 and owner = $2
+
+-- name: expired
+select number, id, lane, is_named from durable_tasks
+where state = 1 and expires_us is not null and expires_us <= $1 order by expires_us limit $2
+
+-- name: delete
+delete from durable_tasks where number = $1 and state = 1 returning number
+
+-- name: next_due
+select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is null
+
+-- name: next_head_due
+select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is not null
+
+-- name: lanes_of_ids
+select lane from durable_tasks where id = $1 and lane is not null
+
+-- name: end_cancelled
+delete from durable_tasks where number = $1 and token = $2 and state = 3 and is_cancelled = 1
+returning number, token
+
+-- name: put_aside
+update durable_tasks set state = $1, owner = null where number = $2 and token = $3 and state = 3
+returning number, token
+
+-- name: retry
+update durable_tasks set
+    attempt_count = attempt_count + 1, owner = null, was_due = 0,
+    error = $1, due_us = $2, place_us = $2, expires_us = $2 + span_us,
+    state = case when lane is not null and is_blocking = 0 then 2 when $2 <= $3 then 1 else 0 end
+where number = $4 and token = $5 and state = 3
+returning number, token
+
+-- name: bury
+update durable_tasks set attempt_count = attempt_count + 1, owner = null, error = $1, state = 5
+where number = $2 and token = $3 and state = 3
+returning number, token
+
+-- name: state_of
+select id, state, lane, is_blocking from durable_tasks where id = $1
+
+-- name: cancel_claimed
+update durable_tasks set is_cancelled = 1 where id = $1 and state = 3 returning id
+
+-- name: cancel
+delete from durable_tasks where id = $1 and state = $2 returning id
+
+-- name: requeue
+update durable_tasks set
+    attempt_count = 0, lost_count = 0, was_due = 1,
+    due_us = $1, expires_us = $1 + span_us, place_us = $2, state = $3
+where id = $4 and state = 5
+returning id
+
+-- name: revive
+update durable_tasks set state = 1 where state = 4 and queue = $1 and name = $2 and version = $3 returning number
+
+-- name: find
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where id = $1
+
+-- name: rows
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number > $1 order by number limit $2
+
+-- name: rows_in_state
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number > $1 and state = $2 order by number limit $3
+
+-- name: lanes
+select behind.lane, count(*), min(head.id), min(head.state)
+from durable_tasks as behind
+join durable_tasks as head
+    on head.lane = behind.lane and head.lane is not null and head.state <> 2 and (head.state <> 5 or head.is_blocking = 1)
+where behind.state = 2
+group by behind.lane order by count(*) desc, behind.lane limit $1
+
+-- name: count
+-- each by the index of its state
+select 0, (select count(*) from durable_tasks where state = 0 and lane is null)
+    + (select count(*) from durable_tasks where state = 0 and lane is not null)
+union all select 1, (select count(*) from durable_tasks where state = 1)
+union all select 2, (select count(*) from durable_tasks where state = 2)
+union all select 3, (select count(*) from durable_tasks where state = 3)
+union all select 4, (select count(*) from durable_tasks where state = 4)
+union all select 5, (select count(*) from durable_tasks where state = 5)

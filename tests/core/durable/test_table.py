@@ -1,0 +1,258 @@
+"""The rules of a store, as timelines; random programs over them are in ``stores/tasks``."""
+
+import pytest
+
+from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Ref
+
+S = 1_000_000
+NOW = 1_000_000 * S
+LEASE = 15 * S
+
+
+class Store:
+    """A table with a clock, by which tests read as timelines."""
+
+    def __init__(self) -> None:
+        self.table = TaskTable()
+        self.now = NOW
+        self.join("a")
+
+    def join(self, owner) -> None:
+        self.table.join(owner, LEASE)
+
+    def put(self, *ids, **options) -> list[bool]:
+        return self.table.put(self.now, [NewTask(id=id, name="f", **options) for id in ids])
+
+    def claim(self, count=10, owner="a", **options):
+        """Return the ids and the claims of tasks, None if the lease has ended."""
+        claims = self.table.claim(self.now, Claim(owner=owner, count=count, **options))
+        return None if claims is None else {task.id: task.ref for task in claims.tasks}
+
+    def end(self, ref, end=End.DONE, **options) -> bool:
+        [is_in_force] = self.table.finish(self.now, [Outcome(ref, end, **options)])
+        return is_in_force
+
+    def beat(self, owner="a"):
+        return self.table.beat(self.now, owner)
+
+    def state(self, id):
+        [row] = self.table.find([id])
+        return None if row is None else row.state
+
+
+@pytest.fixture
+def store():
+    """A table that an owner has joined."""
+    return Store()
+
+
+def test_a_token_rises_with_each_claim_and_an_old_one_changes_nothing(store):
+    """An owner that was taken for dead neither ends, nor delays, nor releases what another runs now."""
+    store.put("x")
+    old = store.claim()["x"]
+    assert store.end(old, End.RELEASED)
+    new = store.claim()["x"]
+    assert Ref(old.number, old.token + 1) == new
+    for end in End:
+        assert not store.end(old, end)
+    assert DurableState.CLAIMED == store.state("x")
+    assert store.end(new)
+    assert not store.end(new)
+    assert store.state("x") is None
+
+
+def test_numbers_are_never_used_twice(store):
+    """Or a claim of a task that is gone would fit another."""
+    store.put("x")
+    old = store.claim()["x"]
+    store.end(old)
+    store.put("y")
+    assert old.number < store.claim()["y"].number
+
+
+def test_id_that_was_chosen_is_remembered_for_a_day(store):
+    """By vouched time, which does not pass at once when the clock is set."""
+    store.put("mine", is_named=True)
+    assert [False] == store.put("mine", is_named=True)
+    store.end(store.claim()["mine"])
+    assert [False] == store.put("mine", is_named=True)
+    store.now += 100 * REMEMBERED_US
+    store.beat()
+    assert [False] == store.put("mine", is_named=True)
+    for _ in range(REMEMBERED_US // (LEASE // 3) + 1):
+        store.now += LEASE // 3
+        store.beat()
+    assert [True] == store.put("mine", is_named=True)
+
+
+def test_cancelled_id_may_be_put_anew(store):
+    """It has not run; a claimed one is only marked, and if it was done by then it has run."""
+    store.put("x", "y", is_named=True)
+    store.table.cancel(store.now, ["x"])
+    assert [True] == store.put("x", is_named=True)
+    ref = store.claim()["y"]
+    assert [DurableState.CLAIMED] == store.table.cancel(store.now, ["y"])
+    assert (ref,) == store.beat()
+    assert store.end(ref, End.RETRY)
+    assert [True] == store.put("y", is_named=True)
+
+
+def test_lease_that_is_not_renewed_ends_and_its_claims_are_given_back(store):
+    """By the beats of others; it can claim nothing, and its ends change nothing."""
+    store.join("b")
+    store.put("x", "y")
+    ref = store.claim(1)["x"]
+    for _ in range(3):
+        assert DurableState.CLAIMED == store.state("x")
+        store.beat("b")
+        store.now += LEASE // 3
+    store.beat("b")
+    assert DurableState.READY == store.state("x")
+    assert not store.end(ref)
+    assert store.claim() is None
+    assert store.beat() is None
+    [row] = store.table.find(["x"])
+    assert 1 == row.lost_count
+    assert {"x", "y"} == set(store.claim(owner="b"))
+
+
+@pytest.mark.parametrize("step", [3600 * S, -3600 * S, 10_000 * 86_400 * S])
+def test_clock_that_is_set_ends_no_lease(store, step):
+    """One step counts as a third of a lease at most, whichever way it goes."""
+    store.join("b")
+    store.put("x")
+    store.claim()
+    store.beat("b")
+    store.now += step
+    store.beat("b")
+    assert DurableState.CLAIMED == store.state("x")
+    assert () == store.beat("a")
+
+
+def test_leaving_gives_back_and_counts_nothing(store):
+    """No attempt, and no loss."""
+    store.put("x")
+    store.claim()
+    store.table.leave(store.now, "a")
+    [row] = store.table.find(["x"])
+    assert (DurableState.READY, 0, 0) == (row.state, row.attempt_count, row.lost_count)
+    store.table.leave(store.now, "a")
+    assert store.claim() is None
+
+
+def test_nothing_is_given_back_for_its_age(store):
+    """A task may run for a week, as long as its owner beats."""
+    store.put("x")
+    store.claim()
+    for _ in range(1000):
+        store.now += 600 * S
+        store.beat()
+    assert DurableState.CLAIMED == store.state("x")
+
+
+def test_claims_by_priority_then_due_then_number(store):
+    """Of those that are due."""
+    store.put("late", delay_us=5 * S)
+    store.put("early", delay_us=2 * S)
+    store.put("now", "too")
+    store.put("important", priority=1)
+    store.put("never", delay_us=100 * S)
+    store.now += 10 * S
+    assert ["important", "now", "too", "early", "late"] == list(store.claim())
+
+
+def test_claims_ahead_of_time_but_not_in_lanes(store):
+    """What is due at once would have to wait for it in its lane."""
+    store.put("free", delay_us=2 * S)
+    store.put("head", delay_us=2 * S, lane="l")
+    claims = store.table.claim(store.now, Claim(owner="a", count=9, ahead_us=3 * S))
+    assert [("free", 2 * S)] == [(task.id, task.in_us) for task in claims.tasks]
+    assert 2 * S == claims.next_in_us
+    store.put("now", lane="l")
+    assert ["now"] == list(store.claim())
+
+
+def test_what_is_left_to_others_stays(store):
+    """Functions that are not known, keys that are full, what is not above a priority."""
+    store.put("f1")
+    store.put("k", key="k")
+    store.put("low", priority=-1)
+    claim = {"unknown": frozenset({("f", 1)})}
+    assert {} == store.claim(**claim)
+    assert {"f1": Ref(1, 1)} == store.claim(full_keys=frozenset({"k"}), above=-1)
+    assert ["k", "low"] == list(store.claim())
+
+
+def test_expired_is_never_claimed(store):
+    """It is deleted, and counted; each attempt has its time anew."""
+    store.put("x", "y", expires_us=5 * S)
+    ref = store.claim(1)["x"]
+    store.now += 4 * S
+    store.end(ref, End.RETRY, delay_us=S)
+    store.now += 5 * S
+    claims = store.table.claim(store.now, Claim(owner="a", count=9))
+    assert (["x"], 1) == ([task.id for task in claims.tasks], claims.expired_count)
+    assert S == claims.tasks[0].expires_in_us
+
+
+def test_lane_goes_on_in_the_order_of_the_puts_though_the_clock_is_set_back(store):
+    """One at a time; what was due when it was put does not wait for the clock to come round again."""
+    store.put("one", "two", lane="l")
+    store.now -= 3600 * S
+    store.put("three", lane="l")
+    ran = []
+    while claimed := store.claim():
+        [(id, ref)] = claimed.items()
+        assert {} == store.claim()
+        ran.append(id)
+        store.end(ref)
+    assert ["one", "two", "three"] == ran
+    assert {} == store.table._lanes
+
+
+def test_head_that_is_tried_again_blocks_or_not(store):
+    """As its lane was asked for."""
+    for is_blocking, follows in ((True, []), (False, ["next"])):
+        lane = f"l{is_blocking}"
+        store.put(f"{lane} head", "next" + lane, lane=lane, is_blocking=is_blocking)
+        store.end(store.claim()[f"{lane} head"], End.RETRY, delay_us=9 * S)
+        assert [each + lane for each in follows] == list(store.claim())
+
+
+def test_dead_letters_block_their_lane_until_somebody_decides(store):
+    """Requeued they go first, cancelled they give way."""
+    store.put("x", "y", lane="l")
+    store.end(store.claim()["x"], End.DEAD, error="boom")
+    assert {} == store.claim()
+    assert [DurableState.DEAD, DurableState.BEHIND, None] == store.table.requeue(store.now, ["x", "y", "z"])
+    store.end(store.claim()["x"], End.DEAD)
+    store.table.cancel(store.now, ["x"])
+    assert ["y"] == list(store.claim())
+
+
+def test_what_was_put_aside_is_revived_by_who_knows_it(store):
+    """In its queue alone."""
+    store.put("x")
+    store.end(store.claim()["x"], End.UNKNOWN)
+    assert {} == store.claim()
+    assert 0 == store.table.revive("other", [("f", 1)])
+    assert 0 == store.table.revive("default", [("f", 2), ("g", 1)])
+    assert 1 == store.table.revive("default", [("f", 1)])
+    assert ["x"] == list(store.claim())
+
+
+def test_queues_are_claimed_apart(store):
+    """One owner may claim of both."""
+    store.put("mail", queue="mail")
+    assert {} == store.claim()
+    assert ["mail"] == list(store.claim(queue="mail"))
+
+
+def test_rows_are_listed_in_pages(store):
+    """By their numbers."""
+    store.put(*"abcde")
+    store.claim(2)
+    assert ["c", "d"] == [row.id for row in store.table.rows(None, after=2, limit=2)]
+    assert ["c"] == [row.id for row in store.table.rows(DurableState.READY, after=0, limit=1)]
+    assert 3 == store.table.counts()[DurableState.READY]

@@ -1,0 +1,88 @@
+"""Stores of tasks with a clock that tests set."""
+
+import sys
+
+import pytest
+
+from ratelimited_executor.durable import MemoryStore, PostgresStore, SQLiteStore
+
+KINDS = ["memory", "sqlite", *([] if sys.platform == "win32" else ["postgres"])]
+
+
+class HandClock:
+    """A clock that stands until it is set."""
+
+    now_us = 10_000_000_000
+
+    def set(self, now_us: int) -> None:
+        """Set the time; a server's as well, if the test has one."""
+        self.now_us = now_us
+
+    def wall(self) -> float:
+        return self.now_us / 1_000_000
+
+    def monotonic(self) -> float:
+        return self.now_us / 1_000_000
+
+
+class Database:
+    """A database of our own in a server of PostgreSQL, whose clock stands until it is set.
+
+    Attributes:
+        url: of the database.
+        connection: of the tests, with autocommit.
+    """
+
+    def __init__(self, server: str) -> None:
+        import psycopg
+
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute("drop database if exists durable with (force)")
+            connection.execute("create database durable")
+        self.url = server.replace("/postgres?", "/durable?")
+        assert self.url != server
+        self.connection = psycopg.connect(self.url, autocommit=True)
+
+    def stop_clock(self) -> None:
+        """Have the server's time be what is set; the schema must be there."""
+        self.connection.execute("create table hand_clock (now_us bigint)")
+        self.connection.execute("insert into hand_clock values (10000000000)")
+        self.connection.execute(
+            "create or replace function durable_now() returns bigint language sql volatile as 'select now_us from hand_clock'"
+        )
+
+    def set_clock(self, now_us: int) -> None:
+        """Set the server's time."""
+        self.connection.execute("update hand_clock set now_us = %s", [now_us])
+
+
+@pytest.fixture
+def clock():
+    """A clock that stands until it is set."""
+    return HandClock()
+
+
+@pytest.fixture
+def database(postgresql):
+    """A database of the test's own."""
+    made = Database(postgresql)
+    yield made
+    made.connection.close()
+
+
+@pytest.fixture(params=KINDS)
+async def store(request, tmp_path, clock):
+    """A store of each kind, open and empty; its time is the clock's."""
+    if request.param == "memory":
+        made = MemoryStore()
+    elif request.param == "sqlite":
+        made = SQLiteStore(tmp_path / "tasks.db")
+    else:
+        database = request.getfixturevalue("database")
+        made = PostgresStore(database.url)
+    await made.open(clock)
+    if request.param == "postgres":
+        database.stop_clock()
+        clock.set = database.set_clock  # a server goes by its own
+    yield made
+    await made.aclose()

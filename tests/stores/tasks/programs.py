@@ -1,0 +1,215 @@
+"""Random programs over stores of durable tasks: the same calls to the rules' own table and to a store, with equal answers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from ratelimited_executor._core.durable.table import TaskTable
+from ratelimited_executor._core.durable.tasks import (
+    Claim,
+    Claims,
+    DurableState,
+    End,
+    NewTask,
+    Outcome,
+    Ref,
+    TaskRow,
+)
+
+OWNERS = ("a", "a", "b", "c")
+QUEUES = ("mail", "mail", "mail", "other")
+LANES = (None, None, "one", "two")
+FUNCTIONS = (("f", 1), ("f", 2), ("g", 1))
+LEASES = {"a": 90, "b": 150, "c": 300}
+HOUR = 3_600_000
+
+
+@dataclass
+class Held:
+    """A claim as a program names it: a store's own numbers differ."""
+
+    id: str
+    token: int
+
+
+@dataclass
+class Program:
+    """Draws the calls of one program, and checks that a store answers as the table does.
+
+    ``call(method, now_us, *args)`` is a store's; programs of stores that wait are run by an awaiting twin of :func:`run`.
+    """
+
+    seed: int
+    table: TaskTable = field(default_factory=TaskTable)
+    now_us: int = 10 * HOUR
+    held: list[Held] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)  # id -> of its last claim
+    ids: list[str] = field(default_factory=list)
+    table_numbers: dict[str, int] = field(default_factory=dict)
+    store_numbers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)
+
+    def steps(self, count: int):
+        """Yield calls (method, arguments of the store), be sent the store's answer, and compare it with the table's."""
+        for owner in OWNERS[1:3]:
+            yield from self._both("join", owner, LEASES[owner])
+        for _ in range(count):
+            kind = self.draw.choices(
+                ("put", "claim", "finish", "beat", "pass", "cancel", "requeue", "join", "leave", "revive", "step"),
+                (3, 8, 7, 3, 6, 1, 1, 1, 0.5, 1, 0.2),
+            )[0]
+            yield from getattr(self, f"_{kind}")()
+            rows = yield from self._both("rows", None, after=0, limit=10_000)
+            yield from self._both("counts")
+            yield from self._both("lanes", limit=5)
+            check_lanes(rows)
+
+    def _both(self, method, *args, **options):
+        """Call the table and the store, and return the answer on which they agree, with refs by the table's numbers."""
+        timed = method in ("put", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        time = [self.now_us] if timed else []
+        expected = getattr(self.table, method)(*time, *self._with_refs(args, self.table_numbers), **options)
+        answer = yield (method, self._with_refs(args, self.store_numbers), options)
+        self._learn(expected, self.table_numbers)
+        self._learn(answer, self.store_numbers)
+        wanted, found = by_id(expected, self.table_numbers), by_id(answer, self.store_numbers)
+        assert wanted == found, (self.seed, method, args)
+        return expected
+
+    def _with_refs(self, args, numbers):
+        return [
+            [each._replace(ref=Ref(numbers.get(each.ref.number, -1), each.ref.token)) for each in arg]
+            if isinstance(arg, list) and arg and isinstance(arg[0], Outcome)
+            else arg
+            for arg in args
+        ]
+
+    def _learn(self, answer, numbers) -> None:
+        if isinstance(answer, Claims):
+            numbers.update((task.id, task.ref.number) for task in answer.tasks)
+
+    def _put(self):
+        draw = self.draw
+        tasks = []
+        for _ in range(draw.choice((1, 1, 2, 4))):
+            is_named = draw.random() < 0.4
+            id = f"named-{draw.randrange(4)}" if is_named else f"task-{len(self.ids)}"
+            self.ids.append(id)
+            name, version = draw.choice(FUNCTIONS)
+            tasks.append(
+                NewTask(
+                    id=id,
+                    queue=draw.choice(QUEUES),
+                    name=name,
+                    version=version,
+                    body=id.encode(),
+                    due_us=draw.choice((None, None, None, self.now_us + draw.randrange(-50, 80))),
+                    delay_us=draw.choice((0, 0, 0, 10, 40)),
+                    expires_us=draw.choice((None, None, 5, 30)),
+                    priority=draw.choice((0.0, 0.0, 1.0, -2.5)),
+                    lane=draw.choice(LANES),
+                    is_blocking=draw.random() < 0.6,
+                    key=draw.choice((None, None, "k", "l")),
+                    cost=draw.choice((None, "2")),
+                    is_named=is_named,
+                )
+            )
+        yield from self._both("put", tasks)
+
+    def _claim(self):
+        draw = self.draw
+        unknown = frozenset(draw.sample(FUNCTIONS, draw.choice((0, 0, 0, 0, 1, 2))))
+        full = frozenset(draw.sample(("k", "l"), draw.choice((0, 0, 0, 0, 1, 2))))
+        claim = Claim(
+            owner=draw.choice(OWNERS),
+            queue=draw.choice(QUEUES),
+            count=draw.choice((1, 2, 3, 8)),
+            ahead_us=draw.choice((0, 0, 15)),
+            unknown=unknown,
+            full_keys=full,
+            above=draw.choice((float("-inf"),) * 4 + (-2.5, 0.0)),
+        )
+        claims = yield from self._both("claim", claim)
+        if claims is not None:
+            self.held += [Held(task.id, task.ref.token) for task in claims.tasks]
+            self.tokens.update((task.id, task.ref.token) for task in claims.tasks)
+
+    def _finish(self):
+        draw = self.draw
+        outcomes = []
+        stale = [held for held in self.held if held.token < self.tokens[held.id]]
+        known = stale if stale and draw.random() < 0.4 else self.held[-8:]
+        for held in draw.sample(known, min(len(known), draw.choice((1, 1, 2, 4)))):
+            if draw.random() < 0.5:  # else it is ended once more, later
+                self.held.remove(held)
+            end = draw.choices(list(End), (4, 4, 2, 3, 1, 1))[0]
+            # The number stands for the id until each side's own is known.
+            outcomes.append(Outcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}"))
+        yield from self._both("finish", outcomes)
+
+    def _beat(self):
+        yield from self._both("beat", self.draw.choice(OWNERS))
+
+    def _pass(self):
+        self.now_us += self.draw.choice((1, 5, 20, 60))
+        return iter(())
+
+    def _step(self):
+        self.now_us += self.draw.choice((-1, 1)) * self.draw.choice((100, HOUR))
+        return iter(())
+
+    def _cancel(self):
+        yield from self._both("cancel", self._some_ids())
+
+    def _requeue(self):
+        yield from self._both("requeue", self._some_ids())
+
+    def _join(self):
+        owner = self.draw.choice(OWNERS)
+        yield from self._both("join", owner, LEASES[owner])
+
+    def _leave(self):
+        yield from self._both("leave", self.draw.choice(OWNERS))
+
+    def _revive(self):
+        yield from self._both("revive", self.draw.choice(QUEUES), self.draw.sample(FUNCTIONS, 2))
+
+    def _some_ids(self) -> list[str]:
+        known = list(dict.fromkeys([*self.ids[-8:], "unknown"]))
+        return self.draw.sample(known, self.draw.randrange(1, min(4, len(known) + 1)))
+
+
+def run(program: Program, count: int, call) -> None:
+    """Run a program on a store whose ``call(method, now_us, args, options)`` does not wait."""
+    steps = program.steps(count)
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(call(step[0], program.now_us, step[1], step[2]))
+    except StopIteration:
+        return
+
+
+def by_id(answer, numbers):
+    """Return an answer with ids in place of the numbers of tasks."""
+    ids = {number: id for id, number in numbers.items()}
+    if isinstance(answer, Claims):
+        return replace(answer, tasks=tuple(task._replace(ref=Ref(0, task.ref.token)) for task in answer.tasks))
+    if isinstance(answer, tuple) and answer and isinstance(answer[0], Ref):
+        return sorted((ids[ref.number], ref.token) for ref in answer)
+    if isinstance(answer, list) and answer and isinstance(answer[0], TaskRow):
+        return [replace(row, number=0) for row in answer]
+    return answer
+
+
+def check_lanes(rows: list[TaskRow]) -> None:
+    """Assert that each lane has one head, and that its followers wait."""
+    heads: dict[str, int] = {}
+    for row in rows:
+        if row.lane is not None:
+            heads.setdefault(row.lane, 0)
+            heads[row.lane] += row.state not in (DurableState.BEHIND, DurableState.DEAD)
+    assert all(count <= 1 for count in heads.values()), heads

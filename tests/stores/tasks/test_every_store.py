@@ -1,0 +1,102 @@
+"""What every store of tasks promises, by one suite: :class:`ratelimited_executor.TaskStore`."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from ratelimited_executor import TaskStore
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, SQLiteStore
+
+from .programs import Program
+
+STORES = [MemoryStore, PostgresStore, SQLiteStore]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_answers_are_those_of_the_rules_own_table(store, clock, seed):
+    """Random programs of forty calls, with steps of the clock, stale claims and duplicate ids."""
+    program = Program(1000 + seed)
+    steps = program.steps(40)
+    step = next(steps)
+    try:
+        while True:
+            method, args, options = step
+            clock.set(program.now_us)
+            step = steps.send(await getattr(store, method)(*args, **options))
+    except StopIteration:
+        return
+
+
+def test_every_store_says_what_a_put_outlasts():
+    """And has every method, with the contract's names of arguments."""
+    for kind in STORES:
+        assert TaskStore in kind.__mro__
+        assert isinstance(kind.durability, Durability)
+        for name, method in inspect.getmembers(TaskStore, inspect.isfunction):
+            if not name.startswith("_"):
+                found = inspect.signature(getattr(kind, name)).parameters
+                assert list(inspect.signature(method).parameters) == list(found), (kind, name)
+
+
+async def test_what_is_large_and_strange_comes_back_as_it_was(store):
+    """Bodies of a megabyte, texts of any script, numbers at their bounds."""
+    task = NewTask(
+        id="ü" * 255, queue="ق", name="名", version=2**31 - 1, body=bytes(range(256)) * 4096, delay_us=0,
+        priority=-1e300, lane="l'\"; drop table durable_tasks --", key='"k"', cost='{"tokens": 5}', is_named=True,
+    )  # fmt: skip
+    assert [True] == await store.put([task])
+    [row] = await store.find([task.id])
+    assert (task.id, task.queue, task.name, task.version, task.body) == (
+        row.id, row.queue, row.name, row.version, row.body
+    )  # fmt: skip
+    await store.join("a", 1_000_000)
+    [claimed] = (await store.claim(Claim(owner="a", queue="ق", count=1))).tasks
+    assert (task.body, task.priority, task.lane, task.key, task.cost) == (
+        claimed.body, claimed.priority, claimed.lane, claimed.key, claimed.cost
+    )  # fmt: skip
+    assert [True] == await store.finish([Outcome(claimed.ref, End.DEAD, error="ä\n\u2028")])
+    [row] = await store.rows(DurableState.DEAD)
+    assert "ä\n\u2028" == row.error
+
+
+async def test_no_claim_is_made_twice_at_once(store):
+    """Ten owners, and a thousand tasks."""
+    await store.put([NewTask(id=str(n), name="f") for n in range(1000)])
+    owners = [f"o{n}" for n in range(10)]
+    for owner in owners:
+        await store.join(owner, 60_000_000)
+
+    async def work(owner):
+        mine = []
+        while tasks := (await store.claim(Claim(owner=owner, count=7))).tasks:
+            mine += [task.id for task in tasks]
+            await asyncio.sleep(0)
+        return mine
+
+    claimed = [id for mine in await asyncio.gather(*map(work, owners)) for id in mine]
+    assert sorted(map(str, range(1000))) == sorted(claimed)
+
+
+async def test_wait_ends_with_a_put_and_at_its_time(store):
+    """In real time, as stores have it; a wake-up that comes for nothing is allowed, a missed one is not."""
+    loop = asyncio.get_running_loop()
+    await store.wait(0.01)  # what was before
+    began = loop.time()
+    waiting = asyncio.ensure_future(store.wait(30))
+    await asyncio.sleep(0.02)
+    await store.put([NewTask(id="x", name="f")])
+    await waiting
+    assert loop.time() - began < 20
+    await store.wait(0.05)
+
+
+async def test_nothing_is_asked_for_and_nothing_happens(store):
+    """Empty lists."""
+    assert [] == await store.put([])
+    assert [] == await store.finish([])
+    assert [] == await store.cancel([])
+    assert [] == await store.requeue([])
+    assert [] == await store.find([])
+    assert 0 == await store.revive("default", [])

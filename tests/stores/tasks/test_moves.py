@@ -1,0 +1,75 @@
+"""The moves of stores in SQL answer as the rules' own table does, whatever is called in whatever order."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ratelimited_executor.stores.tasks import moves, sqlite
+from ratelimited_executor.stores.tasks.statements import numbered, read_statements, read_text
+from tests.stores.tasks.programs import Program, run
+
+
+class InMemory:
+    """The moves on a database of SQLite in memory."""
+
+    def __init__(self) -> None:
+        self.connection = apsw.Connection(":memory:")
+        self.connection.execute(read_text("sqlite_schema.sql"))
+
+    def call(self, method, now_us, args, options):
+        """Play the moves of one call."""
+        timed = method in ("put", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        program = getattr(moves, method)(*([now_us] if timed else []), *args, **options)
+        cursor = self.connection.cursor()
+        cursor.execute("begin")
+        result = sqlite._play(cursor, program)
+        cursor.execute("commit")
+        return result
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_moves_answer_as_the_table(seed):
+    """Sixty calls by three owners, with steps of the clock, stale claims and duplicate ids."""
+    run(Program(seed), 60, InMemory().call)
+
+
+TEXTS = read_statements("statements.sql", "sqlite_statements.sql")
+BROKEN = {
+    "an end without its token": (
+        "end",
+        "(number, token) in (select value ->> 0, value ->> 1",
+        "number in (select value ->> 0",
+    ),
+    "a retry without its token": ("retry", "token = $5", "$5 > 0"),
+    "a release without its token": ("put_aside", "token = $3", "$3 > 0"),
+    "an end of what is not claimed": ("end", "state = 3 and", ""),
+    "claims that nobody gives back": ("give_back", "owner = $2", "owner = $2 and 1 = 0"),
+    "leases that are never renewed": ("renew", "owner = $2", "owner = $2 and 1 = 0"),
+    "leases by which nobody goes": ("owner", "owner = $1", "'' < $1 limit 1"),
+    "lanes that go on over a dead letter": ("head", "(state <> 5 or is_blocking = 1)", "state <> 5"),
+    "ids that are forgotten": ("remember", "where true", "where false"),
+    "tasks that are claimed after they expired": ("expired", "expires_us <= $1", "expires_us <= $1 - 1000000"),
+    "the least important first": ("claim", "priority desc", "priority"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_rule_that_is_broken_is_found(name, monkeypatch):
+    """By one of the programs above."""
+    statement, old, new = BROKEN[name]
+    text = TEXTS[statement]
+    assert old in text
+    monkeypatch.setitem(sqlite._STATEMENTS, statement, numbered(text.replace(old, new)))
+    for seed in range(150):
+        try:
+            run(Program(seed), 60, InMemory().call)
+        except (AssertionError, apsw.ConstraintError, KeyError):
+            return
+    pytest.fail("not found")
+
+
+def test_every_statement_is_asked_for():
+    """None is left over."""
+    source = Path(moves.__file__).read_text(encoding="utf-8")
+    assert [] == [name for name in TEXTS if f'"{name}"' not in source]

@@ -1,0 +1,399 @@
+"""Durable tasks in a file: what has returned is on the disk, whatever stops the process, and whoever else has the file."""
+
+import asyncio
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ratelimited_executor import StoreUnavailableError
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor.durable import SQLiteStore
+from ratelimited_executor.stores.tasks import sqlite
+
+ROOT = Path(__file__).parents[3]
+
+
+def task(id, **options) -> NewTask:
+    return NewTask(id=str(id), name="f", **options)
+
+
+@pytest.fixture
+async def opened(tmp_path, clock):
+    """Open a store on a file; all are closed at the end."""
+    stores = []
+
+    async def call(path=tmp_path / "tasks.db"):
+        stores.append(SQLiteStore(path))
+        await stores[-1].open(clock)
+        return stores[-1]
+
+    yield call
+    for store in stores:
+        await store.aclose()
+
+
+async def test_several_connections_share_a_file(opened):
+    """What one puts another claims; a put of another wakes who waits."""
+    first, second = await opened(), await opened()
+    await second.wait(0.01)
+    waiting = asyncio.ensure_future(second.wait(30))
+    await asyncio.sleep(0.06)
+    await first.put([task("x")])
+    async with asyncio.timeout(20):
+        await waiting
+    await second.join("b", 60_000_000)
+    [claimed] = (await second.claim(Claim(owner="b", count=1))).tasks
+    assert [True] == await first.finish([Outcome(claimed.ref, End.DONE)])
+
+
+async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
+    """It is there if that commits, and not if it does not; the connection stays the user's."""
+    store = await opened()
+    connection = apsw.Connection(str(tmp_path / "tasks.db"))
+    with pytest.raises(ValueError, match="connection must have an open transaction"):
+        await store.put([task("x")], connection=connection)
+    with pytest.raises(TypeError, match="connection must be an apsw.Connection"):
+        await store.put([task("x")], connection=object())
+    for end, there in (("rollback", None), ("commit", DurableState.READY)):
+        connection.execute("begin immediate")
+        connection.execute("create table if not exists orders (id)")
+        assert [True, True] == await store.put([task("x"), task("y", lane="l")], connection=connection)
+        connection.execute(end)
+        [row, _] = await store.find(["x", "y"])
+        assert there == (None if row is None else row.state)
+    connection.close()
+
+
+async def test_nothing_is_made_before_it_is_opened_and_use_after_the_end_is_an_error(tmp_path, clock):
+    """With the remedy; a store may be opened again."""
+    store = SQLiteStore(tmp_path / "tasks.db")
+    assert [] == list(tmp_path.iterdir())
+    with pytest.raises(StoreUnavailableError, match="it is not open: enter DurableTasks"):
+        await store.counts()
+    for _ in range(2):
+        await store.open(clock)
+        await store.put([task("x")])
+        await store.aclose()
+    with pytest.raises(StoreUnavailableError, match="not open"):
+        await store.counts()
+    await store.aclose()
+
+
+@pytest.mark.parametrize(("path", "error", "words"), [
+    ("", ValueError, "path must be the path of a file, got ''"),
+    (":memory:", ValueError, "for tests there is MemoryStore"),
+    (5, TypeError, "path must be the path of a file, got 5"),
+])  # fmt: skip
+def test_paths_that_are_none(path, error, words):
+    """At once."""
+    with pytest.raises(error, match=words):
+        SQLiteStore(path)
+
+
+async def test_files_that_cannot_be_used(tmp_path, clock):
+    """No directory, no database, a newer release: each says what to do, and leaves the file as it was."""
+    with pytest.raises(StoreUnavailableError, match="make its directory"):
+        await SQLiteStore(tmp_path / "none" / "tasks.db").open(clock)
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreUnavailableError, match="name another file"):
+        await SQLiteStore(garbage).open(clock)
+    assert garbage.read_bytes() == b"not a database at all" * 100
+    newer = SQLiteStore(tmp_path / "newer.db")
+    await newer.open(clock)
+    await newer.aclose()
+    connection = apsw.Connection(str(tmp_path / "newer.db"))
+    connection.execute("pragma user_version = 99")
+    connection.close()
+    with pytest.raises(
+        StoreUnavailableError, match=r"newer release has written the file \(schema 99; this one knows 1\)"
+    ):
+        await SQLiteStore(tmp_path / "newer.db").open(clock)
+
+
+async def test_disk_that_is_full_changes_nothing_and_loses_nothing(opened):
+    """The put is refused whole; when there is room again it goes on."""
+    store = await opened()
+    await store.put([task("before")])
+    [(pages,)] = store._connection.execute("pragma page_count")
+    store._connection.execute(f"pragma max_page_count = {pages}")
+    with pytest.raises(StoreUnavailableError, match="make room on the disk") as caught:
+        await store.put([task(n, body=bytes(10_000)) for n in range(20)])
+    assert isinstance(caught.value.__cause__, apsw.FullError)
+    assert 1 == (await store.counts())[DurableState.READY]
+    store._connection.execute("pragma max_page_count = 1000000")
+    assert [True] * 20 == await store.put([task(n, body=bytes(10_000)) for n in range(20)])
+
+
+async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
+    """It is waited for, and after a while said."""
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 200)
+    store = await opened()
+    other = apsw.Connection(str(tmp_path / "tasks.db"))
+    other.execute("begin immediate")
+    with pytest.raises(StoreUnavailableError, match="another process has held the file"):
+        await store.put([task("x")])
+    putting = asyncio.ensure_future(store.put([task("x")]))
+    await asyncio.sleep(0.05)
+    other.execute("rollback")
+    assert [True] == await putting
+    other.close()
+
+
+async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, clock, monkeypatch):
+    """A second process is refused, with the reason."""
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
+    first, second = SQLiteStore(tmp_path / "tasks.db"), SQLiteStore(tmp_path / "tasks.db")
+    await first.open(clock)
+    await first.put([task("x")])
+    with pytest.raises(StoreUnavailableError, match="may not share it"):
+        await second.open(clock)
+    await first.aclose()
+    await second.aclose()
+
+
+@pytest.mark.parametrize(("version", "is_mended"), [
+    ("3.51.3", True), ("3.54.1", True), ("3.51.2", False), ("3.50.7", True), ("3.50.6", False), ("3.44.6", True),
+    ("3.44.5", False), ("3.45.9", False), ("3.40.1", False), ("4.0.0", True),
+])  # fmt: skip
+def test_releases_with_the_bug_are_known(version, is_mended):
+    """As SQLite's own documentation lists them."""
+    assert is_mended == sqlite._is_mended(version)
+
+
+# What stops a process.
+
+
+class Shadow(apsw.VFS):
+    """A file system that keeps, beside each file, what a loss of power would leave: what was synced last."""
+
+    def __init__(self, shadow: Path) -> None:
+        self.name = f"shadow-{shadow}"
+        super().__init__(self.name, "")
+        self.shadow = shadow
+
+    def xDelete(self, name, sync_directory):
+        super().xDelete(name, sync_directory)
+        (self.shadow / Path(name).name).unlink(missing_ok=True)
+
+    def xOpen(self, name, flags):
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        shadow = self.shadow
+
+        class File(apsw.VFSFile):
+            def __init__(self) -> None:
+                super().__init__("", name, flags)
+
+            def xSync(self, how):
+                super().xSync(how)
+                if path is not None:
+                    shutil.copy(path, shadow / Path(path).name)
+
+        return File()
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+async def test_loss_of_power_loses_no_put_that_has_returned(tmp_path, clock, monkeypatch, is_durable):
+    """Nothing but what was synced is left; a store that does not wait for that would lose it, and so the test can fail."""
+    (tmp_path / "shadow").mkdir()
+    vfs = Shadow(tmp_path / "shadow")
+    plain = apsw.Connection
+    monkeypatch.setattr(apsw, "Connection", lambda path: plain(path, vfs=vfs.name))
+    if not is_durable:
+        transaction = SQLiteStore._transaction
+        monkeypatch.setattr(SQLiteStore, "_transaction", lambda self, moves, _: transaction(self, moves, "normal"))
+    store = SQLiteStore(tmp_path / "tasks.db")
+    await store.open(clock)
+    await store.join("a", 60_000_000)
+    lost = 0
+    ended = set()
+    for n in range(30):
+        await store.put([task(n, lane="l" if n % 3 else None)])
+        if n % 4 == 3:
+            claimed = (await store.claim(Claim(owner="a", count=2))).tasks
+            await store.finish([Outcome(each.ref, End.DONE) for each in claimed])
+            ended |= {each.id for each in claimed}
+        left = tmp_path / f"left{n}"
+        shutil.copytree(tmp_path / "shadow", left)
+        found = plain(str(left / "tasks.db"))
+        try:
+            ids = {id for (id,) in found.execute("select id from durable_tasks")}
+        except apsw.SQLError:
+            ids = set()
+        found.close()
+        lost += ids != {str(each) for each in range(n + 1)} - ended
+    await store.aclose()
+    assert (lost == 0) is is_durable
+
+
+async def test_failure_at_any_statement_changes_nothing(opened, monkeypatch):
+    """Each statement of each call fails once: the store is as before, and the call can be made again."""
+    store = await opened()
+    await store.join("a", 60_000_000)
+    await store.join("b", 60_000_000)
+    await store.put([task("x", lane="l", is_named=True), task("y", lane="l"), task("z", expires_us=1), task("v")])
+    store._clock.now_us += 5
+    first, second = (await store.claim(Claim(owner="a", count=2))).tasks
+    calls = [
+        lambda: store.put([task("n", lane="l", is_named=True), task("m", lane="k", delay_us=9)]),
+        lambda: store.claim(Claim(owner="b", count=5, ahead_us=10)),
+        lambda: store.finish([Outcome(first.ref, End.DONE), Outcome(second.ref, End.RETRY, 5, "error")]),
+        lambda: store.cancel(["y", "v", "m"]),
+        lambda: store.requeue(["x"]),
+        lambda: store.revive("default", [("f", 1)]),
+        lambda: store.beat("a"),
+        lambda: store.leave("b"),
+    ]
+    play, statements = sqlite._play, 0
+
+    def failing_at(count):
+        def failing(cursor, program):
+            class Cursor:
+                left = count
+
+                def execute(self, text, arguments):
+                    self.left -= 1
+                    if self.left < 0:
+                        raise apsw.IOError("the disk has failed")
+                    return cursor.execute(text, arguments)
+
+            return play(Cursor(), program)
+
+        return failing
+
+    for call in calls:
+        for count in range(100):
+            before = await _everything(store)
+            monkeypatch.setattr(sqlite, "_play", failing_at(count))
+            try:
+                await call()
+            except StoreUnavailableError:
+                statements += 1
+                monkeypatch.setattr(sqlite, "_play", play)
+                assert before == await _everything(store)
+            else:
+                break
+        monkeypatch.setattr(sqlite, "_play", play)
+    assert statements > 40
+
+
+async def _everything(store):
+    def read():
+        tables = ("tasks", "lanes", "owners", "ended", "clock")
+        return [list(store._connection.execute(f"select * from durable_{table}")) for table in tables]
+
+    return await store._in_thread(read)
+
+
+PUTTER = """
+    import asyncio, sys
+    from ratelimited_executor.durable import DurableTasks, SQLiteStore
+
+    tasks = DurableTasks(SQLiteStore(sys.argv[1]))
+
+    @tasks.task
+    def work(n): ...
+
+    async def main():
+        async with tasks:
+            n = int(sys.argv[2])
+            while True:
+                await asyncio.gather(*(work.put(n + i, id=str(n + i), lane=f"l{i % 3}") for i in range(5)))
+                n += 5
+                print(n, flush=True)
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.real_time("processes are killed")
+async def test_killed_while_it_puts_loses_nothing_that_had_returned(tmp_path, opened):
+    """At random moments, ten times, on one file."""
+    path = tmp_path / "killed.db"
+    draw = random.Random(5)
+    put = 0
+    for _ in range(10):
+        with subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PUTTER), str(path), str(put)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        ) as child:
+            for _ in range(draw.randrange(1, 40)):
+                put = int(child.stdout.readline())
+            await asyncio.sleep(draw.random() / 200)
+            child.send_signal(signal.SIGKILL)
+            put = max([put, *map(int, child.stdout.read().split())])
+    store = await opened(path)
+    there = sum((await store.counts()).values())
+    assert put <= there <= put + 50
+    found = await store.find([str(n) for n in range(put)])
+    assert None not in found
+    assert "ok" == next(store._connection.execute("pragma integrity_check"))[0]
+
+
+RUNNER = """
+    import asyncio, os, sys
+    from ratelimited_executor import RateLimitedExecutor
+    from ratelimited_executor.durable import DurableTasks, SQLiteStore
+
+    tasks = DurableTasks(SQLiteStore(sys.argv[1]), lease=1)
+    log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    @tasks.task
+    async def work(n):
+        os.write(log, f"{n} begin\\n".encode())
+        await asyncio.sleep(0.002)
+        os.write(log, f"{n} end\\n".encode())
+
+    async def main():
+        async with RateLimitedExecutor("x", rate="2000/s") as executor, tasks.running(executor):
+            while sum((await tasks.counts()).values()):
+                await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.real_time("processes are killed")
+async def test_processes_that_are_killed_lose_no_task_and_keep_the_order_of_lanes(tmp_path, opened):
+    """Two at a time, killed ten times: each task runs, lanes in order, and what ran twice was under way at a kill."""
+    path, log = tmp_path / "killed.db", tmp_path / "log"
+    store = await opened(path)
+    count, lanes = 1500, 50
+    await store.put(
+        [NewTask(id=str(n), name="work", body=b"[[%d],{}]" % n, lane=f"l{n % lanes}") for n in range(count)]
+    )
+    command = [sys.executable, "-c", textwrap.dedent(RUNNER), str(path), str(log)]
+    draw = random.Random(7)
+    children = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    for _ in range(10):
+        await asyncio.sleep(0.3 + draw.random() / 2)
+        victim = children.pop(draw.randrange(2))
+        victim.kill()
+        victim.wait()
+        children.append(subprocess.Popen(command, cwd=ROOT))
+    for child in children:
+        assert 0 == await asyncio.to_thread(child.wait, 60)
+    began, running = {}, set()
+    last = {}
+    for line in log.read_text().splitlines():
+        n, what = line.split()
+        n = int(n)
+        if what == "begin":
+            began[n] = began.get(n, 0) + 1
+            running.add(n)
+            assert n >= last.get(n % lanes, -1), line  # never out of order, and again only the one that was under way
+            last[n % lanes] = n
+    assert set(range(count)) == set(began)
+    twice = sum(times - 1 for times in began.values())
+    assert twice <= 10 * lanes
