@@ -20,9 +20,10 @@ module            names
 ``typing``        types for annotations
 ``slots``         pools of slots: how many at once, whoever they are
 ``blocking``      permits and slots for threads without an event loop
+``durable``       tasks that outlast the process
 ================  ==========================================================
 
-All their names but those of ``typing``, ``slots`` and ``blocking`` can be imported from here as well, and are the same objects.
+All their names but those of ``typing``, ``slots``, ``blocking`` and ``durable`` can be imported from here as well, and are the same objects.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.abc import Fleet as Fleet
     from ratelimited_executor.abc import Peers as Peers
     from ratelimited_executor.abc import Progress as Progress
+    from ratelimited_executor.abc import TaskStore as TaskStore
     from ratelimited_executor.exceptions import BacklogFullError as BacklogFullError
     from ratelimited_executor.exceptions import ExecutorNotStartedError as ExecutorNotStartedError
     from ratelimited_executor.exceptions import ExecutorStoppedError as ExecutorStoppedError
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.exceptions import RetryLater as RetryLater
     from ratelimited_executor.exceptions import RunTimeoutError as RunTimeoutError
     from ratelimited_executor.exceptions import SlotLostError as SlotLostError
+    from ratelimited_executor.exceptions import StoreUnavailableError as StoreUnavailableError
     from ratelimited_executor.exceptions import TaskDroppedError as TaskDroppedError
     from ratelimited_executor.exceptions import TaskExpiredError as TaskExpiredError
     from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
@@ -142,11 +145,13 @@ __all__ = [
     "SlotLostError",
     "StaticPeers",
     "Statistics",
+    "StoreUnavailableError",
     "Strictness",
     "TaskDroppedError",
     "TaskExpiredError",
     "TaskHandle",
     "TaskState",
+    "TaskStore",
     "TaskView",
     "WhenFull",
     "Window",
@@ -241,6 +246,7 @@ _MODULES: Final = {
         "Fleet",
         "Peers",
         "Progress",
+        "TaskStore",
     ),
     "exceptions": (
         "BacklogFullError",
@@ -251,6 +257,7 @@ _MODULES: Final = {
         "RetryLater",
         "RunTimeoutError",
         "SlotLostError",
+        "StoreUnavailableError",
         "TaskDroppedError",
         "TaskExpiredError",
         "WrongLoopError",

@@ -25,6 +25,7 @@ from ratelimited_executor import (
     abc,
     blocking,
     cycles,
+    durable,
     exceptions,
     handles,
     insight,
@@ -74,9 +75,12 @@ def test_python_block_runs_and_prints_what_it_says(
     output: str | None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    """A block is a program of its own; its assertions are its own."""
+    """A block is a program of its own, in a directory of its own; its assertions are its own."""
     monkeypatch.setattr(asyncio, "run", run_virtual)
+    if "sqlite" in code.lower():
+        monkeypatch.chdir(tmp_path)  # where it makes its files
 
     exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "__main__"})
 
@@ -139,7 +143,7 @@ def reference_text() -> str:
 
 
 TOPICS = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]  # also at the top
-HOMES = [ratelimited_executor, *TOPICS, blocking, slots, spread, simulation]  # where public names live
+HOMES = [ratelimited_executor, *TOPICS, blocking, durable, slots, spread, simulation]  # where public names live
 NAMES = sorted({name for home in HOMES for name in home.__all__})
 
 

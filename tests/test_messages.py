@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import abc, simulation, spread, testing
+from ratelimited_executor import abc, durable, simulation, spread, testing
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
 NAMED = re.compile(r"\b([A-Za-z_][\w.]*)\(([^()]*)")
@@ -52,7 +52,7 @@ def _public(name: str) -> list[Any]:
     module, _, last = name.rpartition(".")
     if module and module[0].islower():
         return [getattr(importlib.import_module(module), last)]
-    homes = [ratelimited_executor, abc, simulation, spread, testing]
+    homes = [ratelimited_executor, abc, durable, simulation, spread, testing]
     kinds = [getattr(home, each) for home in homes for each in home.__all__]
     kinds += [getattr(ratelimited_executor, each) for each in ratelimited_executor._MODULE_OF]
     if module:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
-__all__ = ["Retries", "check_retry", "parse_retry_after"]
+__all__ = ["Retries", "check_retry", "parse_retry_after", "pause_before_retry"]
 
 
 def check_retry(name: str, policy: Any) -> Any:
@@ -180,19 +180,52 @@ class Retries:
             error: what the last one raised.
             first: loop time at which the first one started.
         """
-        after = 0.0
-        is_told = isinstance(error, RetryLater)
-        if isinstance(error, RetryLater) and error.after is not None:
-            after = min(error.after, self.penalty_max)
         try:
-            if isinstance(policy, Retry):
-                if count >= policy.attempts or not (is_told or (isinstance(error, Exception) and policy.wants(error))):
-                    return None
-                return after + policy.pause(count, self._numbers.random())
-            return _pause_by_tenacity(policy, count, error, after, first=first, now=self._moments.monotonic())
+            return pause_before_retry(
+                policy,
+                count,
+                error,
+                first=first,
+                now=self._moments.monotonic(),
+                numbers=self._numbers,
+                penalty_max=self.penalty_max,
+            )
         except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
             self._report(raised)
             return None
+
+
+def pause_before_retry(
+    policy: Any,
+    count: int,
+    error: BaseException,
+    *,
+    first: float | None,
+    now: float,
+    numbers: RandomNumbers,
+    penalty_max: float = math.inf,
+) -> float | None:
+    """Return the seconds to wait before the next attempt; None if there is none.
+
+    Args:
+        policy: what :func:`check_retry` has let through, and not None.
+        count: attempts so far, this one included.
+        error: what the last one raised.
+        first: loop time at which the first one started; None if that is not known.
+        now: the loop time.
+        numbers: what jitter is drawn from.
+        penalty_max: seconds that the other side may ask for at most.
+
+    Raises:
+        Exception: what a policy raises, which is user code.
+    """
+    is_told = isinstance(error, RetryLater)
+    after = min(error.after, penalty_max) if isinstance(error, RetryLater) and error.after is not None else 0.0
+    if isinstance(policy, Retry):
+        if count >= policy.attempts or not (is_told or (isinstance(error, Exception) and policy.wants(error))):
+            return None
+        return after + policy.pause(count, numbers.random())
+    return _pause_by_tenacity(policy, count, error, after, first=first, now=now)
 
 
 def _pause_by_tenacity(

@@ -1,0 +1,65 @@
+"""How the arguments of a durable task are written into a store."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+__all__ = ["Codec", "JSONCodec", "check_codec"]
+
+
+class Codec(Protocol):
+    """Writes and reads a list of two: the positional arguments, a list, and the keyword arguments, a dict.
+
+    Modules and objects with ``dumps`` and ``loads`` over bytes fit, such as ``pickle``, or ``msgpack`` with its own names.
+    """
+
+    def dumps(self, arguments: Any, /) -> bytes:
+        """Return the arguments as bytes.
+
+        Raises:
+            TypeError: if an argument cannot be written.
+            ValueError: the same.
+        """
+        ...
+
+    def loads(self, body: bytes, /) -> Any:
+        """Return the arguments that bytes stand for."""
+        ...
+
+
+class JSONCodec:
+    """Arguments as JSON: None, booleans, numbers, texts, and lists and dicts of these.
+
+    A tuple arrives as a list. What else JSON would change silently, or write as no JSON, is refused: NaN and infinity, and
+    keys of dicts that are no texts.
+    """
+
+    def dumps(self, arguments: Any, /) -> bytes:
+        """Return the arguments as JSON in UTF-8."""
+        _check_keys(arguments)
+        return json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+    def loads(self, body: bytes, /) -> Any:
+        """Return the arguments that JSON stands for."""
+        return json.loads(body)
+
+
+def check_codec(codec: Any) -> Codec:
+    """Refuse what has no ``dumps`` and ``loads``."""
+    if not all(callable(getattr(codec, name, None)) for name in ("dumps", "loads")):
+        raise TypeError(f"codec must have the functions dumps and loads, as the module pickle has, got {codec!r}")
+    return codec  # type: ignore[no-any-return]  # just checked
+
+
+def _check_keys(value: Any) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(
+                    f"a dict in JSON has texts as keys, got {key!r}: write it as a text, or hand in another codec"
+                )
+            _check_keys(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_keys(item)

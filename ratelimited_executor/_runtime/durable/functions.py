@@ -1,0 +1,296 @@
+"""Functions whose calls are durable, and references to the tasks that these calls become."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypedDict, TypeVar
+
+from ratelimited_executor._core.durable.tasks import NewTask
+from ratelimited_executor._runtime.arguments import (
+    callable_of,
+    count_of,
+    delay_of,
+    flag_of,
+    member_of,
+    number_of,
+    seconds_of,
+    wall_of,
+)
+from ratelimited_executor._runtime.retrying import check_retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ratelimited_executor._core.durable.tasks import DurableState, TaskRow
+    from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._runtime.durable.codec import Codec
+    from ratelimited_executor.abc import TaskStore
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["DurableFunction", "DurableRef", "FunctionOptions", "LaneFail", "PutOptions"]
+
+_US: Final = 1_000_000
+_TEXT_MAX: Final = 255  # characters of an id, a lane and a name, so that every store can index them
+
+
+class Putter(Protocol):
+    """What a function and a reference ask of the durable tasks that they belong to."""
+
+    store: TaskStore
+    queue: str
+    codec: Codec
+
+    def new_id(self) -> str:
+        """Return an id that no other task has."""
+        ...
+
+    async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
+        """Put a task into the store."""
+        ...
+
+
+class LaneFail(Enum):
+    """What the lane of a task that has failed does."""
+
+    BLOCK = "block"
+    """It waits while the task is tried again, and while it is a dead letter, until somebody puts it back or cancels it."""
+    SKIP = "skip"
+    """It goes on with the next; the task is tried again in its turn."""
+
+
+class FunctionOptions(TypedDict, total=False):
+    """The options of a durable function; :meth:`DurableTasks.task` describes them."""
+
+    name: str | None
+    version: int
+    retry: Any
+    run_timeout: DurationLike | None
+    in_thread: bool
+    priority: float
+    expires: DurationLike | None
+    lane_fail: LaneFail
+
+
+class PutOptions(TypedDict, total=False):
+    """The options of a put, besides the arguments of the function."""
+
+    delay: DurationLike
+    at: datetime | float
+    priority: float
+    expires: DurationLike | None
+    lane: str | None
+    id: str | None
+    key: str | int | None
+    cost: int | Mapping[str, int] | None
+    connection: Any
+
+
+_OPTIONS: Final = frozenset(PutOptions.__annotations__)
+
+
+class DurableRef:
+    """A durable task, by its id.
+
+    Attributes:
+        id: of the task.
+        created: True if the put has made it, False if there was a task with its id; None if it was not put here.
+    """
+
+    __slots__ = ("_tasks", "created", "id")
+
+    def __init__(self, tasks: Putter, id: str, created: bool | None = None) -> None:
+        self._tasks = tasks
+        self.id = id
+        self.created = created
+
+    async def state(self) -> DurableState | None:
+        """Return where the task is; None if it has ended, or never was."""
+        row = await self.row()
+        return None if row is None else row.state
+
+    async def row(self) -> TaskRow | None:
+        """Return all that the store knows of the task; None if it has ended, or never was."""
+        [row] = await self._tasks.store.find([self.id])
+        return row
+
+    async def cancel(self) -> bool:
+        """Cancel the task: it is deleted, or if it is claimed, ended by its process within a third of the lease.
+
+        Returns:
+            False if it has ended, or never was.
+        """
+        [state] = await self._tasks.store.cancel([self.id])
+        return state is not None
+
+    def __repr__(self) -> str:
+        how = {True: ", created", False: ", duplicate", None: ""}[self.created]
+        return f"DurableRef({self.id!r}{how})"
+
+
+class DurableFunction(Generic[P, R]):
+    """A function whose calls can be put into a store. Called as it is, it runs here and now, as if it were not decorated.
+
+    Made by :meth:`DurableTasks.task`.
+
+    Attributes:
+        name: under which it is registered; tasks in the store name it.
+        version: the same.
+        retry: how it is tried again; None for not at all.
+        run_timeout: seconds that one attempt may run; None for no limit.
+        in_thread: True if it runs in a worker thread.
+    """
+
+    def __init__(
+        self,
+        tasks: Putter,
+        fn: Callable[P, R],
+        *,
+        name: str | None = None,
+        version: int = 1,
+        retry: Any = None,
+        run_timeout: DurationLike | None = None,
+        in_thread: bool = False,
+        priority: float = 0.0,
+        expires: DurationLike | None = None,
+        lane_fail: LaneFail = LaneFail.BLOCK,
+    ) -> None:
+        callable_of("fn", fn)
+        found = getattr(fn, "__name__", "<none>") if name is None else name
+        self.name = text_of("name", found)
+        if name is None and "<" in found:
+            raise TypeError(f"name must be given for {fn!r}, which has none of its own")
+        self.version = count_of("version", version)
+        self.retry = check_retry("retry", retry)
+        self.run_timeout = None if run_timeout is None else seconds_of("run_timeout", run_timeout)
+        self.in_thread = flag_of("in_thread", in_thread)
+        self._tasks = tasks
+        self._signature = inspect.signature(fn)
+        taken = _OPTIONS.intersection(self._signature.parameters)
+        if taken:
+            raise TypeError(f"fn must have no parameter {min(taken)!r}, an option of put(): rename it in {self.name}")
+        self._fn = fn
+        self._priority = number_of("priority", priority)
+        self._expires_us = None if expires is None else _us(seconds_of("expires", expires))
+        self._is_blocking = member_of("lane_fail", lane_fail, LaneFail) is LaneFail.BLOCK
+        functools.update_wrapper(self, fn)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself."""
+        return self._fn(*args, **kwargs)
+
+    async def put(self, *args: Any, connection: Any = None, **kwargs: Any) -> DurableRef:
+        """Put a call into the store, and return once it is durable.
+
+        Args:
+            args: the function's positional arguments.
+            connection: a connection of the store's database, in whose open transaction the task is put: it is there if that
+                commits. The store's documentation says of what kind.
+            kwargs: the function's keyword arguments; and the options below.
+            delay: seconds from now until it is due, >= 0.
+            at: when it is due by the wall clock, an aware datetime or epoch seconds; the past is due now.
+            priority: a larger one is claimed, and started, first.
+            expires: seconds after it is due by which an attempt has to start; None for never.
+            lane: its lane, whose tasks run one at a time, in the order in which they become due.
+            id: identifies it, so that a second put with it does nothing, also for a day after the task's end.
+            key: as of :meth:`RateLimitedExecutor.schedule`: a text or an integer.
+            cost: the same.
+
+        Raises:
+            TypeError: if the arguments do not fit the function or cannot be written, or an option has a wrong type.
+            ValueError: if an option is out of range.
+            StoreUnavailableError: if the store could not do it.
+        """
+        return await self._tasks.put(self.new(*args, **kwargs), connection=connection)
+
+    def new(self, *args: Any, **kwargs: Any) -> NewTask:
+        """Return what :meth:`put` would put, for :meth:`DurableTasks.put_many`."""
+        options = {name: kwargs.pop(name) for name in _OPTIONS.intersection(kwargs)}
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
+        try:
+            body = self._tasks.codec.dumps([args, kwargs])
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"the arguments of {self.name} cannot be written: {error}") from error
+        return self._new(body, **options)
+
+    def _new(
+        self,
+        body: bytes,
+        *,
+        delay: Any = None,
+        at: Any = None,
+        priority: Any = None,
+        expires: Any = _OPTIONS,  # stands for: as the function has it
+        lane: Any = None,
+        id: Any = None,
+        key: Any = None,
+        cost: Any = None,
+    ) -> NewTask:
+        if at is not None and delay is not None:
+            raise TypeError("put() takes delay= or at=, not both")
+        expires_us = self._expires_us
+        if expires is not _OPTIONS:
+            expires_us = None if expires is None else _us(seconds_of("expires", expires))
+        return NewTask(
+            id=self._tasks.new_id() if id is None else text_of("id", id),
+            queue=self._tasks.queue,
+            name=self.name,
+            version=self.version,
+            body=body,
+            due_us=None if at is None else _us(wall_of("at", at)),
+            delay_us=0 if delay is None else _us(delay_of("delay", delay)),
+            expires_us=expires_us,
+            priority=self._priority if priority is None else number_of("priority", priority),
+            lane=None if lane is None else text_of("lane", lane),
+            is_blocking=self._is_blocking,
+            key=_key_text(key),
+            cost=_cost_text(cost),
+            is_named=id is not None,
+        )
+
+    def __repr__(self) -> str:
+        return f"DurableFunction({self.name!r}, version={self.version})"
+
+
+def text_of(name: str, value: Any) -> str:
+    """Return a text that every store can keep."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, got {value!r}")
+    if not value or len(value) > _TEXT_MAX or "\0" in value:
+        raise ValueError(f"{name} must have 1 to {_TEXT_MAX} characters, and no NUL, got {value[:300]!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name} must be a text that UTF-8 can write, without lone surrogates, got {value!r}"
+        ) from None
+    return value
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * _US)
+
+
+def _key_text(key: Any) -> str | None:
+    if key is None:
+        return None
+    if isinstance(key, bool) or not isinstance(key, (str, int)):
+        raise TypeError(f"key of a durable task must be a text or an integer, got {key!r}")
+    return json.dumps(text_of("key", key) if isinstance(key, str) else key)
+
+
+def _cost_text(cost: Any) -> str | None:
+    if cost is None:
+        return None
+    if isinstance(cost, Mapping):
+        return json.dumps({text_of("cost", name): count_of("cost", amount) for name, amount in cost.items()})
+    return json.dumps(count_of("cost", cost, least=1))

@@ -1,0 +1,77 @@
+"""What becomes of a durable task whose attempt has ended."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durable.tasks import End, Outcome
+from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor._runtime.retrying import pause_before_retry
+from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durable.tasks import Claimed
+    from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.hooks import RandomNumbers
+
+__all__ = ["failure_of", "outcome_of"]
+
+_US: Final = 1_000_000
+_ERROR_MAX: Final = 4000  # characters of a traceback that are kept: its end
+
+
+def outcome_of(
+    claimed: Claimed,
+    handle: TaskHandle[Any],
+    *,
+    retry: Any,
+    is_unwanted: bool,
+    is_closing: bool,
+    now: float,
+    numbers: RandomNumbers,
+) -> Outcome:
+    """Decide how a claim ends.
+
+    Args:
+        claimed: the task.
+        handle: of its attempt, which has ended.
+        retry: the policy of its function; None if it is not tried again.
+        is_unwanted: True if somebody has cancelled the task.
+        is_closing: True if its process stops to run tasks, which cancels attempts.
+        now: the loop time.
+        numbers: what jitter is drawn from.
+    """
+    ref = claimed.ref
+    if handle.cancelled():
+        if is_unwanted:
+            return Outcome(ref, End.GONE)
+        if is_closing:
+            return Outcome(ref, End.RELEASED)
+        return _failed(claimed, RuntimeError("the attempt was cancelled"), retry=None, now=now, numbers=numbers)
+    error = handle.exception()
+    if error is None:
+        return Outcome(ref, End.DONE)
+    if handle.started_at is None and isinstance(error, (TaskExpiredError, TaskDroppedError)):
+        return Outcome(ref, End.GONE if isinstance(error, TaskExpiredError) else End.RELEASED)
+    return _failed(claimed, error, retry=retry, now=now, numbers=numbers)
+
+
+def failure_of(error: BaseException) -> str:
+    """Return the end of an exception's traceback, whose last line is the exception itself."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return text[-_ERROR_MAX:].replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, numbers: RandomNumbers) -> Outcome:
+    pause = None
+    if retry is not None:
+        try:
+            pause = pause_before_retry(retry, claimed.attempt_count + 1, error, first=None, now=now, numbers=numbers)
+        except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
+            raised.__context__ = error
+            error = raised  # what is kept with the dead letter tells of both
+    if pause is None:
+        LOGGER.error("durable tasks: %r (%s) is a dead letter: %r", claimed.name, claimed.id, error)
+        return Outcome(claimed.ref, End.DEAD, error=failure_of(error))
+    return Outcome(claimed.ref, End.RETRY, delay_us=round(pause * _US), error=failure_of(error))

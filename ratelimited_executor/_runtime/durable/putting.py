@@ -1,0 +1,70 @@
+"""Group commit: puts that come while one transaction is under way share the next."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor.abc import TaskStore
+
+__all__ = ["Putting"]
+
+_BATCH: Final = 500
+"""Tasks of one transaction: beyond it the commit's cost is shared by so many that more gain nothing."""
+
+
+class Putting:
+    """Puts tasks into a store, as many as have come at once.
+
+    Nobody waits for company: a put that finds nothing under way begins at once. So one put alone takes as long as its commit,
+    and under load the batches grow by themselves.
+
+    Args:
+        store: which takes them.
+    """
+
+    def __init__(self, store: TaskStore) -> None:
+        self._store = store
+        self._waiting: list[tuple[NewTask, asyncio.Future[bool]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def put(self, task: NewTask) -> bool:
+        """Return once a task is durable: True if it is new, False for a duplicate.
+
+        To be cancelled here leaves open whether it was put.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append((task, done))
+        if self._flushing is None:
+            self._flushing = loop.create_task(self._flush(), name="durable puts")
+        return await done
+
+    async def aclose(self) -> None:
+        """Wait until everything that was handed over is durable."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+                await self._commit(batch)
+        finally:
+            self._flushing = None
+
+    async def _commit(self, batch: list[tuple[NewTask, asyncio.Future[bool]]]) -> None:
+        try:
+            created = await self._store.put([task for task, _ in batch])
+        except BaseException as error:  # whoever waits has to hear of it, also of a cancellation
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, done), is_new in zip(batch, created, strict=True):
+            if not done.done():
+                done.set_result(is_new)

@@ -1,0 +1,93 @@
+"""Durable tasks that come again: each process puts the next occurrence, under an id that all of them derive from its time.
+
+So an occurrence is placed once, whoever is first, and there is no table of schedules and no leader. The next one waits in the
+store already while the last one runs: if every process is away when it is due, it runs as soon as one is back, and what has
+passed between is left out. The store remembers ids for a day after a task's end, so a process whose clock is behind by less
+places none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor.abc import Clock, TaskStore
+
+__all__ = ["Repetition", "cron_times", "fixed_times", "keep_placing"]
+
+_LOOK_SECONDS: Final = 60.0  # between two looks at the wall clock, which may be set
+
+
+class Repetition:
+    """One task that comes again.
+
+    Args:
+        name: of the repetition; ids begin with it.
+        next_after: returns the first occurrence after an instant, both in epoch seconds; None if there is none.
+        make: makes the task of an occurrence, given its instant and id.
+    """
+
+    def __init__(
+        self, name: str, next_after: Callable[[float], float | None], make: Callable[[float, str], NewTask]
+    ) -> None:
+        self.name = name
+        self._next_after = next_after
+        self._make = make
+
+    def next_task(self, wall: float) -> tuple[float, NewTask] | None:
+        """Return when the next occurrence is due, and its task; None if there is none."""
+        due = self._next_after(wall)
+        if due is None:
+            return None
+        return due, self._make(due, f"{self.name}@{datetime.fromtimestamp(due, UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
+
+
+def fixed_times(period: float) -> Callable[[float], float]:
+    """Occur at each multiple of a period in seconds, counted from the epoch: at the same instants in every process."""
+    return lambda wall: (math.floor(wall / period) + 1) * period
+
+
+def cron_times(expression: str, tz: tzinfo) -> Callable[[float], float | None]:
+    """Occur as a cron expression says, in a time zone.
+
+    Raises:
+        ImportError: without the extra ``cron``.
+        ValueError: if it is no cron expression.
+    """
+    try:
+        from cronsim import CronSim, CronSimError  # noqa: PLC0415  # an extra, imported on use
+    except ImportError as error:
+        raise ImportError("cron= needs the extra: pip install 'ratelimited-executor[cron]'") from error
+
+    def next_after(wall: float) -> float | None:
+        found: Any = next(CronSim(expression, datetime.fromtimestamp(wall, tz)), None)
+        return None if found is None else float(found.timestamp())
+
+    try:
+        next_after(0.0)
+    except CronSimError as error:
+        raise ValueError(f"cron must be an expression such as '*/5 * * * *', got {expression!r}: {error}") from error
+    return next_after
+
+
+async def keep_placing(store: TaskStore, repetitions: Sequence[Repetition], clock: Clock) -> None:
+    """Put the next occurrence of each repetition, for ever."""
+    placed: dict[str, str] = {}  # name -> id
+    while True:
+        wall = clock.wall()
+        tasks, first = {}, math.inf
+        for each in repetitions:
+            if (found := each.next_task(wall)) is not None:
+                first = min(first, found[0])
+                tasks[each.name] = found[1]
+        new = [task for name, task in tasks.items() if placed.get(name) != task.id]
+        if new:
+            await store.put(new)
+        placed = {name: task.id for name, task in tasks.items()}
+        await asyncio.sleep(max(0.0, min(_LOOK_SECONDS, first - clock.wall())))

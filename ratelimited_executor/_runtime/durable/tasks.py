@@ -1,0 +1,313 @@
+"""Durable tasks: the functions, the store, and what puts into it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
+
+from ratelimited_executor._core.durable.tasks import DurableState, NewTask
+from ratelimited_executor._runtime.arguments import delay_of, seconds_of, tz_of
+from ratelimited_executor._runtime.clock import SystemClock, clock_for
+from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
+from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
+from ratelimited_executor._runtime.durable.putting import Putting
+from ratelimited_executor._runtime.durable.repeating import Repetition, cron_times, fixed_times
+from ratelimited_executor._runtime.durable.running import DurableRunner
+from ratelimited_executor._runtime.hooks import hooks_of
+from ratelimited_executor.abc import TaskStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import tzinfo
+    from types import TracebackType
+
+    from ratelimited_executor._core.durable.tasks import LaneRow, TaskRow
+    from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._runtime.durable.codec import Codec
+    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor.abc import Clock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["DurableTasks", "PutSummary"]
+
+_CHUNK: Final = 1000  # tasks of put_many that share a transaction
+_REPETITION_NAME_MAX: Final = 200  # characters: the time of an occurrence follows in its id
+_ID_BITS: Final = 64  # of an id that are drawn, behind 48 of the time in milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class PutSummary:
+    """What :meth:`DurableTasks.put_many` has put.
+
+    Attributes:
+        created: tasks that are new.
+        duplicates: tasks whose id there was, or had been of late.
+    """
+
+    created: int = 0
+    duplicates: int = 0
+
+
+class DurableTasks:
+    """Functions whose calls outlast the process, in a store that the processes of one application may share.
+
+    ``async with tasks:`` opens the store, which suffices to put. ``async with tasks.running(executor):`` claims and runs what
+    is in it as well. Both close it again.
+
+    Args:
+        store: where they are kept.
+        queue: of which tasks are put and claimed; several may share one store, each with functions of its own.
+        codec: writes and reads arguments: anything with ``dumps`` and ``loads`` over bytes; JSON if None.
+        lease: seconds after which the claims of a process that is gone are given to others, > 0.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if it is out of range.
+    """
+
+    def __init__(
+        self, store: TaskStore, *, queue: str = "default", codec: Codec | None = None, lease: DurationLike = 15.0
+    ) -> None:
+        if not isinstance(store, TaskStore):
+            raise TypeError(f"store must be a store of tasks, such as SQLiteStore('tasks.db'), got {store!r}")
+        self.store = store
+        self.queue = text_of("queue", queue)
+        self.codec: Codec = JSONCodec() if codec is None else check_codec(codec)
+        self.lease = seconds_of("lease", lease)
+        self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
+        self._repetitions: dict[str, Repetition] = {}
+        self._putting = Putting(store)
+        self._random: Any = random.SystemRandom()
+        self._clock: Clock = SystemClock()
+        self._user_count = 0  # of ``async with`` blocks
+        self._opening: asyncio.Lock | None = None
+
+    # Functions
+
+    @overload
+    def task(self, fn: Callable[P, R], /) -> DurableFunction[P, R]: ...
+    @overload
+    def task(self, **options: Unpack[FunctionOptions]) -> Callable[[Callable[P, R]], DurableFunction[P, R]]: ...
+    def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with **options
+        """Register a function, so that its calls can be put, and are run here: a decorator, with or without options.
+
+        A task may run more than once, as after the loss of its process: what it does should bear that.
+
+        Args:
+            fn: the function: a plain one, or one that returns a coroutine.
+            name: by which tasks in the store know it; the function's own if None. Another name is another function.
+            version: of what its arguments mean. A process that knows other versions only leaves the task to others; several
+                versions are registered under one name, each with its own function.
+            retry: how it is tried again if it fails: a :class:`Retry`, or an object of tenacity's; None for not at all. With
+                its last attempt a task becomes a dead letter.
+            run_timeout: seconds that one attempt may run; then it is cancelled, and has failed.
+            in_thread: True if it blocks, and runs in a worker thread.
+            priority: of its tasks, where the put says nothing.
+            expires: the same, in seconds.
+            lane_fail: what its lane does while it fails.
+
+        Raises:
+            TypeError: if an argument has a wrong type, or the function a parameter with the name of an option of ``put``.
+            ValueError: if an argument is out of range, or the name and version are registered already.
+        """
+
+        def register(function: Callable[..., Any]) -> DurableFunction[..., Any]:
+            made: DurableFunction[..., Any] = DurableFunction(self, function, **options)
+            if (made.name, made.version) in self.functions:
+                raise ValueError(
+                    f"name {made.name!r}, version {made.version}, is registered already: give another name="
+                )
+            self.functions[made.name, made.version] = made
+            return made
+
+        return register if fn is None else register(fn)
+
+    def repeat(
+        self,
+        function: DurableFunction[..., Any],
+        *args: Any,
+        period: DurationLike | None = None,
+        cron: str | None = None,
+        tz: str | tzinfo = "UTC",
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Have a function run again and again, each occurrence once over all processes of the queue.
+
+        The next occurrence is put while a process runs tasks (:meth:`running`), and waits in the store until it is due. If no
+        process runs then, it runs once one does, and those after it that have passed are left out.
+
+        Args:
+            function: one of these tasks.
+            args: its positional arguments.
+            period: seconds from one to the next, > 0, at multiples of it since the epoch; or give ``cron``.
+            cron: five fields as in ``cron(5)``, by the wall clock (extra ``cron``).
+            tz: the time zone of ``cron``: a name, or a tzinfo.
+            name: of the repetition, in the whole store; that of the function if None.
+            kwargs: the function's keyword arguments, and the options ``priority``, ``expires``, ``lane``, ``key``, ``cost``.
+
+        Raises:
+            TypeError: if an argument has a wrong type, or neither or both of ``period`` and ``cron`` are given.
+            ValueError: if it is out of range, or there is a repetition of that name.
+        """
+        if (period is None) == (cron is None):
+            raise TypeError("repeat() takes period= or cron=, one of them")
+        if taken := {"delay", "at", "id"}.intersection(kwargs):
+            raise TypeError(f"repeat() has no {min(taken)}=: it follows from the time of each occurrence")
+        known = text_of("name", function.name if name is None else name)
+        if len(known) > _REPETITION_NAME_MAX:
+            raise ValueError(f"name must have at most {_REPETITION_NAME_MAX} characters, got {known!r}")
+        if known in self._repetitions:
+            raise ValueError(f"name {known!r} is a repetition already: give another name=")
+        function.new(*args, **kwargs)  # what is wrong is said here, and not when it is due
+        if cron is None:
+            assert period is not None
+            times: Callable[[float], float | None] = fixed_times(seconds_of("period", period))
+        else:
+            times = cron_times(cron, tz_of("tz", tz))
+        self._repetitions[known] = Repetition(
+            known, times, lambda due, task_id: function.new(*args, at=due, id=task_id, **kwargs)
+        )
+
+    # Putting, and looking
+
+    async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
+        """Put what ``new()`` of a function has made; see :meth:`DurableFunction.put`."""
+        if connection is None:
+            created = await self._putting.put(task)
+        else:
+            [created] = await self.store.put([task], connection=connection)
+        return DurableRef(self, task.id, created)
+
+    async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
+        """Put many tasks, a thousand in a transaction; return once all are durable.
+
+        Args:
+            tasks: what ``new()`` of functions has made; an iterator is read as it is needed.
+
+        Raises:
+            TypeError: if there is anything else; what came before it is put.
+            StoreUnavailableError: if the store could not do it; whole thousands before are put.
+        """
+        created = count = 0
+        async for chunk in _chunks(tasks):
+            created += sum(await self.store.put(chunk))
+            count += len(chunk)
+        return PutSummary(created, count - created)
+
+    def ref(self, id: str) -> DurableRef:
+        """Return a reference to the task with an id."""
+        return DurableRef(self, text_of("id", id))
+
+    async def counts(self) -> dict[DurableState, int]:
+        """Count the tasks of the store in each state."""
+        return await self.store.counts()
+
+    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+        """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
+        return await self.store.rows(state, after=after, limit=limit)
+
+    async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
+        """Return the lanes in which most tasks wait for others, the most first."""
+        return await self.store.lanes(limit=limit)
+
+    async def requeue(self, *ids: str) -> int:
+        """Put dead letters back, as if never tried; return how many there were."""
+        return (await self.store.requeue(ids)).count(DurableState.DEAD)
+
+    async def cancel(self, *ids: str) -> int:
+        """Cancel tasks, or remove dead letters; return how many there were."""
+        return sum(state is not None for state in await self.store.cancel(ids))
+
+    # Opening, running
+
+    async def __aenter__(self) -> Self:
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._user_count == 0:
+                loop = asyncio.get_running_loop()
+                hooks = hooks_of(loop)
+                self._clock = hooks.clock or clock_for(loop)
+                self._random = hooks.random or self._random
+                await self.store.open(self._clock)
+            self._user_count += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._user_count -= 1
+        if self._user_count == 0:
+            await self._putting.aclose()
+            await self.store.aclose()
+
+    @asynccontextmanager
+    async def running(
+        self, executor: RateLimitedExecutor, *, ahead: DurationLike = 2.0, drain_timeout: DurationLike | None = None
+    ) -> AsyncIterator[DurableRunner]:
+        """Claim tasks and run them on an executor, under all its limits, in its order, until the block ends.
+
+        Then what has not started is given back, what runs is waited for, and the store is closed. If the block ends by an
+        exception, what runs is cancelled and given back.
+
+        Args:
+            executor: which has started.
+            ahead: seconds of work to claim ahead, > 0: the least that lets the executor start on time.
+            drain_timeout: seconds for which running tasks may go on at the end; then they are cancelled and given back. None
+                for as long as they take.
+
+        Raises:
+            ExecutorNotStartedError: if the executor has not started.
+            StoreUnavailableError: if the store cannot be opened.
+        """
+        seconds = seconds_of("ahead", ahead)
+        limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
+        async with self:
+            runner = DurableRunner(
+                self.store, executor, queue=self.queue, functions=self.functions, codec=self.codec, lease=self.lease,
+                ahead=seconds, clock=self._clock, numbers=self._random, owner=self.new_id(),
+                repetitions=list(self._repetitions.values()),
+            )  # fmt: skip
+            await runner._open()
+            try:
+                yield runner
+            except BaseException:
+                await runner._close(0.0)  # as executors do: nothing is waited for that may not be wanted any more
+                raise
+            await runner._close(limit)
+
+    def new_id(self) -> str:
+        """Return an id that no other task has; later ones are greater, which keeps indexes compact."""
+        return f"{round(self._clock.wall() * 1000):012x}{self._random.getrandbits(_ID_BITS):016x}"
+
+    def __repr__(self) -> str:
+        return f"DurableTasks({self.store!r}, queue={self.queue!r})"
+
+
+async def _chunks(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[list[NewTask]]:
+    chunk: list[NewTask] = []
+    async for task in _each(tasks):
+        if not isinstance(task, NewTask):
+            raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
+        chunk.append(task)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+async def _each(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[NewTask]:
+    if isinstance(tasks, AsyncIterable):
+        async for task in tasks:
+            yield task
+    else:
+        for task in tasks:
+            yield task

@@ -1,0 +1,43 @@
+"""Durable tasks: calls that are kept in a store until they have run.
+
+::
+
+    tasks = DurableTasks(SQLiteStore("tasks.db"))
+
+
+    @tasks.task(retry=Retry(5), run_timeout=30)
+    async def send_mail(to: str, *, subject: str): ...
+
+
+    async with RateLimitedExecutor("mail", rate="100/s") as executor, tasks.running(executor):
+        await send_mail.put("a@example.org", subject="hi", delay=60, id="welcome-7")
+"""
+
+from __future__ import annotations
+
+from ratelimited_executor._core.durable.tasks import Durability, DurableState, LaneRow, TaskRow
+from ratelimited_executor._runtime.durable.codec import JSONCodec
+from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
+from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
+from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
+from ratelimited_executor.stores.tasks.memory import MemoryStore
+from ratelimited_executor.stores.tasks.postgres import PostgresStore
+from ratelimited_executor.stores.tasks.sqlite import SQLiteStore
+
+__all__ = [
+    "Durability",
+    "DurableFunction",
+    "DurableRef",
+    "DurableRunner",
+    "DurableState",
+    "DurableStatistics",
+    "DurableTasks",
+    "JSONCodec",
+    "LaneFail",
+    "LaneRow",
+    "MemoryStore",
+    "PostgresStore",
+    "PutSummary",
+    "SQLiteStore",
+    "TaskRow",
+]

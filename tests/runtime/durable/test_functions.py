@@ -1,0 +1,146 @@
+"""What a durable function takes, and what it refuses, at the call."""
+
+import pytest
+
+from ratelimited_executor.durable import DurableTasks, LaneFail, MemoryStore
+
+
+@pytest.fixture
+def tasks(virtual_clock):
+    """Durable tasks over a store in memory."""
+    return DurableTasks(MemoryStore())
+
+
+@pytest.fixture
+def note(tasks):
+    """A durable function."""
+
+    @tasks.task
+    async def note(what, *, loud=False):
+        """Note something."""
+
+    return note
+
+
+async def test_called_as_it_is_it_runs_here(tasks):
+    """As if it were not decorated, and with its own name and text."""
+
+    @tasks.task
+    def double(number):
+        """Double it."""
+        return 2 * number
+
+    assert 4 == double(2)
+    assert ("double", "Double it.") == (double.__name__, double.__doc__)
+    assert "DurableFunction('double', version=1)" == repr(double)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"name": ""}, ValueError, "name must have 1 to 255 characters"),
+        ({"name": 5}, TypeError, "name must be a text"),
+        ({"version": -1}, ValueError, "version must be >= 0"),
+        ({"retry": 3}, TypeError, "retry must be a Retry"),
+        ({"run_timeout": 0}, ValueError, "run_timeout must be > 0"),
+        ({"in_thread": 1}, TypeError, "in_thread must be True or False"),
+        ({"priority": "high"}, TypeError, "priority must be a number"),
+        ({"expires": -1}, ValueError, "expires must be > 0"),
+        ({"lane_fail": "block"}, TypeError, "lane_fail must be a LaneFail"),
+        ({"lanes": 1}, TypeError, "lanes"),
+    ],
+)
+def test_wrong_options_are_refused(tasks, options, error, words):
+    """By name."""
+    with pytest.raises(error, match=words):
+        tasks.task(**{"name": "work", **options})(lambda: None)
+
+
+def test_functions_that_cannot_be_registered(tasks, note):
+    """Without a name, twice, with a parameter that put() takes itself, or called already."""
+    with pytest.raises(TypeError, match="name must be given"):
+        tasks.task(lambda: None)
+    with pytest.raises(ValueError, match="name 'note', version 1, is registered already"):
+        tasks.task(name="note")(lambda: None)
+    tasks.task(name="note", version=2)(lambda: None)
+    with pytest.raises(TypeError, match="no parameter 'delay', an option of put"):
+        tasks.task(name="late")(lambda delay: None)
+    with pytest.raises(TypeError, match="fn must be a callable"):
+        tasks.task(note("x"))
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "error", "words"),
+    [
+        ((), {}, TypeError, "note: missing a required argument: 'what'"),
+        (("x",), {"loudly": True}, TypeError, "note: got an unexpected keyword argument 'loudly'"),
+        (("x",), {"delay": -1}, ValueError, "delay must be >= 0"),
+        (("x",), {"delay": 1, "at": 5}, TypeError, "delay= or at=, not both"),
+        (("x",), {"at": "noon"}, TypeError, "at must be an aware datetime"),
+        (("x",), {"priority": float("nan")}, ValueError, "priority"),
+        (("x",), {"expires": 0}, ValueError, "expires must be > 0"),
+        (("x",), {"lane": ""}, ValueError, "lane must have 1 to 255 characters"),
+        (("x",), {"lane": "a\0b"}, ValueError, "no NUL"),
+        (("x",), {"id": "y" * 256}, ValueError, "id must have 1 to 255 characters"),
+        (("x",), {"id": "\ud800"}, ValueError, "id must be a text that UTF-8 can write"),
+        (("x",), {"key": 1.5}, TypeError, "key of a durable task must be a text or an integer"),
+        (("x",), {"key": True}, TypeError, "key of a durable task must be a text or an integer"),
+        (("x",), {"cost": 0}, ValueError, "cost must be >= 1"),
+        (("x",), {"cost": {"tokens": -1}}, ValueError, "cost must be >= 0"),
+    ],
+)
+async def test_wrong_puts_are_refused_and_leave_nothing(tasks, note, args, options, error, words):
+    """By name, before anything is written."""
+    async with tasks:
+        with pytest.raises(error, match=words):
+            await note.put(*args, **options)
+        assert {0} == set((await tasks.counts()).values())
+
+
+async def test_put_many_takes_what_new_has_made(tasks, note):
+    """From any iterable; duplicates are counted."""
+
+    async def stream():
+        for number in range(2500):
+            yield note.new(number, id=f"n{number % 2000}")
+
+    async with tasks:
+        summary = await tasks.put_many(stream())
+        assert (2000, 500) == (summary.created, summary.duplicates)
+        with pytest.raises(TypeError, match="tasks must be what new"):
+            await tasks.put_many(["x"])
+
+
+async def test_reference_by_id(tasks, note):
+    """Of a task that was put before, perhaps elsewhere."""
+    async with tasks:
+        put = await note.put("x", id="mine", delay=60)
+        assert "DurableRef('mine', created)" == repr(put)
+        ref = tasks.ref("mine")
+        assert "DurableRef('mine')" == repr(ref)
+        assert await put.row() == await ref.row()
+        assert 1 == await tasks.cancel("mine", "other")
+        assert await ref.state() is None
+
+
+async def test_ids_rise(tasks, note):
+    """So that indexes stay compact."""
+    ids = [note.new("x").id for _ in range(3)]
+    assert 3 == len(set(ids))
+    assert 1 == len({id[:12] for id in ids})
+
+
+def test_stores_and_queues_that_are_none_are_refused():
+    """By name."""
+    with pytest.raises(TypeError, match="store must be a store of tasks"):
+        DurableTasks("tasks.db")
+    with pytest.raises(ValueError, match="queue must have 1 to 255 characters"):
+        DurableTasks(MemoryStore(), queue="")
+    with pytest.raises(ValueError, match="lease must be > 0"):
+        DurableTasks(MemoryStore(), lease=0)
+
+
+def test_lane_fail_is_kept_with_the_task(tasks):
+    """It is a matter of the function."""
+    skip = tasks.task(name="skip", lane_fail=LaneFail.SKIP)(lambda: None)
+    assert not skip.new(lane="l").is_blocking

@@ -1,0 +1,429 @@
+"""What is in the store runs, under the executor's limits, at least once; and whatever happens to a process, another takes over."""
+
+import asyncio
+
+import pytest
+
+from ratelimited_executor import Retry, RetryLater
+from ratelimited_executor.durable import DurableState, LaneFail
+
+from .conftest import Process
+
+ABSENT = None
+
+
+async def test_what_is_put_runs_once_and_is_gone(process):
+    """At once, with its arguments."""
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        ref = await process.note.put("a", seconds=0.5)
+        assert ref.created
+        await asyncio.sleep(0.1)
+        assert DurableState.CLAIMED == await ref.state()
+        await asyncio.sleep(1)
+        assert ABSENT is await ref.state()
+        assert 1 == runner.statistics().done
+    assert [("a", 0.0)] == process.ran
+
+
+async def test_delay_is_kept_across_processes(store):
+    """A task that was put by one process runs when it is due in another, and not before."""
+    first, second = Process(store), Process(store)
+    async with first.tasks:
+        await first.note.put("a", delay=5)
+    await second.run(4.9)
+    assert [] == second.ran
+    third = Process(store)
+    await third.run(1)
+    assert [("a", 5.0)] == third.ran
+
+
+async def test_at_is_the_wall_clock(process, virtual_clock):
+    """Epoch seconds; what is past is due now."""
+    async with process.tasks:
+        await process.note.put("later", at=virtual_clock.wall() + 2)
+        await process.note.put("past", at=virtual_clock.wall() - 10)
+    await process.run(3)
+    assert [("past", 0.0), ("later", 2.0)] == process.ran
+
+
+async def test_the_rate_holds_and_the_most_important_go_first(store):
+    """Ten a second, of sixty that wait."""
+    process = Process(store, rate="10/s")
+    async with process.tasks:
+        await process.tasks.put_many(process.note.new(n, priority=n % 3) for n in range(60))
+    await process.run(1.95)
+    assert 20 == len(process.ran)
+    assert {2} == {n % 3 for n in process.names}
+    assert process.names == sorted(process.names)
+
+
+async def test_only_what_starts_soon_is_claimed(store):
+    """The rest stays for other processes, and for what is more important."""
+    process = Process(store, rate="10/s")
+    async with process.tasks:
+        await process.tasks.put_many(process.note.new(n) for n in range(1000))
+        async with process.executor, process.tasks.running(process.executor):
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                assert (await process.tasks.counts())[DurableState.CLAIMED] <= 22
+            await process.note.put("important", priority=1)
+            await asyncio.sleep(0.5)
+            assert "important" in process.names
+
+
+async def test_failed_attempts_are_repeated_and_the_last_makes_a_dead_letter(store):
+    """Three attempts, pauses drawn from 0 to 1, 2 seconds; then it is kept, with its error, and can be put back."""
+    process = Process(store, retry=Retry(3, base=1, on=ValueError))
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        ref = await process.note.put("bad")
+        await asyncio.sleep(10)
+        assert ["bad"] * 3 == process.names
+        row = await ref.row()
+        assert (DurableState.DEAD, 3) == (row.state, row.attempt_count)
+        assert row.error.endswith("ValueError: bad")
+        assert [row] == await process.tasks.rows(DurableState.DEAD)
+        assert 1 == await process.tasks.requeue(ref.id, "unknown")
+        await asyncio.sleep(10)
+        assert ["bad"] * 6 == process.names
+        assert (4, 2) == (runner.statistics().retried, runner.statistics().dead)
+        assert await ref.cancel()
+        assert ABSENT is await ref.state()
+
+
+async def test_without_a_policy_a_failure_is_the_last(process):
+    """The first attempt makes a dead letter."""
+    async with process.tasks:
+        ref = await process.note.put("bad")
+        await process.run(1)
+        assert DurableState.DEAD == await ref.state()
+
+
+async def test_what_the_other_side_asks_for_is_waited_for(process):
+    """``RetryLater(after=)`` is the least pause."""
+    starts = []
+
+    @process.tasks.task(retry=Retry(2, base=1))
+    async def call():
+        starts.append(asyncio.get_running_loop().time())
+        raise RetryLater(after=7)
+
+    async with process.tasks:
+        await call.put()
+    await process.run(10)
+    assert 2 == len(starts)
+    assert 7 <= starts[1] - starts[0] <= 8.1
+
+
+async def test_lane_runs_in_order_and_one_at_a_time(store):
+    """Also over two processes; other lanes go their own way."""
+    first, second = Process(store), Process(store)
+    async with first.tasks:
+        for n in range(5):
+            await first.note.put(f"a{n}", lane="a", seconds=0.2)
+            await first.note.put(f"b{n}", lane="b", seconds=0.2)
+        async with asyncio.TaskGroup() as group:
+            for process in (first, second):
+                group.create_task(process.run(3))
+    ran = sorted(first.ran + second.ran, key=lambda entry: entry[1])
+    for lane in "ab":
+        mine = [(what, when) for what, when in ran if what.startswith(lane)]
+        assert [f"{lane}{n}" for n in range(5)] == [what for what, _ in mine]
+        assert all(later - earlier >= 0.1999 for (_, earlier), (_, later) in zip(mine, mine[1:], strict=False))
+
+
+async def test_task_of_the_future_does_not_hold_its_lane(process):
+    """What is put after it and due before it goes first."""
+    async with process.tasks:
+        await process.note.put("later", delay=5, lane="a")
+        await process.note.put("now", lane="a")
+        await process.run(6)
+    assert [("now", 0.0), ("later", 5.0)] == process.ran
+
+
+@pytest.mark.parametrize(("lane_fail", "names"), [(LaneFail.BLOCK, ["x"]), (LaneFail.SKIP, ["x", "next"])])
+async def test_lane_of_a_dead_letter(store, lane_fail, names):
+    """It waits until somebody decides, or goes on, as was asked for."""
+    process = Process(store)
+    ran = []
+
+    @process.tasks.task(lane_fail=lane_fail)
+    async def work(what):
+        ran.append(what)
+        if what == "x" and len(ran) == 1:
+            raise ValueError
+
+    async with process.tasks:
+        ref = await work.put("x", lane="a")
+        await work.put("next", lane="a")
+        await process.run(2)
+        assert names == ran
+        await process.tasks.requeue(ref.id)
+        await Process.run(_like(process), 2)
+        assert sorted(["x", "x", "next"]) == sorted(ran)
+
+
+def _like(process):
+    """Another executor for the functions of a process."""
+    other = Process(process.tasks.store)
+    other.tasks = process.tasks
+    return other
+
+
+async def test_unknown_function_waits_for_a_process_that_knows_it(store):
+    """It is put aside, counted, and taken up again by who registers it."""
+    new, old = Process(store), Process(store)
+
+    @new.tasks.task(name="note", version=2)
+    async def note(what):
+        new.ran.append((what, 0.0))
+
+    async with new.tasks:
+        ref = await note.put("a")
+        statistics = await old.run(1)
+        assert (1, DurableState.UNKNOWN) == (statistics.unknown, await ref.state())
+        await new.run(1)
+    assert ["a"] == new.names
+
+
+async def test_cancelled_before_it_is_claimed(process):
+    """It is gone at once."""
+    async with process.tasks:
+        ref = await process.note.put("a", delay=5)
+        assert await ref.cancel()
+        assert not await ref.cancel()
+    await process.run(6)
+    assert [] == process.ran
+
+
+async def test_cancelled_while_it_runs(process):
+    """It ends within a third of the lease, and is not run again."""
+    async with process.executor, process.tasks.running(process.executor):
+        ref = await process.note.put("a", seconds=60)
+        await asyncio.sleep(1)
+        assert await ref.cancel()
+        await asyncio.sleep(6)
+        assert ABSENT is await ref.state()
+    assert asyncio.get_running_loop().time() < 10
+
+
+async def test_end_gives_back_what_has_not_started_and_waits_for_what_runs(store):
+    """The next process goes on at once, and not after a lease."""
+    first, second = Process(store, max_concurrency=1), Process(store)
+    async with first.tasks:
+        await first.tasks.put_many(first.note.new(n, seconds=2) for n in range(3))
+        statistics = await first.run(1)
+        assert (1, 2) == (statistics.done, statistics.released)
+        assert 2.0 == asyncio.get_running_loop().time()
+        await second.run(1)
+    assert [0] == first.names
+    assert [(1, 2.0), (2, 2.001)] == second.ran
+
+
+async def test_end_with_a_limit_cancels_what_runs_and_gives_it_back(store):
+    """No attempt is counted for it."""
+    first, second = Process(store), Process(store)
+    async with first.tasks:
+        ref = await first.note.put("a", seconds=60)
+        await first.run(1, drain_timeout=2)
+        row = await ref.row()
+        assert (DurableState.READY, 0, 0) == (row.state, row.attempt_count, row.lost_count)
+        assert 3.0 == asyncio.get_running_loop().time()
+        await second.run(1, drain_timeout=0)
+    assert ["a"] == second.names
+
+
+async def test_body_that_raises_gives_all_back(store):
+    """What runs is not waited for then."""
+    process = Process(store)
+    async with process.tasks:
+        ref = await process.note.put("a", seconds=60)
+        with pytest.raises(KeyError):
+            async with process.executor, process.tasks.running(process.executor):
+                await asyncio.sleep(1)
+                raise KeyError
+        assert DurableState.READY == await ref.state()
+        assert asyncio.get_running_loop().time() < 2
+
+
+async def test_process_that_vanishes_is_taken_over_after_its_lease(store):
+    """As after a kill: it neither beats nor leaves."""
+    first, second = Process(store, lease=6), Process(store, lease=6)
+    async with first.tasks:
+        await first.note.put("a", seconds=60)
+        async with first.executor:
+            running = first.tasks.running(first.executor)
+            runner = await running.__aenter__()
+            await asyncio.sleep(1)
+            for loop in runner._loops:  # the process is gone
+                loop.cancel()
+            await second.run(10, drain_timeout=0)
+            [(_, when)] = second.ran
+            assert 6 <= when <= 13
+            [row] = await first.tasks.rows()
+            assert 1 == row.lost_count
+            runner._cancel()
+            await runner._pump_stopped() if hasattr(runner, "_pump_stopped") else None
+
+
+async def test_process_that_stood_still_cancels_what_it_ran(store):
+    """Its lease has ended: what it ran may run elsewhere, so it stops here, and it goes on with a new lease."""
+    first, second = Process(store, lease=3), Process(store, lease=3)
+    async with first.executor, first.tasks.running(first.executor) as runner:
+        await first.note.put("a", seconds=5)
+        await asyncio.sleep(0.5)
+        beats, store_beat = [], store.beat
+        runner._store = _Deaf(store)
+        running = asyncio.ensure_future(second.run(8))
+        await asyncio.sleep(6)
+        runner._store = store
+        await running
+        assert ["a"] == second.names
+        await first.note.put("b")
+        await asyncio.sleep(4)
+        assert ["a", "b"] == first.names
+        assert 1 == runner.statistics().done
+    assert beats == []
+
+
+class _Deaf:
+    """A store whose beats do not come through, though this process hears nothing of it."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def beat(self, owner):
+        return ()
+
+
+async def test_task_that_kills_its_processes_becomes_a_dead_letter(store, process):
+    """The sixth process that claims it does not run it."""
+    async with process.tasks:
+        ref = await process.note.put("a")
+        for n in range(5):
+            await store.join(f"p{n}", 300_000)
+            await store.claim(_claim(f"p{n}"))
+            for _ in range(8):
+                await store.beat("watcher")
+                await asyncio.sleep(0.1)
+        assert 5 == (await ref.row()).lost_count
+        await process.run(1)
+        row = await ref.row()
+        assert (DurableState.DEAD, []) == (row.state, process.ran)
+        assert "5 processes were lost" in row.error
+
+
+def _claim(owner):
+    from ratelimited_executor._core.durable.tasks import Claim
+
+    return Claim(owner=owner, count=1)
+
+
+async def test_store_that_is_away_for_a_while_loses_nothing(store):
+    """What runs goes on, ends are written later, and claiming goes on."""
+    process = Process(store)
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        await process.note.put("a", seconds=1)
+        await asyncio.sleep(0.5)
+        store.is_away = True
+        await asyncio.sleep(3)
+        store.is_away = False
+        await process.note.put("b")
+        await asyncio.sleep(6)
+        assert (["a", "b"], 2) == (process.names, runner.statistics().done)
+        assert {0} == set((await process.tasks.counts()).values())
+
+
+async def test_answers_that_are_lost_lose_nothing(store):
+    """Claims of which nothing was heard are given back at the end; ends that were written twice change nothing."""
+    first, second = Process(store), Process(store)
+    async with first.tasks:
+        await first.tasks.put_many(first.note.new(n) for n in range(5))
+        async with first.executor, first.tasks.running(first.executor):
+            store.is_mute = True
+            await asyncio.sleep(2)
+            store.is_mute = False
+            await asyncio.sleep(6)
+        await second.run(1)
+        assert {0} == set((await first.tasks.counts()).values())
+    assert set(range(5)) == set(first.names + second.names)
+
+
+async def test_expired_in_the_store_or_in_the_executor_never_runs(store):
+    """Sixty at ten a second, each for two seconds."""
+    process = Process(store, rate="10/s")
+    async with process.tasks:
+        await process.tasks.put_many(process.note.new(n, expires=2) for n in range(60))
+    statistics = await process.run(5)
+    assert 20 <= len(process.ran) <= 21
+    assert max(when for _, when in process.ran) <= 2.0
+    assert 60 == statistics.done + statistics.expired
+
+
+async def test_keys_at_their_limit_do_not_hold_others_back(store):
+    """A hundred of one key at 1/s, before one of another."""
+    process = Process(store, key_rate="1/s")
+    async with process.tasks:
+        await process.tasks.put_many(process.note.new(n, key="big") for n in range(100))
+        await process.note.put("small", key="small")
+    await process.run(0.5)
+    assert [0, "small"] == process.names
+
+
+async def test_costs_are_the_executors(store):
+    """Five permits each, at ten a second."""
+    process = Process(store, rate="10/s")
+    async with process.tasks:
+        await process.tasks.put_many(process.note.new(n, cost=5) for n in range(6))
+    await process.run(1.9)
+    assert 4 == len(process.ran)
+
+
+async def test_paused_executor_claims_nothing(process):
+    """And goes on when it is resumed."""
+    async with process.executor, process.tasks.running(process.executor):
+        process.executor.pause()
+        await asyncio.sleep(6)
+        ref = await process.note.put("a")
+        await asyncio.sleep(6)
+        assert DurableState.READY == await ref.state()
+        process.executor.resume()
+        await asyncio.sleep(6)
+    assert ["a"] == process.names
+
+
+async def test_plain_functions_run_too_on_the_loop(process):
+    """As the executor does it."""
+    ran = []
+
+    @process.tasks.task
+    def work(what):
+        ran.append(what)
+
+    async with process.tasks:
+        await work.put("a")
+    await process.run(1)
+    assert ["a"] == ran
+
+
+@pytest.mark.real_time("worker threads take real time")
+async def test_functions_that_block_run_in_threads():
+    """``in_thread=True``."""
+    import threading
+
+    from ratelimited_executor.durable import MemoryStore
+
+    process = Process(MemoryStore())
+    ran = []
+
+    @process.tasks.task(in_thread=True)
+    def work(what):
+        ran.append((what, threading.current_thread() is threading.main_thread()))
+
+    async with process.tasks:
+        await work.put("a")
+    statistics = await process.run(0.5)
+    assert [("a", False)] == ran
+    assert 1 == statistics.done
