@@ -215,6 +215,36 @@ def slots(**options: Any) -> None:
     sys.exit(status)
 
 
+@cli.command()
+@click.argument("store", envvar="DURABLE_STORE", metavar="STORE")
+@click.option(
+    "--state",
+    type=click.Choice(["scheduled", "ready", "behind", "claimed", "unknown", "dead"]),
+    help="List tasks in it.",
+)
+@click.option("--lanes", "has_lanes", is_flag=True, help="List the lanes in which most tasks wait for others.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to list.")
+@click.option("--requeue", multiple=True, metavar="ID", help="Put a dead letter back, as if it had never been tried.")
+@click.option("--requeue-dead", is_flag=True, help="Put all dead letters back.")
+@click.option("--cancel", multiple=True, metavar="ID", help="Cancel a task, or remove a dead letter.")
+@click.option("--watch", "is_watched", is_flag=True, help="Show it live, on a terminal, until Ctrl-C.")
+@click.option("--check", "is_check", is_flag=True, help="Exit with 1 if there are dead letters or unknown functions.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def tasks(**options: Any) -> None:
+    """Show a store of durable tasks: how many there are in each state, and which (extra sqlite or postgres).
+
+    STORE is the file of a SQLiteStore, or the URL of a PostgresStore, postgresql://...; else $DURABLE_STORE.
+
+    Exit status: 0 done; 1 a task that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
+    the store cannot be used.
+    """
+    from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # for `run` it is no use
+
+    with _errors_as_usage():
+        status = show_tasks(TasksOptions(**options))
+    sys.exit(status)
+
+
 def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
     """Print the strategies, and end."""
     if is_wanted and not context.resilient_parsing:

@@ -1,0 +1,128 @@
+"""``tasks`` from its options to its exit status: shows a store of durable tasks, puts dead letters back, cancels tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+
+from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.tasks_view import StorePicture, draw_tasks, tasks_fields
+from ratelimited_executor.durable import PostgresStore, SQLiteStore
+from ratelimited_executor.exceptions import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from ratelimited_executor.abc import TaskStore
+
+__all__ = ["TasksOptions", "show_tasks"]
+
+_PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
+_PAGE = 1000  # dead letters that are put back in one transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksOptions:
+    """The command line of ``tasks``, each option valid by itself."""
+
+    store: str
+    state: str | None = None
+    has_lanes: bool = False
+    limit: int = 20
+    requeue: tuple[str, ...] = ()
+    requeue_dead: bool = False
+    cancel: tuple[str, ...] = ()
+    is_watched: bool = False
+    is_check: bool = False
+    as_json: bool = False
+
+
+def show_tasks(options: TasksOptions, *, console: Console | None = None) -> ExitStatus:
+    """Do what is asked for, and show the store as it is then.
+
+    Args:
+        options: the command line.
+        console: where to; standard output unless given.
+
+    Returns:
+        DONE if it was done; FAILED if a task that was named is not there, or is no dead letter where it should be one, or
+        with ``--check`` if there are dead letters, or tasks whose function nobody knows.
+
+    Raises:
+        CommandError: if the store cannot be read or written.
+    """
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    try:
+        return asyncio.run(_show(_store_of(options.store), options, console))
+    except (StoreUnavailableError, ModuleNotFoundError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _store_of(text: str) -> TaskStore:
+    if text.startswith(("postgresql://", "postgres://")):
+        return PostgresStore(text)
+    if not Path(text).is_file():
+        raise CommandError(f"STORE: there is no file {text!r}; a path of SQLite, or a URL postgresql://...")
+    return SQLiteStore(text)
+
+
+async def _show(store: TaskStore, options: TasksOptions, console: Console) -> ExitStatus:
+    await store.open(SystemClock())
+    try:
+        is_done = await _change(store, options)
+        picture = await _read(store, options)
+        if options.as_json:
+            console.print(json.dumps(tasks_fields(picture)), highlight=False, markup=False, soft_wrap=True)
+        elif options.is_watched and console.is_terminal:
+            await _watch(store, options, console)
+        else:
+            console.print(draw_tasks(picture, time.time()))
+    finally:
+        await store.aclose()
+    is_bad = options.is_check and (picture.counts[DurableState.DEAD] or picture.counts[DurableState.UNKNOWN])
+    return ExitStatus.DONE if is_done and not is_bad else ExitStatus.FAILED
+
+
+async def _change(store: TaskStore, options: TasksOptions) -> bool:
+    """Put back and cancel what is named; say of what was not there that it was not."""
+    missed = []
+    for name, state in zip(options.requeue, await store.requeue(options.requeue), strict=True):
+        if state is not DurableState.DEAD:
+            missed.append(f"--requeue: {name!r} is {'not there' if state is None else state.name.lower()}")
+    for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
+        if state is None:
+            missed.append(f"--cancel: {name!r} is not there")
+    while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, limit=_PAGE)):
+        await store.requeue([row.id for row in rows])
+    for text in missed:
+        print(visible(text), file=sys.stderr)  # noqa: T201  # this module does not know click
+    return not missed
+
+
+async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
+    state = None if options.state is None else DurableState[options.state.upper()]
+    return StorePicture(
+        counts=await store.counts(),
+        rows=[] if state is None else await store.rows(state, limit=options.limit),
+        lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],
+    )
+
+
+async def _watch(store: TaskStore, options: TasksOptions, console: Console) -> None:
+    """Show the store until interrupted."""
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            picture = await _read(store, options)
+            live.update(draw_tasks(picture, time.time()), refresh=True)
+            await asyncio.sleep(1)

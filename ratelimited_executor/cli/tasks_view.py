@@ -1,0 +1,140 @@
+"""What a store of durable tasks looks like, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.escapes import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ratelimited_executor._core.durable.tasks import LaneRow, TaskRow
+
+__all__ = ["StorePicture", "draw_tasks", "tasks_fields"]
+
+_US: Final = 1_000_000
+_MEANING: Final = {
+    DurableState.SCHEDULED: "not due yet",
+    DurableState.READY: "due, and not claimed",
+    DurableState.BEHIND: "behind others in their lane",
+    DurableState.CLAIMED: "running, or about to",
+    DurableState.UNKNOWN: "put aside: their function is not registered",
+    DurableState.DEAD: "dead letters",
+}
+_BAD: Final = (DurableState.UNKNOWN, DurableState.DEAD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePicture:
+    """What was read of a store.
+
+    Attributes:
+        counts: how many tasks are in each state.
+        rows: those to list.
+        lanes: those to list.
+    """
+
+    counts: Mapping[DurableState, int]
+    rows: Sequence[TaskRow]
+    lanes: Sequence[LaneRow]
+
+
+def draw_tasks(picture: StorePicture, now: float) -> Group:
+    """Draw what was read of a store, at a time in epoch seconds."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("state")
+    table.add_column("tasks", justify="right")
+    table.add_column("")
+    for state, count in picture.counts.items():
+        style = "bold yellow" if count and state in _BAD else ""
+        table.add_row(Text(state.name.lower(), style), Text(f"{count:,}", style), Text(_MEANING[state], "dim"))
+    parts: list[Any] = [table]
+    if picture.lanes:
+        lanes = _listing("lane", "behind", "head", "state")
+        for lane in picture.lanes:
+            head = visible(lane.head_id), lane.head_state.name.lower()
+            lanes.add_row(*[Text(cell) for cell in (visible(lane.lane), f"{lane.behind_count:,}", *head)])
+        parts += [Text(), lanes]
+    if picture.rows:
+        listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner", "error")
+        for row in picture.rows:
+            listing.add_row(*[Text(cell) for cell in _cells(row, now)])
+        parts += [Text(), listing]
+    return Group(*parts)
+
+
+def tasks_fields(picture: StorePicture) -> dict[str, Any]:
+    """Return the same for JSON."""
+    return {
+        "counts": {state.name.lower(): count for state, count in picture.counts.items()},
+        "lanes": [
+            {
+                "lane": each.lane,
+                "behind": each.behind_count,
+                "head": each.head_id,
+                "state": each.head_state.name.lower(),
+            }
+            for each in picture.lanes
+        ],
+        "tasks": [
+            {
+                "id": row.id,
+                "queue": row.queue,
+                "name": row.name,
+                "version": row.version,
+                "state": row.state.name.lower(),
+                "put": _iso(row.put_us),
+                "due": _iso(row.due_us),
+                "priority": row.priority,
+                "lane": row.lane,
+                "key": None if row.key is None else json.loads(row.key),
+                "attempts": row.attempt_count,
+                "losses": row.lost_count,
+                "owner": row.owner or None,
+                "cancelled": row.is_cancelled,
+                "error": row.error or None,
+                "body": row.body.decode(errors="backslashreplace"),
+            }
+            for row in picture.rows
+        ],
+    }
+
+
+def _listing(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="right" if name in ("attempts", "behind") else "left", overflow="fold")
+    return table
+
+
+def _cells(row: TaskRow, now: float) -> list[str]:
+    in_seconds = row.due_us / _US - now
+    due = f"in {format_duration(in_seconds)}" if in_seconds > 0 else f"{format_duration(-in_seconds)} ago"
+    state = row.state.name.lower() + (", cancelled" if row.is_cancelled else "")
+    error = row.error.rstrip().rpartition("\n")[2]
+    function = row.name if row.version == 1 else f"{row.name}, version {row.version}"
+    attempts = str(row.attempt_count) + (f" + {row.lost_count} lost" if row.lost_count else "")
+    return [
+        visible(row.id),
+        state,
+        visible(function),
+        visible(row.lane or ""),
+        due,
+        attempts,
+        visible(row.owner),
+        visible(error),
+    ]
+
+
+def _iso(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / _US, UTC).isoformat()

@@ -1,0 +1,135 @@
+"""``tasks``: what is in a store, and what can be done about it, for people and for scripts."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
+from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.durable import SQLiteStore
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A store with a task in most states: one waits, one is due, one is behind it, one is dead, one is unknown."""
+    file = tmp_path / "tasks.db"
+
+    async def fill():
+        store = SQLiteStore(file)
+        await store.open(SystemClock())
+        await store.put([NewTask(id="dead", name="mail"), NewTask(id="lost", name="new", version=3)])
+        await store.join("a", 60_000_000)
+        dead, lost = (await store.claim(Claim(owner="a", count=2))).tasks
+        await store.finish(
+            [Outcome(dead.ref, End.DEAD, error="Traceback\nValueError: \x1b[2Jboom"), Outcome(lost.ref, End.UNKNOWN)]
+        )
+        await store.put([
+            NewTask(id="later", name="mail", delay_us=3_600_000_000), NewTask(id="due", name="mail", lane="l", body=b"[[1],{}]"),
+            NewTask(id="behind", name="mail", lane="l", key='"k"'),
+        ])  # fmt: skip
+        await store.aclose()
+
+    asyncio.run(fill())
+    return str(file)
+
+
+def run(*arguments):
+    """Run the command; return its exit status, what it printed, and what it said on standard error."""
+    result = CliRunner().invoke(cli, ["tasks", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def counts(path):
+    """Return the tasks in each state."""
+    return json.loads(run(path, "--json")[1])["counts"]
+
+
+def test_states_are_counted(path):
+    """With what they mean."""
+    status, out, _ = run(path)
+    assert 0 == status
+    assert {"scheduled": 1, "ready": 1, "behind": 1, "claimed": 0, "unknown": 1, "dead": 1} == counts(path)
+    assert "dead           1  dead letters" in out
+
+
+def test_tasks_of_a_state_are_listed(path):
+    """What a terminal would obey is shown as an escape."""
+    _, out, _ = run(path, "--state", "dead")
+    [line] = [line for line in out.splitlines() if line.startswith("dead ") and "mail" in line]
+    assert line.endswith(r"ValueError: \x1b[2Jboom")
+    assert "new, version 3" in run(path, "--state", "unknown")[1]
+    assert re.search(r"later +scheduled +mail +in (59:\d\d|1:00:00)", run(path, "--state", "scheduled")[1])
+
+
+def test_lanes_in_which_tasks_wait_are_listed(path):
+    """With who goes first."""
+    assert ["l", "1", "due", "ready"] in [line.split() for line in run(path, "--lanes")[1].splitlines()]
+    assert [{"lane": "l", "behind": 1, "head": "due", "state": "ready"}] == json.loads(
+        run(path, "--json", "--lanes")[1]
+    )["lanes"]
+
+
+def test_json_has_it_all(path):
+    """For programs."""
+    [row] = json.loads(run(path, "--json", "--state", "behind")[1])["tasks"]
+    assert ("behind", "l", "k", 0) == (row["id"], row["lane"], row["key"], row["attempts"])
+    [row] = json.loads(run(path, "--json", "--state", "ready")[1])["tasks"]
+    assert "[[1],{}]" == row["body"]
+
+
+def test_dead_letters_are_put_back_and_tasks_cancelled(path):
+    """What is not there, or is no dead letter, is said, and the others are done."""
+    status, _, err = run(path, "--requeue", "dead", "--requeue", "due", "--requeue", "none", "--cancel", "later")
+    assert 1 == status
+    assert ["--requeue: 'due' is ready", "--requeue: 'none' is not there"] == err.splitlines()
+    assert {"scheduled": 0, "ready": 2, "behind": 1, "claimed": 0, "unknown": 1, "dead": 0} == counts(path)
+    assert 0 == run(path, "--cancel", "dead")[0]
+    assert (1, "--cancel: 'dead' is not there") == (lambda status, _, err: (status, err.strip()))(
+        *run(path, "--cancel", "dead")
+    )
+
+
+def test_all_dead_letters_are_put_back(path):
+    """However many there are."""
+    assert 0 == run(path, "--requeue-dead")[0]
+    assert 0 == counts(path)["dead"]
+
+
+def test_check_is_for_monitors(path):
+    """Dead letters, and functions that nobody knows."""
+    assert 1 == run(path, "--check")[0]
+    run(path, "--cancel", "dead")
+    assert 1 == run(path, "--check")[0]
+    run(path, "--cancel", "lost")
+    assert 0 == run(path, "--check")[0]
+
+
+def test_stores_that_cannot_be_used(tmp_path, monkeypatch):
+    """No file is made where there was none."""
+    status, _, err = run(str(tmp_path / "none.db"))
+    assert 2 == status
+    assert "there is no file" in err
+    assert [] == list(tmp_path.iterdir())
+    (tmp_path / "garbage").write_bytes(b"no database" * 100)
+    status, _, err = run(str(tmp_path / "garbage"))
+    assert 2 == status
+    assert "name another file" in err
+    monkeypatch.delenv("DURABLE_STORE", raising=False)
+    assert 2 == run()[0]
+
+
+def test_store_by_the_environment(path, monkeypatch):
+    """As services have it."""
+    monkeypatch.setenv("DURABLE_STORE", path)
+    assert 0 == run()[0]
+
+
+def test_store_of_postgresql(postgresql):
+    """By its URL."""
+    status, out, err = run(postgresql, "--json")
+    assert (0, "") == (status, err)
+    assert 0 == sum(json.loads(out)["counts"].values())

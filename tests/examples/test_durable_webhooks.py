@@ -1,0 +1,74 @@
+"""The example service loses no webhook that it has accepted, though it is killed again and again."""
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = [pytest.mark.real_time("a real server process that is killed"), pytest.mark.slow]
+
+
+@contextmanager
+def service(tmp_path, store, log):
+    """Run the example as its reader would, on a free port; it is killed at the end."""
+    environment = {**os.environ, "DURABLE_STORE": store, "DURABLE_LEASE": "1"}
+    with log.open("w") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "durable_webhooks:app", "--port", "0", "--app-dir", str(EXAMPLES)],
+            stdout=sink, stderr=subprocess.STDOUT, env=environment, cwd=tmp_path,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 20
+        while (match := re.search(r"running on (http://[0-9.:]+)", log.read_text())) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        yield match[1]
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_what_was_accepted_is_delivered_though_the_service_is_killed(tmp_path, site, kind, request):
+    """Four processes, each killed while it accepts and delivers; a customer's events come in order."""
+    store = "webhooks.db" if kind == "sqlite" else request.getfixturevalue("postgresql")
+    draw = random.Random(3)
+    accepted = []
+    for life in range(4):
+        with service(tmp_path, store, tmp_path / f"log{life}") as url, httpx.Client(base_url=url) as client:
+            for number in range(draw.randrange(5, 25)):
+                event = {"number": len(accepted), "customer": f"c{number % 3}"}
+                body = {
+                    "id": f"{kind}-{life}-{number}",
+                    "url": f"{site.url}/hooks",
+                    "event": event,
+                    "customer": event["customer"],
+                }
+                answer = client.post("/webhooks", json=body)
+                assert (202, True) == (answer.status_code, answer.json()["created"])
+                assert not client.post("/webhooks", json=body).json()["created"]
+                accepted.append(event)
+    with service(tmp_path, store, tmp_path / "log") as url, httpx.Client(base_url=url) as client:
+        deadline = time.monotonic() + 60
+        while any(client.get(f"/webhooks/{kind}-{life}-0").json()["state"] != "delivered" for life in range(4)) or len(
+            {body["number"] for body in site.bodies}
+        ) < len(accepted):
+            assert time.monotonic() < deadline, (len(site.bodies), len(accepted))
+            time.sleep(0.1)
+    times = Counter(body["number"] for body in site.bodies)
+    assert set(range(len(accepted))) == set(times)
+    assert sum(times.values()) <= len(accepted) + 4 * 3  # at a kill, one of each customer was under way
+    for customer in ("c0", "c1", "c2"):
+        first_seen = list(dict.fromkeys(body["number"] for body in site.bodies if body["customer"] == customer))
+        assert sorted(first_seen) == first_seen
