@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.hooks import RandomNumbers
 
-__all__ = ["failure_of", "outcome_of"]
+__all__ = ["LeaseOverError", "failure_of", "outcome_of"]
 
 _US: Final = 1_000_000
 _ERROR_MAX: Final = 4000  # characters of a traceback that are kept: its end
+
+
+class LeaseOverError(Exception):
+    """A task was not begun, as the lease of its process may have ended: another process may have it by now."""
 
 
 def outcome_of(
@@ -27,7 +31,7 @@ def outcome_of(
     *,
     retry: Any,
     is_unwanted: bool,
-    is_closing: bool,
+    is_given_up: bool,
     now: float,
     numbers: RandomNumbers,
 ) -> Outcome:
@@ -38,22 +42,21 @@ def outcome_of(
         handle: of its attempt, which has ended.
         retry: the policy of its function; None if it is not tried again.
         is_unwanted: True if somebody has cancelled the task.
-        is_closing: True if its process stops to run tasks, which cancels attempts.
+        is_given_up: True if its process cancels attempts, to give their tasks back.
         now: the loop time.
         numbers: what jitter is drawn from.
     """
     ref = claimed.ref
-    if handle.cancelled():
-        if is_unwanted:
-            return Outcome(ref, End.GONE)
-        if is_closing:
-            return Outcome(ref, End.RELEASED)
-        return _failed(claimed, RuntimeError("the attempt was cancelled"), retry=None, now=now, numbers=numbers)
-    error = handle.exception()
+    error = RuntimeError("the attempt was cancelled") if handle.cancelled() else handle.exception()
     if error is None:
         return Outcome(ref, End.DONE)
-    if handle.started_at is None and isinstance(error, (TaskExpiredError, TaskDroppedError)):
-        return Outcome(ref, End.GONE if isinstance(error, TaskExpiredError) else End.RELEASED)
+    if handle.cancelled() and (is_unwanted or is_given_up):
+        return Outcome(ref, End.GONE if is_unwanted else End.RELEASED)
+    is_unstarted = handle.started_at is None
+    if isinstance(error, LeaseOverError) or (is_unstarted and isinstance(error, TaskDroppedError)):
+        return Outcome(ref, End.RELEASED)
+    if is_unstarted and isinstance(error, TaskExpiredError):
+        return Outcome(ref, End.GONE)
     return _failed(claimed, error, retry=retry, now=now, numbers=numbers)
 
 

@@ -18,7 +18,7 @@ import anyio
 
 from ratelimited_executor._core.durable.tasks import Claim, End, Outcome
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._runtime.durable.outcomes import failure_of, outcome_of
+from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import keep_placing
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
@@ -44,7 +44,8 @@ _KEY_WAITING_MAX: Final = 4  # of one key, where keys have limits: more of it ar
 _MEASURE_SECONDS: Final = 0.25  # over which starts are counted
 _LOOK_SECONDS: Final = 0.05  # between two looks for what is more important than what waits already
 _SWEEP_SECONDS: Final = 5.0  # between two looks into a store that tells of nothing
-_BACKOFF_SECONDS: Final = (0.1, 5.0)  # between attempts on a store that is away: the first, and the longest
+_BACKOFF_SECONDS: Final = 0.1  # after the first attempt on a store that is away; then twice as long each time ...
+_BACKOFF_PARTS: Final = 6  # ... up to a sixth of a lease: it is renewed as soon as the store is back
 _OUTCOMES_MAX: Final = 1000  # of one transaction
 _LOST_MAX: Final = 5
 """Claims of one task that may end with their process: with the next it becomes a dead letter, as it may be what kills them."""
@@ -80,7 +81,17 @@ class DurableStatistics:
 class _Run:
     """One claim, from the claim to its end."""
 
-    __slots__ = ("args", "claimed", "function", "handle", "is_started", "is_unwanted", "is_void", "kwargs")
+    __slots__ = (
+        "args",
+        "claimed",
+        "function",
+        "handle",
+        "is_given_up",
+        "is_started",
+        "is_unwanted",
+        "is_void",
+        "kwargs",
+    )
 
     def __init__(self, claimed: Claimed, function: DurableFunction[Any, Any], args: Any, kwargs: Any) -> None:
         self.claimed = claimed
@@ -90,6 +101,7 @@ class _Run:
         self.handle: TaskHandle[Any] | None = None
         self.is_started = False
         self.is_unwanted = False  # somebody has cancelled it
+        self.is_given_up = False  # it was cancelled here, to be given back
         self.is_void = False  # the claim is no longer in force
 
 
@@ -185,22 +197,22 @@ class DurableRunner:
     # What the loops do
 
     async def _pump(self) -> None:
-        backoff = _BACKOFF_SECONDS[0]
+        backoff = _BACKOFF_SECONDS
         while not self._is_closing:
             self._wake.clear()
             room, above, timeout = self._room()
             if room > 0 and not self._executor.is_paused:
                 try:
                     timeout = await self._claim(room, above)
-                    backoff = _BACKOFF_SECONDS[0]
+                    backoff = _BACKOFF_SECONDS
                 except StoreUnavailableError as error:
                     self._warn_of(error)
                     await asyncio.sleep(backoff)
-                    backoff = min(2 * backoff, _BACKOFF_SECONDS[1])
+                    backoff = min(2 * backoff, self._lease / _BACKOFF_PARTS)
                     continue
                 except (BacklogFullError, ExecutorStoppedError) as error:
                     self._warnings.warn("full", "durable tasks: %s takes no more: %s", self._executor.name, error)
-                    timeout = _BACKOFF_SECONDS[1]
+                    timeout = _SWEEP_SECONDS
             if timeout == 0:
                 await asyncio.sleep(0)
                 continue
@@ -257,7 +269,9 @@ class DurableRunner:
             self._end(Outcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
         run = _Run(claimed, function, args, kwargs)
-        delay = max(0, claimed.in_us) / _US
+        delay = claimed.in_us / _US
+        if not 0 < delay <= self._ahead:  # beyond it the store's clock was set back after the task had become ready
+            delay = 0.0
         expires = None if claimed.expires_in_us is None else claimed.expires_in_us / _US - delay
         if expires is not None and expires <= 0:
             self._end(Outcome(claimed.ref, End.GONE))
@@ -281,12 +295,19 @@ class DurableRunner:
     def _begin(self, run: _Run) -> Any:
         """Start a task, on the loop."""
         self._started(run)
+        self._check_lease()
         return run.function(*run.args, **run.kwargs)
 
     def _begin_in_thread(self, run: _Run) -> Any:
         assert run.handle is not None
         run.handle.get_loop().call_soon_threadsafe(self._started, run)
+        self._check_lease()
         return run.function(*run.args, **run.kwargs)
+
+    def _check_lease(self) -> None:
+        """Begin nothing that another process may have been given: after a pause of this one, before its next beat."""
+        if self._now() - self._renewed > self._lease:
+            raise LeaseOverError
 
     def _started(self, run: _Run) -> None:
         if not run.is_started:
@@ -304,7 +325,7 @@ class DurableRunner:
             handle,
             retry=run.function.retry,
             is_unwanted=run.is_unwanted,
-            is_closing=self._is_closing or run.is_void or self._executor.is_shutdown,
+            is_given_up=run.is_given_up or self._executor.is_shutdown,
             now=self._now(),
             numbers=self._numbers,
         )
@@ -372,7 +393,7 @@ class DurableRunner:
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do work that ends by exceptions of the store alone, again and again."""
-        backoff = _BACKOFF_SECONDS[0]
+        backoff = _BACKOFF_SECONDS
         while True:
             began = self._now()
             try:
@@ -381,10 +402,10 @@ class DurableRunner:
                 self._warn_of(error)
             if self._is_leaving:
                 return
-            if self._now() - began > _BACKOFF_SECONDS[1]:
-                backoff = _BACKOFF_SECONDS[0]
+            if self._now() - began > self._lease:
+                backoff = _BACKOFF_SECONDS
             await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, _BACKOFF_SECONDS[1])
+            backoff = min(2 * backoff, self._lease / _BACKOFF_PARTS)
 
     # Parts of them
 
@@ -430,6 +451,7 @@ class DurableRunner:
         """Cancel what is held; only what has not started, if that is so."""
         for run in list(self._held.values()):
             if run.handle is not None and (is_started or not run.is_started):
+                run.is_given_up = True
                 run.handle.cancel()
 
     def _note_waiting(self, run: _Run, change: int) -> None:

@@ -265,37 +265,84 @@ async def test_process_that_vanishes_is_taken_over_after_its_lease(store):
             await runner._pump_stopped() if hasattr(runner, "_pump_stopped") else None
 
 
-async def test_process_that_stood_still_cancels_what_it_ran(store):
-    """Its lease has ended: what it ran may run elsewhere, so it stops here, and it goes on with a new lease."""
-    first, second = Process(store, lease=3), Process(store, lease=3)
-    async with first.executor, first.tasks.running(first.executor) as runner:
-        await first.note.put("a", seconds=5)
-        await asyncio.sleep(0.5)
-        beats, store_beat = [], store.beat
-        runner._store = _Deaf(store)
-        running = asyncio.ensure_future(second.run(8))
-        await asyncio.sleep(6)
-        runner._store = store
-        await running
-        assert ["a"] == second.names
-        await first.note.put("b")
-        await asyncio.sleep(4)
-        assert ["a", "b"] == first.names
-        assert 1 == runner.statistics().done
-    assert beats == []
-
-
-class _Deaf:
-    """A store whose beats do not come through, though this process hears nothing of it."""
+class Frozen:
+    """A store of which a process hears nothing for a while, as if it stood still."""
 
     def __init__(self, store) -> None:
         self._store = store
+        self.thawed = asyncio.Event()
 
     def __getattr__(self, name):
         return getattr(self._store, name)
 
     async def beat(self, owner):
-        return ()
+        await self.thawed.wait()
+        return await self._store.beat(owner)
+
+    async def claim(self, claim):
+        await self.thawed.wait()
+        return await self._store.claim(claim)
+
+
+async def test_process_that_stood_still_begins_nothing_and_cancels_what_it_ran(store):
+    """Its lease has ended: others have what it had; once it knows, it goes on with a new lease."""
+    first, second = Process(store, lease=3), Process(store, lease=3)
+    async with first.executor, first.tasks.running(first.executor, ahead=10) as runner:
+        await first.note.put("runs", seconds=12)
+        await first.note.put("waits", delay=8)
+        await asyncio.sleep(0.5)
+        runner._store = frozen = Frozen(store)
+        async with second.executor, second.tasks.running(second.executor):
+            await asyncio.sleep(9)
+            assert ["runs"] == first.names  # and so it has not begun the other, which was due
+            assert ["runs", "waits"] == second.names
+            runner._store = store
+            frozen.thawed.set()
+            await asyncio.sleep(15)
+        assert 1 == runner.statistics().lost  # of the other it has said that it did not begin it
+        await first.note.put("new")
+        await asyncio.sleep(1)
+        assert ["runs", "new"] == first.names
+        assert {0} == set((await first.tasks.counts()).values())
+
+
+async def test_what_is_claimed_while_the_store_is_away_for_a_lease_is_given_back(store):
+    """It has not started, and others may have it by now: no attempt is counted, and it is no dead letter."""
+    process = Process(store, lease=3)
+    async with process.executor, process.tasks.running(process.executor, ahead=60) as runner:
+        ref = await process.note.put("a", delay=20)
+        await asyncio.sleep(0.5)
+        store.is_away = True
+        await asyncio.sleep(8)
+        assert 0 == runner.statistics().waiting
+        store.is_away = False
+        await asyncio.sleep(15)
+        assert ["a"] == process.names
+        assert ABSENT is await ref.state()
+        assert 0 == runner.statistics().dead
+
+
+async def test_clock_that_is_set_back_holds_nothing_up(store, virtual_clock):
+    """What was due when it was put starts at once, though its time is in the future again."""
+    process = Process(store)
+    async with process.tasks:
+        await process.note.put("a")
+        clock = store._clock
+
+        class Back:
+            monotonic = staticmethod(clock.monotonic)
+
+            @staticmethod
+            def wall():
+                return clock.wall() - 3600
+
+        store._clock = Back
+        async with process.executor:
+            running = process.tasks.running(process.executor)
+            async with running:
+                store._clock = Back
+                await asyncio.sleep(1)
+    assert ["a"] == process.names
 
 
 async def test_task_that_kills_its_processes_becomes_a_dead_letter(store, process):

@@ -1,0 +1,286 @@
+"""Random histories of processes that share a store of durable tasks: kills, hangs, outages, lost answers, steps of the clock.
+
+Everything runs in virtual time, by the code that production runs; the store is the rules' own table. Of each history it is asked:
+
+- whether each task that was put and not cancelled has run to its end, or is a dead letter;
+- whether two processes ever ran one task, or two tasks of a lane, at the same time, but for processes that hang;
+- whether the tasks of a lane began in the order of their puts.
+
+    python -m tests.runtime.durable.histories --histories 10000
+"""
+
+import argparse
+import asyncio
+import random
+import unittest.mock
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ratelimited_executor import RateLimitedExecutor, Retry
+from ratelimited_executor._runtime.durable import running
+from ratelimited_executor.durable import DurableState, DurableTasks
+from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.testing import run_virtual
+
+from .conftest import FaultyStore
+
+SECONDS = 30.0
+LEASE = 1.5
+LANES = (None, None, "a", "b", "c")
+
+
+@dataclass
+class History:
+    """What happened in one of them.
+
+    Attributes:
+        wrong: what should not have happened, in words.
+        faults: how many of each sort there were.
+        runs: attempts that began.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
+
+
+class Deaf:
+    """A store to which a process sends no beats while it hangs."""
+
+    def __init__(self, store) -> None:
+        self.store = store
+        self.is_deaf = False
+        self.woken = asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    async def beat(self, owner):
+        while self.is_deaf:
+            await self.woken.wait()
+        return await self.store.beat(owner)
+
+
+class Clock:
+    """The store's clock: the loop's, ahead by what it was set."""
+
+    def __init__(self, loop) -> None:
+        self.monotonic = loop.time
+        self.ahead = 1_000_000.0
+
+    def wall(self) -> float:
+        return self.monotonic() + self.ahead
+
+
+class World:
+    """One history."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.history = History()
+        self.loop = asyncio.get_running_loop()
+        self.store = FaultyStore()
+        self.clock = Clock(self.loop)
+        self.put: dict[str, str | None] = {}  # id -> lane, in the order of the puts
+        self.cancelled: set[str] = set()
+        self.done: set[str] = set()
+        self.begun: Counter[str] = Counter()
+        self.running: dict[str, list] = {}  # what a process that does not hang is at -> who
+        self.order: dict[str, list[int]] = {}
+
+    def tasks(self, process) -> DurableTasks:
+        """Return the durable tasks of a process."""
+        made = DurableTasks(process.link, lease=LEASE)
+
+        @made.task(retry=Retry(100, base=0.1, cap=0.5, on=ValueError))
+        async def work(number, seconds, failures):
+            await self.work(process, number, seconds, failures)
+
+        process.work = work
+        return made
+
+    async def work(self, process, id, seconds, failures) -> None:
+        """Run one attempt, and see who else is at it."""
+        lane = self.put[id]
+        self.history.runs += 1
+        self.begun[id] += 1
+        if lane is not None:
+            numbers = self.order.setdefault(lane, [])
+            number = int(id)
+            if numbers and number < numbers[-1] and number not in numbers:
+                self.history.wrong.append(f"lane {lane}: {number} began after {numbers[-1]}")
+            numbers.append(number)
+        for what in (id, *([] if lane is None else [f"lane {lane}"])):
+            if not process.is_lost and any(not each.is_lost for each in self.running.get(what, ())):
+                self.history.wrong.append(f"{what} twice at once")
+            self.running.setdefault(what, []).append(process)
+        try:
+            await asyncio.sleep(seconds)
+            if self.begun[id] <= failures:
+                raise ValueError(id)
+            self.done.add(id)
+        finally:
+            for what in (id, *([] if lane is None else [f"lane {lane}"])):
+                self.running[what].remove(process)
+
+    async def putting(self) -> None:
+        """Put tasks, and cancel a few."""
+        draw = self.draw
+        link = type("Putter", (), {"link": Deaf(self.store), "work": None, "is_lost": False})()
+        tasks = self.tasks(link)
+        async with tasks:
+            while self.loop.time() < SECONDS * 0.6:
+                id = str(len(self.put))
+                self.put[id] = lane = draw.choice(LANES)
+                options = {"lane": lane} if lane is not None or draw.random() < 0.7 else {"delay": draw.uniform(0, 3)}
+                for _ in range(100):
+                    try:
+                        await link.work.put(
+                            id, draw.choice((0.0, 0.05, 0.3, 2.0)), draw.choice((0, 0, 0, 1, 2)), id=id, **options
+                        )
+                        break
+                    except StoreUnavailableError:
+                        await asyncio.sleep(0.1)
+                if draw.random() < 0.05:
+                    victim = draw.choice(list(self.put))
+                    try:
+                        if await tasks.ref(victim).cancel():
+                            self.cancelled.add(victim)
+                    except StoreUnavailableError:
+                        self.cancelled.add(victim)
+                await asyncio.sleep(draw.expovariate(5))
+
+    async def process(self) -> None:
+        """Run tasks for a while; end well, be killed, or hang; again and again."""
+        draw = self.draw
+        while self.loop.time() < SECONDS:
+            me = type("Process", (), {})()
+            me.link, me.is_lost = Deaf(self.store), False
+            tasks = self.tasks(me)
+            executor = RateLimitedExecutor(
+                "x", rate=draw.choice(("5/s", "50/s", "1000/s")), max_concurrency=draw.choice((1, 3, None))
+            )
+            life = draw.choice((SECONDS, draw.uniform(0.5, 8)))
+            end = min(self.loop.time() + life, SECONDS)
+            async with executor:
+                try:
+                    async with tasks.running(executor, drain_timeout=draw.choice((0, 1, None))) as runner:
+                        while self.loop.time() < end:
+                            await asyncio.sleep(draw.uniform(0.1, 2))
+                            if draw.random() < 0.1:
+                                await self.hang(me, runner)
+                        if draw.random() < 0.5 and end < SECONDS:
+                            self.history.faults["kill"] += 1
+                            me.is_lost = True
+                            await kill(runner)
+                except StoreUnavailableError:
+                    self.history.faults["away at the start"] += 1
+            await asyncio.sleep(draw.uniform(0, 2))
+
+    async def hang(self, me, runner) -> None:
+        """Be deaf for longer than a lease."""
+        self.history.faults["hang"] += 1
+        me.link.is_deaf = me.is_lost = True
+        await asyncio.sleep(self.draw.uniform(LEASE, 3 * LEASE))
+        me.link.is_deaf = False
+        me.link.woken.set()
+        me.link.woken.clear()
+        began = self.loop.time()
+        while runner._renewed < began:  # until it has been heard, it does not know
+            await asyncio.sleep(0.05)
+        me.is_lost = False
+
+    async def faults(self) -> None:
+        """Let the store be away, lose answers, and set its clock."""
+        draw, store = self.draw, self.store
+        while self.loop.time() < SECONDS * 0.8:
+            await asyncio.sleep(draw.expovariate(0.3))
+            fault = draw.choice(("away", "mute", "step"))
+            self.history.faults[fault] += 1
+            if fault == "step":
+                self.clock.ahead += draw.choice((-3600, -1, 1, 3600))
+            else:
+                setattr(store, f"is_{fault}", True)
+                await asyncio.sleep(draw.uniform(0.05, 3 * LEASE))
+                setattr(store, f"is_{fault}", False)
+
+    async def live(self) -> History:
+        """Live through it."""
+        await self.store.open(self.clock)
+        self.store.open = self.store.aclose = _nothing  # all go by this clock
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.faults())
+            group.create_task(self.putting())
+            for _ in range(3):
+                group.create_task(self.process())
+        self.clock.ahead += 24 * 3600  # what a clock that was set back keeps waiting
+        last = type("Last", (), {})()
+        last.link, last.is_lost = Deaf(self.store), False
+        tasks = self.tasks(last)
+        async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+            for _ in range(400):
+                await asyncio.sleep(0.5)
+                if not sum((await self.store.counts()).values()):
+                    break
+        left = {state.name: count for state, count in (await self.store.counts()).items() if count}
+        lost = set(self.put) - self.done - self.cancelled
+        if left:
+            errors = {row.error.rpartition("\n")[2] for row in await self.store.rows(DurableState.DEAD)}
+            self.history.wrong.append(f"left: {left}, dead by {errors}")
+        if lost:
+            self.history.wrong.append(f"lost: {sorted(lost, key=int)}")
+        return self.history
+
+
+async def _nothing(*_) -> None:
+    """Open a store that is open, and leave it so."""
+
+
+async def kill(runner) -> None:
+    """End a process without a word: nothing of it goes on, and nobody is told."""
+    loops = [runner._pump_task, *runner._loops]
+    for loop in loops:
+        loop.cancel()
+    await asyncio.wait(loops)
+    for run in list(runner._held.values()):
+        run.is_void = True
+        run.handle.cancel()
+    runner._outcomes.clear()
+    runner._loops, runner._owner = [], "nobody"
+    runner._pump_task = asyncio.ensure_future(asyncio.sleep(0))
+    await asyncio.sleep(0)
+
+
+def history_of(seed: int) -> History:
+    """Live through the history of a seed."""
+
+    async def live() -> History:
+        return await World(seed).live()
+
+    with unittest.mock.patch.object(
+        running, "_LOST_MAX", 1_000_000
+    ):  # here tasks may lose as many processes as they like
+        return run_virtual(live())
+
+
+def main() -> None:
+    """Live through many, and print what was wrong, and how much of everything there was."""
+    from rich.progress import track
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--histories", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args()
+    runs, wrong, faults = 0, 0, Counter[str]()
+    for seed in track(range(options.first, options.first + options.histories), "histories"):
+        history = history_of(seed)
+        runs += history.runs
+        faults += history.faults
+        if history.wrong:
+            wrong += 1
+            print(f"history {seed}: {'; '.join(history.wrong)}", flush=True)
+    print(f"{options.histories} histories, {runs} attempts, {wrong} wrong; {dict(faults)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Random histories of processes that share a store; and the same with a rule broken on purpose, which must be found."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from ratelimited_executor._core.durable import table
+from ratelimited_executor._core.durable.table import TaskTable
+from ratelimited_executor._core.durable.tasks import DurableState
+
+from .histories import history_of
+
+COUNT = int(os.environ.get("DURABLE_HISTORIES", "20"))
+
+
+def test_nothing_is_lost_and_nothing_runs_twice_at_once() -> None:
+    """Whoever is killed, hangs, or cannot reach the store."""
+    faults, runs = Counter(), 0
+    for seed in range(COUNT):
+        history = history_of(seed)
+        assert [] == history.wrong, seed
+        faults += history.faults
+        runs += history.runs
+    assert runs > 50 * COUNT
+    assert {"kill", "hang", "away", "mute", "step"} <= set(faults)
+
+
+def end_without_token(monkeypatch) -> None:
+    """Whoever has ever claimed a task may end it."""
+    finish = TaskTable._finish_one
+
+    def trusting(self, now_us, outcome) -> bool:
+        task = self._tasks.get(outcome.ref.number)
+        if task is not None and task.state is DurableState.CLAIMED:
+            outcome = outcome._replace(ref=outcome.ref._replace(token=task.token))
+        return finish(self, now_us, outcome)
+
+    monkeypatch.setattr(TaskTable, "_finish_one", trusting)
+
+
+def rescue_by_age(monkeypatch) -> None:
+    """What was claimed a second ago is given to others, though its process beats."""
+    claim, beat = TaskTable.claim, TaskTable.beat
+
+    def noting(self, now_us, asked):
+        claims = claim(self, now_us, asked)
+        for each in claims.tasks if claims else ():
+            self._tasks[each.ref.number].put_us = now_us
+        return claims
+
+    def rescuing(self, now_us, owner):
+        for each in self._owners.values():
+            for task in list(each.claimed.values()):
+                if task.put_us + 1_000_000 < now_us:
+                    self._let_go(task)
+                    self._enter(task, DurableState.READY)
+        return beat(self, now_us, owner)
+
+    monkeypatch.setattr(TaskTable, "claim", noting)
+    monkeypatch.setattr(TaskTable, "beat", rescuing)
+
+
+def lane_without_lease(monkeypatch) -> None:
+    """A lane goes on though its head is claimed."""
+    monkeypatch.setattr(table, "_gives_way", lambda head: head.state in (DurableState.SCHEDULED, DurableState.CLAIMED))
+
+
+def leases_by_the_clock(monkeypatch) -> None:
+    """A clock that is set ends leases."""
+    monkeypatch.setattr(
+        table, "vouched", lambda vouched_us, beat_us, now_us, _: vouched_us + max(0, now_us - (beat_us or now_us))
+    )
+
+
+def claims_that_stay(monkeypatch) -> None:
+    """Nobody gives back what a process had that is gone."""
+    give_back = TaskTable._give_back
+
+    def keeping(self, now_us, owner, *, is_lost) -> None:
+        if not is_lost:
+            give_back(self, now_us, owner, is_lost=is_lost)
+
+    monkeypatch.setattr(TaskTable, "_give_back", keeping)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [end_without_token, rescue_by_age, lane_without_lease, leases_by_the_clock, claims_that_stay],
+)
+def test_broken_rule_is_found(monkeypatch, broken) -> None:
+    """By one of many histories."""
+    broken(monkeypatch)
+    for seed in range(300):
+        try:
+            if history_of(seed).wrong:
+                return
+        except (KeyError, AssertionError, ExceptionGroup):
+            return
+    pytest.fail("not found")
