@@ -2,8 +2,8 @@
 
 Of each history the starts are counted at the resource, over all processes: in no window of any width that a limit speaks of
 may there be more than it says. What is drawn: calls and answers lost, authority away, FLUSHALL, restarts from a snapshot, steps
-of its clock, processes that come, go and are killed, and penalties. For a second after a kill the server forgets nothing: what
-a process got that is killed, before anybody else has called, is lost with a server that forgets in the same moment.
+of its clock, processes that come, go and are killed, and penalties. Within a second of each other no process is killed and no
+server forgets: what a process got that is killed, before anybody else has called, is lost with a server that forgets then.
 
     python -m tests.peers.ticket_simulation --histories 10000
 """
@@ -58,7 +58,7 @@ async def live(seed: int) -> History:
     settings, bounds, tokens = draw.choice(PLANS)
     server.loss = draw.choice([0.0, 0.0, 0.05, 0.2])
     loop = asyncio.get_running_loop()
-    kills, killed = random.Random(-seed), [-1.0]
+    kills, killed, forgot = random.Random(-seed), [-1.0], [-1.0]
 
     def start(cost: int, key: str | None) -> None:
         history.starts.append((loop.time(), 1))
@@ -88,7 +88,7 @@ async def live(seed: int) -> History:
                     if draw.random() < 0.03:
                         executor.penalize(draw.uniform(0, 2))
                     await asyncio.sleep(draw.uniform(0.1, 2))
-                if kills.random() < 0.4:
+                if kills.random() < 0.4 and loop.time() > forgot[0] + 1:
                     history.faults["kill"] += 1
                     peers.link.is_cut = True
                     killed[0] = loop.time()
@@ -102,6 +102,7 @@ async def live(seed: int) -> History:
             fault = draw.choice(["forget", "restart", "save", "step", "away"])
             if fault in ("forget", "restart"):
                 await asyncio.sleep(max(0.0, killed[0] + 1 - loop.time()))
+                forgot[0] = loop.time()
             history.faults[fault] += 1
             if fault == "forget":
                 server.forget()
