@@ -1,8 +1,8 @@
 """Running durable tasks: claim what the permits will start soon, run it on an executor, and end the claims.
 
 Five loops, of which each waits for the store by itself: the *pump* claims, the *beat* renews the lease, the *finisher* writes
-how claims have ended, as many as have come at once, the *watch* wakes the pump when the store has changed, and *repeat* puts what comes again. What is done
-with a claim is decided in ``_Run`` and ``outcome_of``.
+how claims have ended, as many as have come at once, the *watch* wakes the pump when the store has changed, and *repeat* puts
+what comes again. ``outcome_of`` decides what becomes of a claim.
 """
 
 from __future__ import annotations
@@ -167,11 +167,11 @@ class DurableRunner:
         await self._join()
         await self._store.revive(self._queue, list(self._functions))
         loop = asyncio.get_running_loop()
-        self._pump_task = loop.create_task(self._pump(), name="durable tasks: pump")
-        for work in (self._finish, self._beat, self._watch, self._repeat):
-            self._loops.append(loop.create_task(self._guarded(work), name=f"durable tasks: {work.__name__[1:]}"))
-        for task in (self._pump_task, *self._loops):
+        for work in (self._pump, self._finish, self._beat, self._watch, self._repeat):
+            task = loop.create_task(self._guarded(work), name=f"durable tasks: {work.__name__[1:]}")
             task.add_done_callback(_report)
+            self._loops.append(task)
+        self._pump_task = self._loops.pop(0)
 
     async def _close(self, timeout: float | None) -> None:
         """Give back what has not started, wait for what runs, and leave the store.
@@ -197,19 +197,13 @@ class DurableRunner:
     # What the loops do
 
     async def _pump(self) -> None:
-        backoff = _BACKOFF_SECONDS
+        """Claim, until this process closes."""
         while not self._is_closing:
             self._wake.clear()
             room, above, timeout = self._room()
             if room > 0 and not self._executor.is_paused:
                 try:
                     timeout = await self._claim(room, above)
-                    backoff = _BACKOFF_SECONDS
-                except StoreUnavailableError as error:
-                    self._warn_of(error)
-                    await asyncio.sleep(backoff)
-                    backoff = min(2 * backoff, self._lease / _BACKOFF_PARTS)
-                    continue
                 except (BacklogFullError, ExecutorStoppedError) as error:
                     self._warnings.warn("full", "durable tasks: %s takes no more: %s", self._executor.name, error)
                     timeout = _SWEEP_SECONDS
@@ -392,14 +386,16 @@ class DurableRunner:
         await keep_placing(self._store, self._repetitions, self._clock)
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do work that ends by exceptions of the store alone, again and again."""
+        """Do work to its end, again after exceptions of the store, as long as this process does not leave."""
         backoff = _BACKOFF_SECONDS
         while True:
             began = self._now()
             try:
                 await work()
             except StoreUnavailableError as error:
-                self._warn_of(error)
+                self._warnings.warn("store", "durable tasks: %s; trying again", error)
+            else:
+                return
             if self._is_leaving:
                 return
             if self._now() - began > self._lease:
@@ -487,14 +483,10 @@ class DurableRunner:
         waiting = self._spread_waiting if self._has_key_limits() else self._waiting
         if waiting <= self._low_mark:
             return target - waiting, -math.inf, _SWEEP_SECONDS
-        if self._waiting >= 2 * target or now < self._looked + _LOOK_SECONDS:
-            return (
-                0,
-                0.0,
-                max(_LOOK_SECONDS, self._looked + _LOOK_SECONDS - now)
-                if self._waiting < 2 * target
-                else _SWEEP_SECONDS,
-            )
+        if self._waiting >= 2 * target:
+            return 0, 0.0, _SWEEP_SECONDS
+        if now < self._looked + _LOOK_SECONDS:
+            return 0, 0.0, _LOOK_SECONDS
         self._looked = now
         least_important = min(run.claimed.priority for run in self._held.values() if not run.is_started)
         return self._low_mark + 1, least_important, _SWEEP_SECONDS
@@ -505,9 +497,6 @@ class DurableRunner:
 
     def _has_key_limits(self) -> bool:
         return self._executor.key_rate is not None or self._executor.key_concurrency is not None
-
-    def _warn_of(self, error: StoreUnavailableError) -> None:
-        self._warnings.warn("store", "durable tasks: %s; trying again", error)
 
 
 def _report(loop: asyncio.Task[None]) -> None:

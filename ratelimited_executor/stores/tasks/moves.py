@@ -13,7 +13,6 @@ tasks. For SQLite, which has one writer, that costs nothing more.
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -93,13 +92,8 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     yield "make_ready", [(asked.queue, now_us + asked.ahead_us, max(_BATCH, asked.count))]
     yield "make_heads_ready", [(asked.queue, now_us, max(_BATCH, asked.count))]
     expired_count = yield from _delete_expired(now_us)
-    if asked.unknown or asked.full_keys or asked.above > -math.inf:
-        keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
-        found = yield from _listed(
-            "claim_some", asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count
-        )
-    else:
-        found = yield from _listed("claim", asked.owner, asked.queue, now_us, asked.count)
+    keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
+    found = yield from _listed("claim", asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count)
     next_in_us: int | None = 0
     if len(found) < asked.count:
         [(free_us,)] = yield "next_due", [(asked.queue,)]

@@ -55,25 +55,6 @@ on conflict (id) do nothing
 -- name: claim
 with chosen as materialized (
     select number as chosen_number from durable_tasks
-    where queue = $2 and state = 1 and (expires_us is null or expires_us > $3)
-    order by priority desc, due_us, number limit $4 for update skip locked
-), claimed as (
-    update durable_tasks set state = 3, token = token + 1, owner = $1
-    from chosen where number = chosen_number and state = 1
-    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
-)
-select coalesce(json_agg(
-    json_build_array(
-        number, token, id, name, version, encode(body, 'hex'), due_us, expires_us, priority, lane, "key", cost, attempt_count,
-        lost_count
-    )
-    order by priority desc, due_us, number
-), '[]')::text
-from claimed
-
--- name: claim_some
-with chosen as materialized (
-    select number as chosen_number from durable_tasks
     where queue = $2 and state = 1 and priority > $3 and (expires_us is null or expires_us > $4)
         and ("key" is null or "key" not in (select json_array_elements_text($5::json)))
         and (name, version) not in (

@@ -38,21 +38,6 @@ select value, (select vouched_us from durable_clock) from json_each($1) where tr
 on conflict (id) do nothing
 
 -- name: claim
-delete from temp.durable_claiming;
-insert into temp.durable_claiming
-select number from durable_tasks
-where queue = $2 and state = 1 and (expires_us is null or expires_us > $3)
-order by priority desc, due_us, number limit $4;
-update durable_tasks set state = 3, token = token + 1, owner = $1 where number in (select number from temp.durable_claiming);
-select json_group_array(
-    json_array(
-        number, token, id, name, version, hex(body), due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
-    )
-    order by durable_tasks.priority desc, due_us, number
-)
-from durable_tasks where number in (select number from temp.durable_claiming)
-
--- name: claim_some
 -- above a priority; without some keys, a list, and some functions, a list of [name, version]
 delete from temp.durable_claiming;
 insert into temp.durable_claiming
