@@ -5,7 +5,7 @@
     tasks = DurableTasks(SQLiteStore("tasks.db"))
 
 
-    @tasks.task(retry=Retry(5), run_timeout=30)
+    @tasks.task(retry=Retry(5, on=OSError), run_timeout=30)
     async def send_mail(to: str, *, subject: str): ...
 
 
@@ -22,6 +22,7 @@ from ratelimited_executor._runtime.durable.running import DurableRunner, Durable
 from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
 from ratelimited_executor.stores.tasks.memory import MemoryStore
 from ratelimited_executor.stores.tasks.postgres import PostgresStore
+from ratelimited_executor.stores.tasks.redis import RedisStore
 from ratelimited_executor.stores.tasks.sqlite import SQLiteStore
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "MemoryStore",
     "PostgresStore",
     "PutSummary",
+    "RedisStore",
     "SQLiteStore",
     "TaskRow",
 ]

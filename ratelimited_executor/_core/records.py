@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.slot_lanes import SlotLane
 
-__all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord"]
+__all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord", "TriedOnce"]
 
 
 class TaskRecord(Record):
@@ -64,6 +64,12 @@ class StandIn:
     def __call__(self) -> Any:
         """Call what stands in."""
         return self._stand_in()
+
+
+class TriedOnce:
+    """A call that is not tried again here, whatever the executor's ``retry``: whoever hands it in sees to that."""
+
+    __slots__ = ()
 
 
 class Charge:

@@ -28,8 +28,9 @@ __all__ = ["LuaScript"]
 A = TypeVar("A", bound="DataclassInstance")
 
 # By the type of an argument: how the script reads it, and how Python writes it.
-_FORMS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
+_FORMS: Final[dict[type, tuple[str, Callable[[Any], str | bytes]]]] = {
     str: ("ARGV[{}]", str),
+    bytes: ("ARGV[{}]", bytes),
     int: ("tonumber(ARGV[{}])", str),  # exact below 2**53, as all numbers of Lua
     bool: ("ARGV[{}] == '1'", lambda value: "1" if value else "0"),
     # Text, as it may be for the script to keep: Lua writes 14 digits of a number, where Python reads and writes all.
@@ -49,7 +50,7 @@ class LuaScript(Generic[A]):
         file: its name; or names, of files with local functions, and of the one with the script's main text behind them.
         keys: the names of its keys.
         texts: fields that are tuples, and which the script decodes by itself, as it may be for it to keep.
-        arguments: a dataclass, whose fields are its arguments: texts, integers, floats, bools, and tuples of these or of tuples.
+        arguments: a dataclass, whose fields are its arguments: texts, bytes, integers, floats, bools, and tuples of these or of tuples.
         constants: numbers that Python and the script share; their names are upper case.
 
     Raises:
@@ -74,7 +75,7 @@ class LuaScript(Generic[A]):
         for name in names:
             if kinds[name] not in _FORMS:
                 raise TypeError(
-                    f"{arguments.__name__}.{name} must be a text, int, float, bool or tuple, it is {kinds[name]}"
+                    f"{arguments.__name__}.{name} must be a text, bytes, int, float, bool or tuple, it is {kinds[name]}"
                 )
         self._writers = [(name, _FORMS[kinds[name]][1]) for name in names]
         preamble = [
@@ -91,7 +92,7 @@ class LuaScript(Generic[A]):
         paths = [files(package).joinpath(each) for each in ([file] if isinstance(file, str) else file)]
         self.text = "\n".join([*preamble, *(each.read_text(encoding="utf-8") for each in paths)])
 
-    def write(self, arguments: A) -> list[str]:
+    def write(self, arguments: A) -> list[Any]:
         """Write the arguments of a call, in the script's order."""
         return [write(getattr(arguments, name)) for name, write in self._writers]
 

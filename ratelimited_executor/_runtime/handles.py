@@ -244,13 +244,18 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return len(entries) - len(kept)
 
     def _entries(self) -> list[tuple[Any, contextvars.Context | None]]:
-        """Return what to call at the end, and in which context; None for a future to settle at once."""
+        """Return what to call at the end, and in which context; None for what is called within the end."""
         callbacks = self._callbacks
         if callbacks is None:
             return []
         if type(callbacks) is list:
             return callbacks
         return [callbacks if type(callbacks) is tuple else (callbacks, contextvars.Context())]
+
+    def _on_end(self, callback: Callable[[TaskHandle[Any]], object]) -> None:
+        """Have a callback of ours called within the end itself; it must not raise, nor run code of the user."""
+        entry = callback, None
+        self._callbacks = entry if self._callbacks is None else [*self._entries(), entry]
 
     def __await__(self) -> Generator[Any, None, T_co]:
         if self._state not in FINAL_STATES:
@@ -259,8 +264,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             awaiter = _Awaiter(loop=self._engine.loop)
             awaiter.handle = self
             awaiter.messages = ()
-            entry = awaiter.settle, None
-            self._callbacks = entry if self._callbacks is None else [*self._entries(), entry]
+            self._on_end(awaiter.settle)
             yield from awaiter
         return self.result()
 
@@ -384,7 +388,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             self._call_back(entries)
 
     def _call_back(self, entries: list[tuple[Any, contextvars.Context | None]]) -> None:
-        """Settle the futures of awaiters, and have all other callbacks called soon."""
+        """Call what is called at once, and have all other callbacks called soon."""
         for callback, context in entries:
             if context is None:
                 callback(self)

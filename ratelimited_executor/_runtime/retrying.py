@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.records import Options
+from ratelimited_executor._core.records import Options, TriedOnce
 from ratelimited_executor._core.retries import Attempts, Retry
 from ratelimited_executor._kernel.records import Record
 from ratelimited_executor._runtime.batches import BatchItem
@@ -104,6 +104,8 @@ class Retries:
         options = record._options
         if isinstance(error, RetryLater):
             self._overloaded()
+        if isinstance(record._call, TriedOnce):
+            return False
         attempts = None if options is None else options.attempts
         policy = self.policy if attempts is None else attempts.policy
         if policy is None or self._engine.queue.is_halted:

@@ -227,13 +227,15 @@ def slots(**options: Any) -> None:
 @click.option("--requeue", multiple=True, metavar="ID", help="Put a dead letter back, as if it had never been tried.")
 @click.option("--requeue-dead", is_flag=True, help="Put all dead letters back.")
 @click.option("--cancel", multiple=True, metavar="ID", help="Cancel a task, or remove a dead letter.")
+@click.option("--prefix", default="durable", show_default=True, help="Of the keys in Redis.")
 @click.option("--watch", "is_watched", is_flag=True, help="Show it live, on a terminal, until Ctrl-C.")
 @click.option("--check", "is_check", is_flag=True, help="Exit with 1 if there are dead letters or unknown functions.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def tasks(**options: Any) -> None:
-    """Show a store of durable tasks: how many there are in each state, and which (extra sqlite or postgres).
+    """Show a store of durable tasks: how many there are in each state, and which (extra sqlite, postgres or redis).
 
-    STORE is the file of a SQLiteStore, or the URL of a PostgresStore, postgresql://...; else $DURABLE_STORE.
+    STORE is the file of a SQLiteStore, or the URL of a PostgresStore, postgresql://..., or of a RedisStore, redis://...; else
+    $DURABLE_STORE.
 
     Exit status: 0 done; 1 a task that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
     the store cannot be used.

@@ -18,7 +18,7 @@ from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.tasks_view import StorePicture, draw_tasks, tasks_fields
-from ratelimited_executor.durable import PostgresStore, SQLiteStore
+from ratelimited_executor.durable import PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TasksOptions", "show_tasks"]
 
+_REDIS = ("redis://", "rediss://", "unix://")
 _PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
 _PAGE = 1000  # dead letters that are put back in one transaction
 
@@ -41,6 +42,7 @@ class TasksOptions:
     requeue: tuple[str, ...] = ()
     requeue_dead: bool = False
     cancel: tuple[str, ...] = ()
+    prefix: str = "durable"
     is_watched: bool = False
     is_check: bool = False
     as_json: bool = False
@@ -64,17 +66,25 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     try:
-        return asyncio.run(_show(_store_of(options.store), options, console))
+        return asyncio.run(_show(_store_of(options), options, console))
     except (StoreUnavailableError, ModuleNotFoundError) as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(visible(str(error))) from error
 
 
-def _store_of(text: str) -> TaskStore:
+def _store_of(options: TasksOptions) -> TaskStore:
+    text = options.store
     if text.startswith(("postgresql://", "postgres://")):
-        return PostgresStore(text)
+        return PostgresStore(text, create=False)
+    if text.startswith(_REDIS):
+        try:
+            return RedisStore(text, prefix=options.prefix)
+        except ValueError as error:
+            raise CommandError(f"STORE: {error}") from error
     if not Path(text).is_file():
-        raise CommandError(f"STORE: there is no file {text!r}; a path of SQLite, or a URL postgresql://...")
-    return SQLiteStore(text)
+        raise CommandError(
+            f"STORE: there is no file {text!r}; a path of SQLite, or a URL postgresql://... or redis://..."
+        )
+    return SQLiteStore(text, create=False)
 
 
 async def _show(store: TaskStore, options: TasksOptions, console: Console) -> ExitStatus:
@@ -103,8 +113,10 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
         if state is None:
             missed.append(f"--cancel: {name!r} is not there")
-    while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, limit=_PAGE)):
+    after = 0  # each once: what fails again meanwhile stays dead
+    while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, after=after, limit=_PAGE)):
         await store.requeue([row.id for row in rows])
+        after = rows[-1].number
     for text in missed:
         print(visible(text), file=sys.stderr)  # noqa: T201  # this module does not know click
     return not missed

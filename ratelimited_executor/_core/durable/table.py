@@ -150,7 +150,7 @@ class TaskTable:
             task = self._pop_ready(queue)
             if task is None:
                 continue
-            if task.new.priority <= claim.above:
+            if not _precedes(task, now_us, claim):
                 left.append(task)
                 break
             if (task.new.name, task.new.version) in claim.unknown or task.new.key in claim.full_keys:
@@ -460,6 +460,13 @@ def _gives_way(head: _Task) -> bool:
 
 def _rank(task: _Task) -> tuple[float, int, int]:
     return (-task.new.priority, task.due_us, task.number)
+
+
+def _precedes(task: _Task, now_us: int, claim: Claim) -> bool:
+    """Whether a task goes before those that a claim leaves out for their rank."""
+    if task.new.priority == claim.above and claim.before_us is not None:
+        return task.due_us < now_us + claim.before_us
+    return task.new.priority > claim.above
 
 
 def _claimed(task: _Task, now_us: int) -> Claimed:

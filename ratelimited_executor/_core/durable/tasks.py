@@ -7,7 +7,7 @@ States and moves::
           │       └──────────┬───────┘                          ├─▶ READY       released, or its process has died
           └─▶ BEHIND ── those before it in its lane are gone    ├─▶ UNKNOWN     its function is not registered there
                                                                 └─▶ DEAD        failed for the last time
-    UNKNOWN ── a process registers its function ──▶ READY
+    UNKNOWN ── a process that knows its function starts ──▶ READY
     DEAD ── requeue ──▶ READY (or BEHIND); remove ──▶ gone
 
 Every move out of CLAIMED names the claim's token, and changes nothing if the task has been claimed anew since: whoever was
@@ -22,11 +22,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
-    "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
+    "SPAN_MAX", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
 ]  # fmt: skip
+
+SPAN_MAX: Final = 1e12
+"""Seconds from now, and from the epoch: 30,000 years. The sum of several still fits into the 64 bits of a store."""
 
 
 class Durability(Enum):
@@ -116,7 +119,8 @@ class Claim:
         ahead_us: how long before they are due.
         unknown: functions, as (name, version), whose tasks are left to others.
         full_keys: keys whose tasks are left to others, or for later.
-        above: only tasks with a larger priority.
+        above: only tasks with a larger priority; and those that ``before_us`` lets in.
+        before_us: of tasks with just that priority those that are due before so long from now; None for none of them.
     """
 
     owner: str
@@ -126,6 +130,7 @@ class Claim:
     unknown: frozenset[tuple[str, int]] = frozenset()
     full_keys: frozenset[str] = frozenset()
     above: float = -math.inf
+    before_us: int | None = None
 
 
 class Claimed(NamedTuple):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 __all__ = ["Codec", "JSONCodec", "check_codec"]
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # json.loads() looks for options and blanks first
 
 
 class Codec(Protocol):
@@ -38,11 +41,16 @@ class JSONCodec:
     def dumps(self, arguments: Any, /) -> bytes:
         """Return the arguments as JSON in UTF-8."""
         _check_keys(arguments)
-        return json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _ENCODER.encode(arguments).encode()
 
     def loads(self, body: bytes, /) -> Any:
         """Return the arguments that JSON stands for."""
-        return json.loads(body)
+        text = body.decode()
+        try:
+            arguments, end = _SCAN(text, 0)
+        except StopIteration:
+            end = -1
+        return arguments if end == len(text) else json.loads(text)
 
 
 def check_codec(codec: Any) -> Codec:
@@ -53,13 +61,14 @@ def check_codec(codec: Any) -> Codec:
 
 
 def _check_keys(value: Any) -> None:
+    """Refuse keys of dicts that are no texts, in a list or a dict and all that is in it."""
     if isinstance(value, dict):
-        for key, item in value.items():
+        for key in value:
             if not isinstance(key, str):
                 raise TypeError(
                     f"a dict in JSON has texts as keys, got {key!r}: write it as a text, or hand in another codec"
                 )
-            _check_keys(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
+        value = value.values()
+    for item in value:
+        if isinstance(item, (dict, list, tuple)):
             _check_keys(item)

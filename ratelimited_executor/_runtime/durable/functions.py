@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypedDict, TypeVar
 
-from ratelimited_executor._core.durable.tasks import NewTask
+from ratelimited_executor._core.durable.tasks import SPAN_MAX, NewTask
 from ratelimited_executor._runtime.arguments import (
     callable_of,
     count_of,
@@ -36,6 +36,8 @@ R = TypeVar("R")
 __all__ = ["DurableFunction", "DurableRef", "FunctionOptions", "LaneFail", "PutOptions"]
 
 _US: Final = 1_000_000
+_BODY_MAX: Final = 256 * 1024  # bytes: of hundreds that are claimed at once every store can make one answer
+_VERSION_MAX: Final = 2**31 - 1  # what the columns of every store hold
 _TEXT_MAX: Final = 255  # characters of an id, a lane and a name, so that every store can index them
 
 
@@ -166,19 +168,25 @@ class DurableFunction(Generic[P, R]):
         if name is None and "<" in found:
             raise TypeError(f"name must be given for {fn!r}, which has none of its own")
         self.version = count_of("version", version)
+        if version > _VERSION_MAX:
+            raise ValueError(f"version must be <= {_VERSION_MAX}, got {version!r}")
         self.retry = check_retry("retry", retry)
         self.run_timeout = None if run_timeout is None else seconds_of("run_timeout", run_timeout)
         self.in_thread = flag_of("in_thread", in_thread)
+        if in_thread and inspect.iscoroutinefunction(fn):
+            raise TypeError(f"{self.name} is async and cannot run in a worker thread: leave in_thread= out")
         self._tasks = tasks
         self._signature = inspect.signature(fn)
         taken = _OPTIONS.intersection(self._signature.parameters)
         if taken:
             raise TypeError(f"fn must have no parameter {min(taken)!r}, an option of put(): rename it in {self.name}")
+        self._positional = _positional_counts(self._signature)
         self._fn = fn
         self._priority = number_of("priority", priority)
-        self._expires_us = None if expires is None else _us(seconds_of("expires", expires))
+        self._expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
         self._is_blocking = member_of("lane_fail", lane_fail, LaneFail) is LaneFail.BLOCK
         functools.update_wrapper(self, fn)
+        self.__qualname__ = self.name  # what the executor's logs call its tasks
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -203,7 +211,7 @@ class DurableFunction(Generic[P, R]):
 
         Raises:
             TypeError: if the arguments do not fit the function or cannot be written, or an option has a wrong type.
-            ValueError: if an option is out of range.
+            ValueError: if an option is out of range, or the arguments have more than 256 KiB as they are written.
             StoreUnavailableError: if the store could not do it.
         """
         return await self._tasks.put(self.new(*args, **kwargs), connection=connection)
@@ -211,15 +219,25 @@ class DurableFunction(Generic[P, R]):
     def new(self, *args: Any, **kwargs: Any) -> NewTask:
         """Return what :meth:`put` would put, for :meth:`DurableTasks.put_many`."""
         options = {name: kwargs.pop(name) for name in _OPTIONS.intersection(kwargs)}
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self.name}: {error}") from None
+        if "connection" in options:
+            raise TypeError("new() has no connection=: hand it to put()")
+        if kwargs or len(args) not in self._positional:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self.name}: {error}") from None
         try:
             body = self._tasks.codec.dumps([args, kwargs])
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"the arguments of {self.name} cannot be written: {error}") from error
+        if not isinstance(body, bytes):
+            raise TypeError(f"codec must write bytes, got {type(body).__name__} for the arguments of {self.name}")
+        if len(body) > _BODY_MAX:
+            raise ValueError(
+                f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: keep them elsewhere, "
+                "and hand in where that is"
+            )
         return self._new(body, **options)
 
     def _new(
@@ -239,15 +257,15 @@ class DurableFunction(Generic[P, R]):
             raise TypeError("put() takes delay= or at=, not both")
         expires_us = self._expires_us
         if expires is not _OPTIONS:
-            expires_us = None if expires is None else _us(seconds_of("expires", expires))
+            expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
         return NewTask(
             id=self._tasks.new_id() if id is None else text_of("id", id),
             queue=self._tasks.queue,
             name=self.name,
             version=self.version,
             body=body,
-            due_us=None if at is None else _us(wall_of("at", at)),
-            delay_us=0 if delay is None else _us(delay_of("delay", delay)),
+            due_us=None if at is None else _us("at", wall_of("at", at)),
+            delay_us=0 if delay is None else _us("delay", delay_of("delay", delay)),
             expires_us=expires_us,
             priority=self._priority if priority is None else number_of("priority", priority),
             lane=None if lane is None else text_of("lane", lane),
@@ -259,6 +277,16 @@ class DurableFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"DurableFunction({self.name!r}, version={self.version})"
+
+
+def _positional_counts(signature: inspect.Signature) -> range:
+    """Return with how many positional arguments, and no others, a function may be called for certain."""
+    kinds = inspect.Parameter
+    parameters = list(signature.parameters.values())
+    positional = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    if any(each.kind is kinds.KEYWORD_ONLY and each.default is kinds.empty for each in parameters):
+        return range(0)
+    return range(sum(each.default is kinds.empty for each in positional), len(positional) + 1)
 
 
 def text_of(name: str, value: Any) -> str:
@@ -276,7 +304,10 @@ def text_of(name: str, value: Any) -> str:
     return value
 
 
-def _us(seconds: float) -> int:
+def _us(name: str, seconds: float) -> int:
+    """Return microseconds that every store can keep."""
+    if abs(seconds) > SPAN_MAX:
+        raise ValueError(f"{name} must be at most {SPAN_MAX:.0e} seconds, which are 30,000 years, got {seconds!r}")
     return round(seconds * _US)
 
 

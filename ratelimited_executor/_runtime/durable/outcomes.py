@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durable.tasks import End, Outcome
+from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, Outcome
+from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.retrying import pause_before_retry
 from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
@@ -67,14 +68,20 @@ def failure_of(error: BaseException) -> str:
 
 
 def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, numbers: RandomNumbers) -> Outcome:
-    pause = None
+    count = claimed.attempt_count + 1
+    told = f"{count} attempt{'s' if count > 1 else ''}"
+    delay_us = None
     if retry is not None:
         try:
-            pause = pause_before_retry(retry, claimed.attempt_count + 1, error, first=None, now=now, numbers=numbers)
+            pause = pause_before_retry(retry, count, error, first=None, now=now, numbers=numbers)
+            delay_us = None if pause is None else round(min(pause, SPAN_MAX) * _US)
         except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
             raised.__context__ = error
             error = raised  # what is kept with the dead letter tells of both
-    if pause is None:
-        LOGGER.error("durable tasks: %r (%s) is a dead letter: %r", claimed.name, claimed.id, error)
+        else:
+            if isinstance(retry, Retry) and count < retry.attempts:
+                told += f" of {retry.attempts}, as on= of its Retry does not name this error"
+    if delay_us is None:
+        LOGGER.error("durable tasks: %r (%s) is a dead letter after %s: %r", claimed.name, claimed.id, told, error)
         return Outcome(claimed.ref, End.DEAD, error=failure_of(error))
-    return Outcome(claimed.ref, End.RETRY, delay_us=round(pause * _US), error=failure_of(error))
+    return Outcome(claimed.ref, End.RETRY, delay_us=delay_us, error=failure_of(error))

@@ -12,23 +12,27 @@ import functools
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
-from ratelimited_executor._core.durable.tasks import Claim, End, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, Claims, End, Outcome
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import TriedOnce
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import keep_placing
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.durable.functions import DurableFunction
+    from ratelimited_executor._runtime.durable.lease import News
     from ratelimited_executor._runtime.durable.repeating import Repetition
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -37,15 +41,23 @@ if TYPE_CHECKING:
 
 __all__ = ["DurableRunner", "DurableStatistics"]
 
+_Bound: TypeAlias = tuple[float, int | None]  # ``above`` and ``before_us`` of a claim
+_ALL: Final[_Bound] = (-math.inf, None)
+
 _US: Final = 1_000_000
+_DONE: Final = TaskState.DONE  # members of an enum are slow to look up
 _WAITING_MAX: Final = 10_000  # claimed and not started, however fast tasks start: what is lost with the process
 _WAITING_MIN: Final = 8  # claimed and not started, before it is known how fast tasks start
 _KEY_WAITING_MAX: Final = 4  # of one key, where keys have limits: more of it are not claimed, and count for nothing
+_KEYS_SECONDS: Final = 0.25  # between two looks whether keys are at their limits
 _MEASURE_SECONDS: Final = 0.25  # over which starts are counted
-_LOOK_SECONDS: Final = 0.05  # between two looks for what is more important than what waits already
+_LOOK_SECONDS: Final = 0.005  # between two looks for what goes before the last of those that wait ...
+_LOOK_SECONDS_EACH: Final = 5e-6  # ... and for each of these, among which that is looked for, so much more
 _SWEEP_SECONDS: Final = 5.0  # between two looks into a store that tells of nothing
+_FULL_SECONDS: Final = 0.5  # until an executor that took no more is asked again
 _BACKOFF_SECONDS: Final = 0.1  # after the first attempt on a store that is away; then twice as long each time ...
 _BACKOFF_PARTS: Final = 6  # ... up to a sixth of a lease: it is renewed as soon as the store is back
+_CLAIM_MAX: Final = 500  # of one transaction: the event loop takes in so many without a pause
 _OUTCOMES_MAX: Final = 1000  # of one transaction
 _LOST_MAX: Final = 5
 """Claims of one task that may end with their process: with the next it becomes a dead letter, as it may be what kills them."""
@@ -62,7 +74,7 @@ class DurableStatistics:
         retried: attempts that failed, and are followed by another.
         dead: tasks that failed for the last time.
         released: given back unstarted, or not ended.
-        expired: not started in time, and deleted; those included that no process had claimed.
+        expired: not started in time, and deleted, those included that no process had claimed; or cancelled while claimed.
         unknown: put aside, as their function is not registered here.
         lost: claims that were no longer in force when they ended: the task runs, or has run, once more.
     """
@@ -78,31 +90,58 @@ class DurableStatistics:
     lost: int
 
 
-class _Run:
-    """One claim, from the claim to its end."""
+class _Run(TriedOnce):
+    """One claim, from the claim to its end; called, it begins the task.
+
+    Attributes:
+        func: the function, of which the executor's logs have the name, as of a partial.
+    """
 
     __slots__ = (
         "args",
         "claimed",
-        "function",
+        "due",
+        "func",
         "handle",
         "is_given_up",
         "is_started",
         "is_unwanted",
         "is_void",
         "kwargs",
+        "runner",
     )
 
-    def __init__(self, claimed: Claimed, function: DurableFunction[Any, Any], args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, runner: DurableRunner, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any
+    ) -> None:
+        self.runner = runner
         self.claimed = claimed
-        self.function = function
+        self.func = func
         self.args = args
         self.kwargs = kwargs
+        self.due = 0.0  # loop time, by the store's clock
         self.handle: TaskHandle[Any] | None = None
         self.is_started = False
         self.is_unwanted = False  # somebody has cancelled it
         self.is_given_up = False  # it was cancelled here, to be given back
         self.is_void = False  # the claim is no longer in force
+
+    def __call__(self) -> Any:
+        runner = self.runner
+        if self.func.in_thread:
+            assert self.handle is not None
+            self.handle.get_loop().call_soon_threadsafe(runner._started, self)
+        else:
+            runner._started(self)
+        runner._check_lease()  # noqa: SLF001  # of this module
+        return self.func(*self.args, **self.kwargs)
+
+    def ended(self, handle: TaskHandle[Any]) -> None:
+        """Hear of the attempt's end, within it: what may run code of the user comes later."""
+        if handle.state is _DONE:
+            self.runner._done(self)  # noqa: SLF001  # of this module
+        else:
+            handle.get_loop().call_soon(self.runner._ended, self)  # noqa: SLF001  # of this module
 
 
 class DurableRunner:
@@ -128,19 +167,15 @@ class DurableRunner:
         self._queue = queue
         self._functions = functions
         self._codec = codec
-        self._lease = lease
         self._ahead = ahead
         self._clock = clock
         self._now = clock.monotonic
         self._repetitions = repetitions
         self._numbers = numbers
-        self._owner = self._name = owner
-        self._lives = 0  # leases so far
-        self._renewed = self._now()
+        self._lease = Lease(store, owner, lease, clock.monotonic)
         self._held: dict[Ref, _Run] = {}
         self._keys: dict[str, int] = {}  # key -> claims of it that have not started
         self._waiting = 0
-        self._spread_waiting = 0  # of each key as many as _KEY_WAITING_MAX at most
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._outcomes: list[Outcome] = []
@@ -152,9 +187,10 @@ class DurableRunner:
         self._pump_task: asyncio.Task[None] | None = None
         self._low_mark = 0
         self._looked = self._now()  # for what is more important than what waits
-        self._starts = 0
+        self._start_count = 0
+        self._claim_start_count = 0  # at the last claim
         self._starts_per_second = 0.0
-        self._measured = self._now()
+        self._measured = self._now(), 0  # when, and the starts until then
         self._counts = dict.fromkeys(("done", "retried", "dead", "released", "expired", "unknown", "lost"), 0)
         self._warnings = RateLimitedWarnings(self._now)
 
@@ -164,8 +200,8 @@ class DurableRunner:
 
     async def _open(self) -> None:
         """Join the store, and begin to claim."""
-        await self._join()
-        await self._store.revive(self._queue, list(self._functions))
+        await self._lease.begin()
+        await self._revive()
         loop = asyncio.get_running_loop()
         for work in (self._pump, self._finish, self._beat, self._watch, self._repeat):
             task = loop.create_task(self._guarded(work), name=f"durable tasks: {work.__name__[1:]}")
@@ -190,9 +226,13 @@ class DurableRunner:
             self._cancel()
             await self._until_idle()
         finally:
-            with anyio.CancelScope(shield=True):
-                self._cancel()
-                await self._leave()
+            try:
+                with anyio.CancelScope(shield=True):
+                    self._cancel()
+                    await self._leave()
+            finally:
+                for loop in self._loops:  # if this is cancelled once more: a lease that is renewed for ever never ends
+                    loop.cancel()
 
     # What the loops do
 
@@ -200,50 +240,89 @@ class DurableRunner:
         """Claim, until this process closes."""
         while not self._is_closing:
             self._wake.clear()
-            room, above, timeout = self._room()
-            if room > 0 and not self._executor.is_paused:
+            room, bound, timeout = self._room()
+            if room > 0 and self._is_taking():
                 try:
-                    timeout = await self._claim(room, above)
+                    timeout = min(timeout, await self._claim(room, bound))
                 except (BacklogFullError, ExecutorStoppedError) as error:
                     self._warnings.warn("full", "durable tasks: %s takes no more: %s", self._executor.name, error)
-                    timeout = _SWEEP_SECONDS
+                    timeout = _FULL_SECONDS
+                    await asyncio.sleep(timeout)  # what was given back would wake it at once
             if timeout == 0:
                 await asyncio.sleep(0)
                 continue
             with anyio.move_on_after(timeout):
                 await self._wake.wait()
 
-    async def _claim(self, room: int, above: float) -> float:
-        """Claim tasks above a priority; return the seconds until it is worth to claim again."""
-        full = frozenset(key for key, count in self._keys.items() if count >= _KEY_WAITING_MAX)
-        claims = await self._store.claim(
-            Claim(
-                owner=self._owner,
-                queue=self._queue,
-                count=room,
-                ahead_us=round(self._ahead * _US),
-                unknown=frozenset(self._unknown),
-                full_keys=full if self._has_key_limits() else frozenset(),
-                above=above,
-            )
-        )
-        if claims is None:
-            await self._start_anew()
-            return 0.0
-        self._counts["expired"] += claims.expired_count
-        for index, claimed in enumerate(claims.tasks):
+    async def _claim(self, room: int, bound: _Bound) -> float:
+        """Claim tasks, and hand them to the executor; return the seconds until it is worth to claim again.
+
+        While the store is about the next claim, this process takes in those of the last.
+        """
+        await self._lease.settle(self._claims)
+        asked = self._asked(room, bound)
+        claims = await self._lease.claim(asked)
+        while True:
+            if asked.owner != self._lease.owner:
+                return 0.0  # the lease has ended meanwhile, and they were given back with it
+            if claims is None:
+                await self._start_anew()
+                return 0.0
+            room -= len(claims.tasks)
+            following = None
+            is_more = claims.next_in_us == 0 and room > 0 and bound == _ALL
+            if is_more and self._is_taking() and not self._has_key_limits():
+                asked = self._asked(room, bound)
+                following = asyncio.get_running_loop().create_task(self._lease.claim(asked))
+                await asyncio.sleep(0)  # for its first step
             try:
-                self._admit(claimed)
+                if asked.owner == self._lease.owner:
+                    self._admit_all(claims)
             except (BacklogFullError, ExecutorStoppedError):
-                for left in claims.tasks[index:]:
-                    self._end(Outcome(left.ref, End.RELEASED))
+                if following is not None:
+                    self._release((await following) or Claims())
                 raise
-        if claims.next_in_us is None or above > -math.inf:
+            if following is None:
+                break
+            claims = await following
+        if claims.next_in_us is None:
             return _SWEEP_SECONDS
         return min(_SWEEP_SECONDS, claims.next_in_us / _US) if claims.tasks or claims.next_in_us else 0.001
 
-    def _admit(self, claimed: Claimed) -> None:
-        """Hand a claimed task to the executor."""
+    def _is_taking(self) -> bool:
+        return not (self._is_closing or self._executor.is_paused or self._executor.is_shutdown)
+
+    def _asked(self, room: int, bound: _Bound) -> Claim:
+        above, before_us = bound
+        full = frozenset(key for key, count in self._keys.items() if count >= _KEY_WAITING_MAX)
+        return Claim(
+            owner=self._lease.owner,
+            queue=self._queue,
+            count=min(room, _CLAIM_MAX),
+            ahead_us=round(self._ahead * _US),
+            unknown=frozenset(self._unknown),
+            full_keys=full if self._has_key_limits() else frozenset(),
+            above=above,
+            before_us=before_us,
+        )
+
+    def _admit_all(self, claims: Claims) -> None:
+        """Hand claimed tasks to the executor; those that it does not take are released."""
+        self._counts["expired"] += claims.expired_count
+        now = self._now()
+        for index, claimed in enumerate(claims.tasks):
+            try:
+                self._admit(claimed, now)
+            except (BacklogFullError, ExecutorStoppedError):
+                self._release(claims, index)
+                raise
+
+    def _release(self, claims: Claims, first: int = 0) -> None:
+        for claimed in claims.tasks[first:]:
+            self._end(Outcome(claimed.ref, End.RELEASED))
+
+    def _admit(self, claimed: Claimed, now: float) -> None:
+        """Hand a claimed task to the executor, at loop time ``now``."""
         function = self._functions.get((claimed.name, claimed.version))
         if function is None:
             self._unknown.add((claimed.name, claimed.version))
@@ -262,67 +341,79 @@ class DurableRunner:
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may be another codec's
             self._end(Outcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
-        run = _Run(claimed, function, args, kwargs)
+        run = _Run(self, claimed, function, args, kwargs)
         delay = claimed.in_us / _US
-        if not 0 < delay <= self._ahead:  # beyond it the store's clock was set back after the task had become ready
+        if delay > self._ahead:  # the store's clock was set back after the task had become ready
             delay = 0.0
+        run.due = now + delay
+        delay = max(delay, 0.0)
         expires = None if claimed.expires_in_us is None else claimed.expires_in_us / _US - delay
         if expires is not None and expires <= 0:
             self._end(Outcome(claimed.ref, End.GONE))
             return
-        run.handle = self._executor.schedule(
-            functools.partial(self._begin_in_thread if function.in_thread else self._begin, run),
-            delay=delay,
-            priority=claimed.priority,
-            expires=expires,
-            run_timeout=function.run_timeout,
-            in_thread=function.in_thread,
-            name=claimed.name,
-            key=None if claimed.key is None else json.loads(claimed.key),
-            cost=1 if claimed.cost is None else json.loads(claimed.cost),
-            retry=None,
-        )
+        try:
+            handle = self._executor.schedule(run, delay=delay, **self._options_of(claimed, function, expires))
+        except (TypeError, ValueError) as error:  # as of a cost in what this executor has not
+            text = f"{self._executor.name} does not take it: {failure_of(error)}"
+            self._end(Outcome(claimed.ref, End.DEAD, error=text))
+            return
+        run.handle = handle
         self._held[claimed.ref] = run
-        self._note_waiting(run, 1)
-        run.handle.add_done_callback(functools.partial(self._ended, run))
+        self._note_waiting(claimed.key, 1)
+        handle._on_end(run.ended)
 
-    def _begin(self, run: _Run) -> Any:
-        """Start a task, on the loop."""
-        self._started(run)
-        self._check_lease()
-        return run.function(*run.args, **run.kwargs)
-
-    def _begin_in_thread(self, run: _Run) -> Any:
-        assert run.handle is not None
-        run.handle.get_loop().call_soon_threadsafe(self._started, run)
-        self._check_lease()
-        return run.function(*run.args, **run.kwargs)
+    def _options_of(
+        self, claimed: Claimed, function: DurableFunction[Any, Any], expires: float | None
+    ) -> dict[str, Any]:
+        """Return the options of a task that are not the usual ones: each costs time."""
+        options: dict[str, Any] = {}
+        if claimed.priority:
+            options["priority"] = claimed.priority
+        if expires is not None or self._executor._expires is not None:
+            options["expires"] = expires
+        if function.run_timeout is not None:
+            options["run_timeout"] = function.run_timeout
+        if function.in_thread:
+            options["in_thread"] = True
+        if claimed.key is not None:
+            options["key"] = _read_key(claimed.key)
+        if claimed.cost is not None:
+            options["cost"] = json.loads(claimed.cost)
+        return options
 
     def _check_lease(self) -> None:
         """Begin nothing that another process may have been given: after a pause of this one, before its next beat."""
-        if self._now() - self._renewed > self._lease:
+        if self._lease.is_over():
             raise LeaseOverError
 
     def _started(self, run: _Run) -> None:
         if not run.is_started:
             run.is_started = True
-            self._starts += 1
-            self._note_waiting(run, -1)
+            self._start_count += 1
+            self._note_waiting(run.claimed.key, -1)
 
-    def _ended(self, run: _Run, handle: TaskHandle[Any]) -> None:
+    def _ended(self, run: _Run) -> None:
         """Decide what becomes of a task whose attempt has ended."""
+        assert run.handle is not None
         if not run.is_started:
             run.is_started = True
-            self._note_waiting(run, -1)
+            self._note_waiting(run.claimed.key, -1)
         outcome = outcome_of(
             run.claimed,
-            handle,
-            retry=run.function.retry,
+            run.handle,
+            retry=run.func.retry,
             is_unwanted=run.is_unwanted,
             is_given_up=run.is_given_up or self._executor.is_shutdown,
             now=self._now(),
             numbers=self._numbers,
         )
+        self._let_go(run, outcome)
+
+    def _done(self, run: _Run) -> None:
+        """Note that a task has ended well: :meth:`_ended` for nearly every task."""
+        self._let_go(run, Outcome(run.claimed.ref, End.DONE))
+
+    def _let_go(self, run: _Run, outcome: Outcome) -> None:
         if self._held.pop(run.claimed.ref, None) is not None and not run.is_void:
             self._end(outcome)
         if not self._held:
@@ -357,23 +448,16 @@ class DurableRunner:
     async def _beat(self) -> None:
         """Renew the lease, for ever."""
         while True:
-            before = self._now()
             try:
-                cancelled = await self._store.beat(self._owner)
+                is_renewed = await self._lease.renew(self._claims, self._hear)
             except StoreUnavailableError:
-                if self._now() - self._renewed > self._lease:
+                if self._lease.is_over():
                     self._cancel(is_started=False)  # others may have been given them
                 raise
-            self._renewed = before
-            if cancelled is None:
+            if not is_renewed:
                 await self._start_anew()
-            for ref in cancelled or ():
-                run = self._held.get(ref)
-                if run is not None:
-                    run.is_unwanted = True
-                    assert run.handle is not None
-                    run.handle.cancel()
-            await asyncio.sleep(self._lease / 3)
+            await self._revive()
+            await asyncio.sleep(self._lease.seconds / 3)
 
     async def _watch(self) -> None:
         """Wake the pump whenever the store has changed, for ever."""
@@ -398,33 +482,42 @@ class DurableRunner:
                 return
             if self._is_leaving:
                 return
-            if self._now() - began > self._lease:
+            if self._now() - began > self._lease.seconds:
                 backoff = _BACKOFF_SECONDS
             await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, self._lease / _BACKOFF_PARTS)
+            backoff = min(2 * backoff, self._lease.seconds / _BACKOFF_PARTS)
 
     # Parts of them
 
-    async def _join(self) -> None:
-        self._lives += 1
-        self._owner = f"{self._name}-{self._lives}"
-        await self._store.join(self._owner, round(self._lease * _US))
-        self._renewed = self._now()
+    async def _revive(self) -> None:
+        """Have what others put aside, as processes of an older release do, if its function is registered here."""
+        await self._store.revive(self._queue, list(self._functions))
 
     async def _start_anew(self) -> None:
         """Join again after the lease has ended: whatever is held was given to others, or will be."""
         LOGGER.warning(
             "durable tasks: the lease of this process has ended, as it stood still or the store was away for %g s; what it "
-            "ran is cancelled, and runs again", self._lease,
+            "ran is cancelled, and runs again", self._lease.seconds,
         )  # fmt: skip
-        for run in self._held.values():
-            run.is_void = True
-        self._cancel()
-        await self._join()
+        self._void(list(self._held))
+        await self._lease.begin()
+
+    def _void(self, refs: Iterable[Ref]) -> None:
+        """Cancel what others have been given, or will be; what becomes of it here concerns nobody."""
+        for ref in refs:
+            run = self._held.get(ref)
+            if run is not None:
+                run.is_void = run.is_given_up = True
+                if run.handle is not None:
+                    run.handle.cancel()
+
+    def _claims(self) -> set[Ref]:
+        """Return what this process has claimed, and not told the end of."""
+        return {*self._held, *(outcome.ref for outcome in self._outcomes)}
 
     async def _leave(self) -> None:
         """Write what is left to write, and give back what is still claimed."""
-        with anyio.move_on_after(self._lease):
+        with anyio.move_on_after(self._lease.seconds):
             await self._until_idle()
         self._is_leaving = True
         self._has_outcomes.set()
@@ -432,16 +525,30 @@ class DurableRunner:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)  # they have reported their own errors
         try:
-            await self._store.leave(self._owner)
+            while self._outcomes:  # if the finisher was cancelled, as asyncio.run() does after a SystemExit
+                await self._write_outcomes()
+            await self._lease.leave()
         except StoreUnavailableError as error:
             LOGGER.warning(
-                "durable tasks: cannot leave: %s; what is claimed is given to others within %g s", error, self._lease
+                "durable tasks: cannot leave: %s; what is claimed is given to others within %g s",
+                error,
+                self._lease.seconds,
             )
 
     async def _until_idle(self) -> None:
         while self._held:
             self._idle.clear()
             await self._idle.wait()
+
+    def _hear(self, news: News) -> None:
+        """Cancel what others have been given, and what somebody has cancelled in the store."""
+        self._void(news.ended)
+        for ref in news.cancelled:
+            run = self._held.get(ref)
+            if run is not None:
+                run.is_unwanted = True
+                assert run.handle is not None
+                run.handle.cancel()
 
     def _cancel(self, *, is_started: bool = True) -> None:
         """Cancel what is held; only what has not started, if that is so."""
@@ -450,9 +557,8 @@ class DurableRunner:
                 run.is_given_up = True
                 run.handle.cancel()
 
-    def _note_waiting(self, run: _Run, change: int) -> None:
+    def _note_waiting(self, key: str | None, change: int) -> None:
         self._waiting += change
-        key = run.claimed.key
         count = 0
         if key is not None:
             count = self._keys.get(key, 0) + change
@@ -460,36 +566,50 @@ class DurableRunner:
                 self._keys[key] = count
             else:
                 del self._keys[key]
-        if max(count, count - change) <= _KEY_WAITING_MAX:
-            self._spread_waiting += change
         if change < 0 and (self._waiting <= self._low_mark or count == _KEY_WAITING_MAX - 1):
             self._wake.set()
 
-    def _room(self) -> tuple[int, float, float]:
-        """Return how many tasks to claim, above which priority, and if none, after how many seconds to ask again.
+    def _room(self) -> tuple[int, _Bound, float]:
+        """Return how many tasks to claim, of which rank, and if none, after how many seconds to ask again.
 
-        As many as will start soon, by the pace of late; while more than half of them wait, only what is more important than
-        the least important of these, and not too often.
+        As many as will start soon, by the pace of late, or twice as many as have started since the last claim; while more than
+        half of them wait, only what goes before the last of these: a task that is due now does not wait for what was claimed
+        ahead. That is looked for not too often.
         """
         now = self._now()
-        if now - self._measured >= _MEASURE_SECONDS:
-            self._starts_per_second += ((self._starts / (now - self._measured)) - self._starts_per_second) / 2
-            self._starts, self._measured = 0, now
+        since, count = self._measured
+        if now - since >= _MEASURE_SECONDS:
+            self._starts_per_second += ((self._start_count - count) / (now - since) - self._starts_per_second) / 2
+            self._measured = now, self._start_count
+        started = self._start_count - self._claim_start_count
         concurrency = self._executor.max_concurrency
         least = _WAITING_MIN if concurrency is None else min(_WAITING_MIN, concurrency) + 1
         most = min(float(_WAITING_MAX), *(self._permits_ahead(rate) for rate in self._executor.rates))
-        target = math.ceil(min(most, max(least, 2 * self._ahead * self._starts_per_second)))
+        target = math.ceil(min(most, max(least, 2 * self._ahead * self._starts_per_second, 2 * started)))
         self._low_mark = target // 2
-        waiting = self._spread_waiting if self._has_key_limits() else self._waiting
+        waiting = self._waiting_for_permits()
+        pause = _KEYS_SECONDS if self._has_key_limits() and self._waiting else _SWEEP_SECONDS
         if waiting <= self._low_mark:
-            return target - waiting, -math.inf, _SWEEP_SECONDS
-        if self._waiting >= 2 * target:
-            return 0, 0.0, _SWEEP_SECONDS
-        if now < self._looked + _LOOK_SECONDS:
-            return 0, 0.0, _LOOK_SECONDS
+            self._claim_start_count = self._start_count
+            return min(target - waiting, _WAITING_MAX - self._waiting), _ALL, pause
+        if waiting >= 2 * target:
+            return 0, _ALL, pause
+        until = self._looked + _LOOK_SECONDS + _LOOK_SECONDS_EACH * self._waiting
+        if now < until:
+            return 0, _ALL, max(until - now, 0.001)  # a timer may be early by the resolution of the clock
         self._looked = now
-        least_important = min(run.claimed.priority for run in self._held.values() if not run.is_started)
-        return self._low_mark + 1, least_important, _SWEEP_SECONDS
+        negative, last = max((-run.claimed.priority, run.due) for run in self._held.values() if not run.is_started)
+        return self._low_mark + 1, (-negative, round((last - now) * _US)), pause
+
+    def _waiting_for_permits(self) -> int:
+        """Count what has not started, without what the limits of its key hold back: that takes no permit, however long."""
+        if not self._has_key_limits():
+            return self._waiting
+        is_held_back = self._executor._is_held_back
+        counted = sum(
+            min(count, _KEY_WAITING_MAX) for key, count in self._keys.items() if not is_held_back(_read_key(key))
+        )
+        return self._waiting - sum(self._keys.values()) + counted
 
     def _permits_ahead(self, rate: Any) -> float:
         per_second = rate.per_second if isinstance(rate, Rate) else None
@@ -506,6 +626,7 @@ def _report(loop: asyncio.Task[None]) -> None:
         loop.get_loop().call_exception_handler(context)
 
 
+_read_key: Final = functools.lru_cache(_WAITING_MAX)(json.loads)
 _COUNTED: Final = {
     End.DONE: "done",
     End.RETRY: "retried",

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.durable.tasks import DurableState, NewTask
-from ratelimited_executor._runtime.arguments import delay_of, seconds_of, tz_of
+from ratelimited_executor._runtime.arguments import count_of, delay_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
 from ratelimited_executor._runtime.durable.putting import Putting
 from ratelimited_executor._runtime.durable.repeating import Repetition, cron_times, fixed_times
 from ratelimited_executor._runtime.durable.running import DurableRunner
+from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
 
@@ -39,6 +40,7 @@ __all__ = ["DurableTasks", "PutSummary"]
 _CHUNK: Final = 1000  # tasks of put_many that share a transaction
 _REPETITION_NAME_MAX: Final = 200  # characters: the time of an occurrence follows in its id
 _ID_BITS: Final = 64  # of an id that are drawn, behind 48 of the time in milliseconds
+_ID_MASK: Final = 2**_ID_BITS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class DurableTasks:
         self._putting = Putting(store)
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
+        self._id_milliseconds = self._id_bits = 0  # of the last id
         self._user_count = 0  # of ``async with`` blocks
         self._opening: asyncio.Lock | None = None
 
@@ -116,6 +119,9 @@ class DurableTasks:
             TypeError: if an argument has a wrong type, or the function a parameter with the name of an option of ``put``.
             ValueError: if an argument is out of range, or the name and version are registered already.
         """
+        if unknown := options.keys() - FunctionOptions.__annotations__.keys():
+            known = ", ".join(sorted(FunctionOptions.__annotations__))
+            raise TypeError(f"task() has no option {min(unknown)}=; it has {known}")
 
         def register(function: Callable[..., Any]) -> DurableFunction[..., Any]:
             made: DurableFunction[..., Any] = DurableFunction(self, function, **options)
@@ -156,6 +162,8 @@ class DurableTasks:
             TypeError: if an argument has a wrong type, or neither or both of ``period`` and ``cron`` are given.
             ValueError: if it is out of range, or there is a repetition of that name.
         """
+        if not isinstance(function, DurableFunction) or function not in self.functions.values():
+            raise TypeError(f"function must be one that @tasks.task of these tasks has made, got {function!r}")
         if (period is None) == (cron is None):
             raise TypeError("repeat() takes period= or cron=, one of them")
         if taken := {"delay", "at", "id"}.intersection(kwargs):
@@ -179,6 +187,8 @@ class DurableTasks:
 
     async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put what ``new()`` of a function has made; see :meth:`DurableFunction.put`."""
+        if not isinstance(task, NewTask):  # or it would fail with all puts that share its transaction
+            raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
         if connection is None:
             created = await self._putting.put(task)
         else:
@@ -192,7 +202,7 @@ class DurableTasks:
             tasks: what ``new()`` of functions has made; an iterator is read as it is needed.
 
         Raises:
-            TypeError: if there is anything else; what came before it is put.
+            TypeError: if there is anything else; whole thousands before it are put, as when an iterator raises.
             StoreUnavailableError: if the store could not do it; whole thousands before are put.
         """
         created = count = 0
@@ -211,19 +221,20 @@ class DurableTasks:
 
     async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
-        return await self.store.rows(state, after=after, limit=limit)
+        known = None if state is None else member_of("state", state, DurableState)
+        return await self.store.rows(known, after=count_of("after", after), limit=count_of("limit", limit, least=1))
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         """Return the lanes in which most tasks wait for others, the most first."""
-        return await self.store.lanes(limit=limit)
+        return await self.store.lanes(limit=count_of("limit", limit, least=1))
 
     async def requeue(self, *ids: str) -> int:
         """Put dead letters back, as if never tried; return how many there were."""
-        return (await self.store.requeue(ids)).count(DurableState.DEAD)
+        return (await self.store.requeue([text_of("ids", each) for each in ids])).count(DurableState.DEAD)
 
     async def cancel(self, *ids: str) -> int:
         """Cancel tasks, or remove dead letters; return how many there were."""
-        return sum(state is not None for state in await self.store.cancel(ids))
+        return sum(state is not None for state in await self.store.cancel([text_of("ids", each) for each in ids]))
 
     # Opening, running
 
@@ -245,8 +256,11 @@ class DurableTasks:
     ) -> None:
         self._user_count -= 1
         if self._user_count == 0:
-            await self._putting.aclose()
-            await self.store.aclose()
+            self._opening = None  # of this event loop
+            try:
+                await self._putting.aclose()
+            finally:  # also if it is cancelled there
+                await self.store.aclose()
 
     @asynccontextmanager
     async def running(
@@ -264,9 +278,13 @@ class DurableTasks:
                 for as long as they take.
 
         Raises:
-            ExecutorNotStartedError: if the executor has not started.
+            TypeError: if the executor is none.
+            ExecutorNotStartedError: if it has not started.
             StoreUnavailableError: if the store cannot be opened.
         """
+        if not isinstance(executor, ExecutorBase):
+            raise TypeError(f"executor must be a RateLimitedExecutor, got {executor!r}")
+        executor._started()
         seconds = seconds_of("ahead", ahead)
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:
@@ -285,7 +303,12 @@ class DurableTasks:
 
     def new_id(self) -> str:
         """Return an id that no other task has; later ones are greater, which keeps indexes compact."""
-        return f"{round(self._clock.wall() * 1000):012x}{self._random.getrandbits(_ID_BITS):016x}"
+        milliseconds = round(self._clock.wall() * 1000)
+        if milliseconds != self._id_milliseconds:
+            self._id_milliseconds, self._id_bits = milliseconds, self._random.getrandbits(_ID_BITS)
+        else:  # as monotonic ULIDs do
+            self._id_bits += 1
+        return f"{milliseconds:012x}{self._id_bits & _ID_MASK:016x}"
 
     def __repr__(self) -> str:
         return f"DurableTasks({self.store!r}, queue={self.queue!r})"

@@ -550,6 +550,11 @@ class ExecutorBase:
         if self._engine is not None and not self._closing.is_closed:
             check_loop(self._name, self._engine.loop)
 
+    def _is_held_back(self, key: Any) -> bool:
+        """Whether the limits of a key keep its next task from starting."""
+        gate = self._started().queue.gate
+        return gate is not None and gate.is_parked(key_of("key", key, self._keys))
+
     def _started(self) -> FaceParts:
         if self._parts is None:
             raise (ExecutorStoppedError if self._closing.is_begun else ExecutorNotStartedError)(repr(self))

@@ -44,6 +44,8 @@ class MemoryStore(TaskStore):
         self._changed = asyncio.Event()
 
     async def open(self, clock: Clock) -> None:
+        if not self._user_count:
+            self._changed = asyncio.Event()  # of this event loop: the last one may have been another
         self._clock = clock
         self._user_count += 1
 

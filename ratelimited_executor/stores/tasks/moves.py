@@ -1,9 +1,9 @@
 """The moves of durable tasks in SQL: what a store does in one transaction, as a program that asks for statements.
 
 Each function here is a generator. It yields the name of a statement and the arguments of each time that it is to be run,
-and is sent the rows that came of all of them, in that order. A store runs it inside a transaction, and knows the texts:
-``statements.sql`` has those that are the same everywhere. So the rules stand here once for every database, whether its driver
-waits in a thread or on the event loop.
+and is sent the rows that came of all of them, in that order; or it yields rows that one run is to take :class:`Together`. A
+store runs it inside a transaction, and knows the texts: ``statements.sql`` has those that are the same everywhere. So the
+rules stand here once for every database, whether its driver waits in a thread or on the event loop.
 
 The rules are those of ``_core/durable/table.py``, whose docstring explains them. To them comes one of databases that run
 several transactions at once: whoever moves tasks of lanes first locks the lanes, in the order of their names, and then the
@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
 from ratelimited_executor._core.durable.tasks import Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
@@ -25,12 +26,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
-Moves: TypeAlias = Generator[tuple[str, Sequence[tuple[Any, ...]]], Rows, T]
+Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "beat", "cancel", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows"]  # fmt: skip
+__all__ = ["Moves", "Together", "beat", "cancel", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows"]  # fmt: skip
 
 _BATCH: Final = 1000
 """How many tasks of one kind a claim makes ready, and deletes as expired, at most: it goes on with the next claim."""
+_NEVER: Final = -(2**62)  # before all times
+_SCHEDULED, _READY, _BEHIND = int(DurableState.SCHEDULED), int(DurableState.READY), int(DurableState.BEHIND)
+
+
+class Together(NamedTuple):
+    """Rows for one run of a statement; how they are handed over is the store's.
+
+    Attributes:
+        rows: of values, with bytes among them.
+        rest: the statement's other arguments.
+    """
+
+    rows: Rows
+    rest: tuple[Any, ...]
 
 
 def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
@@ -43,7 +58,8 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
     places = yield from _lock(last_places)
     rows_put = [_row_of(new, now_us, due_us, places) for new, due_us in zip(tasks, dues, strict=True)]
     [(last,)] = yield "last_number", [()]
-    fresh = set((yield from _listed("put", json.dumps(rows_put), last)))
+    [(text,)] = yield "put", Together(rows_put, (last,))
+    fresh = set(json.loads(text))
     named = [(new.id,) for new in tasks if new.is_named and new.id in fresh]
     if named:  # only now: another transaction may have ended one with this task_id just before
         deleted = yield "delete_ended_before", named
@@ -93,21 +109,24 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     yield "make_heads_ready", [(asked.queue, now_us, max(_BATCH, asked.count))]
     expired_count = yield from _delete_expired(now_us)
     keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
-    found = yield from _listed("claim", asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count)
+    before_us = _NEVER if asked.before_us is None else now_us + asked.before_us
+    found = yield from _listed(
+        "claim", asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us
+    )
     next_in_us: int | None = 0
     if len(found) < asked.count:
         [(free_us,)] = yield "next_due", [(asked.queue,)]
         [(head_us,)] = yield "next_head_due", [(asked.queue,)]
         times = [*([] if free_us is None else [free_us - asked.ahead_us]), *([] if head_us is None else [head_us])]
         next_in_us = max(0, min(times) - now_us) if times else None
-    tasks = tuple(_claimed(row, now_us) for row in found)
+    tasks = tuple(map(_claimed, found))
     return Claims(tasks=tasks, next_in_us=next_in_us, expired_count=expired_count)
 
 
 def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     """End claims."""
     by_end: dict[End, list[Outcome]] = defaultdict(list)
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.ref):
+    for outcome in sorted(outcomes, key=itemgetter(0)):  # by the claim
         by_end[outcome.end].append(outcome)
     lanes = yield "lanes_of_numbers", [(json.dumps([each.ref for each in outcomes]),)]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
@@ -173,6 +192,10 @@ def rows(state: DurableState | None, after: int, limit: int) -> Moves[list[TaskR
     """List tasks."""
     if state is None:
         found = yield "rows", [(after, limit)]
+    elif state is DurableState.UNKNOWN:  # these two are few among many, and have indexes of their own
+        found = yield "rows_unknown", [(after, limit)]
+    elif state is DurableState.DEAD:
+        found = yield "rows_dead", [(after, limit)]
     else:
         found = yield "rows_in_state", [(after, state, limit)]
     return [_task_row(row) for row in found]
@@ -245,11 +268,16 @@ def _settle(now_us: int, lanes: Iterable[str]) -> Moves[None]:
 
 def _give_back(now_us: int, owners: Sequence[str], *, lost_count: int) -> Moves[None]:
     names = [(owner,) for owner in owners]
-    lanes = {lane for _, _, lane in (yield "cancelled_of", names) if lane is not None}
-    yield from _lock(dict.fromkeys(lanes, 0))
-    yield "delete_cancelled_of", names
-    yield "give_back", [(lost_count, owner) for owner in owners]
-    yield from _settle(now_us, lanes)
+    cancelled = yield "cancelled_of", names
+    while True:  # again, if another transaction cancels between two statements
+        lanes = {lane for _, _, lane in cancelled if lane is not None}
+        yield from _lock(dict.fromkeys(lanes, 0))
+        yield "end_cancelled", [(number, token) for number, token, _ in cancelled]
+        yield "give_back", [(lost_count, owner) for owner in owners]
+        yield from _settle(now_us, lanes)
+        cancelled = yield "cancelled_of", names
+        if not cancelled:
+            return
 
 
 def _delete_expired(now_us: int) -> Moves[int]:
@@ -261,7 +289,7 @@ def _delete_expired(now_us: int) -> Moves[int]:
             break
         lanes = {lane for _, _, lane, _ in found if lane is not None}
         yield from _lock(dict.fromkeys(lanes, 0))
-        deleted = {number for (number,) in (yield "delete", [(number,) for number, *_ in found])}
+        deleted = {number for (number,) in (yield "delete_expired", [(number, now_us) for number, *_ in found])}
         yield from _remember([task_id for number, task_id, _, is_named in found if is_named and number in deleted])
         yield from _settle(now_us, lanes)
         count += len(deleted)
@@ -285,33 +313,22 @@ def _cancel_one(task_id: str) -> Moves[DurableState | None]:
 def _row_of(new: NewTask, now_us: int, due_us: int, places: dict[str, int]) -> tuple[Any, ...]:
     was_due = due_us <= now_us
     if new.lane is not None:
-        state, place_us = DurableState.BEHIND, places[new.lane] if was_due else due_us
+        state, place_us = _BEHIND, places[new.lane] if was_due else due_us
     else:
-        state, place_us = (DurableState.READY if was_due else DurableState.SCHEDULED), due_us
+        state, place_us = (_READY if was_due else _SCHEDULED), due_us
     expires_us = None if new.expires_us is None else due_us + new.expires_us
     return (
-        new.id, new.queue, new.name, new.version, int(state), now_us, due_us, new.expires_us, expires_us, int(was_due), place_us,
-        float(new.priority), new.lane, int(new.is_blocking), new.key, new.cost, int(new.is_named), new.body.hex(),
+        new.id, new.queue, new.name, new.version, state, now_us, due_us, new.expires_us, expires_us, int(was_due), place_us,
+        float(new.priority), new.lane, int(new.is_blocking), new.key, new.cost, int(new.is_named), new.body,
     )  # fmt: skip
 
 
-def _claimed(row: tuple[Any, ...], now_us: int) -> Claimed:
-    number, token, task_id, name, version, body, due_us, expires_us, priority, lane, key, cost, attempts, lost = row
+def _claimed(row: tuple[Any, ...]) -> Claimed:
+    number, token, task_id, name, version, body, in_us, expires_in_us, priority, lane, key, cost, attempts, lost = row
     return Claimed(
-        ref=Ref(number, token),
-        id=task_id,
-        name=name,
-        version=version,
-        body=bytes.fromhex(body),
-        in_us=due_us - now_us,
-        expires_in_us=None if expires_us is None else expires_us - now_us,
-        priority=float(priority),
-        lane=lane,
-        key=key,
-        cost=cost,
-        attempt_count=attempts,
-        lost_count=lost,
-    )
+        Ref(number, token), task_id, name, version, bytes.fromhex(body), in_us, expires_in_us, float(priority), lane, key, cost,
+        attempts, lost,
+    )  # fmt: skip
 
 
 def _task_row(row: tuple[Any, ...]) -> TaskRow:

@@ -9,48 +9,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from contextlib import contextmanager
+import json
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.tasks import moves
-from ratelimited_executor.stores.tasks.statements import read_statements, read_text
+from ratelimited_executor.stores.tasks.moves import Together
+from ratelimited_executor.stores.tasks.sql import SQLStore
+from ratelimited_executor.stores.tasks.statements import lacking, read_schema, read_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import (
-        Claim,
-        Claims,
-        DurableState,
-        LaneRow,
-        NewTask,
-        Outcome,
-        Ref,
-        TaskRow,
-    )
+    from ratelimited_executor._core.durable.tasks import NewTask
     from ratelimited_executor.abc import Clock
-    from ratelimited_executor.stores.tasks.moves import Moves
+    from ratelimited_executor.stores.tasks.sql import Program
 
 T = TypeVar("T")
 
 __all__ = ["PostgresStore"]
 
-_VERSION: Final = 1  # of the schema, as in durable_schema
 _LOCK: Final = 7_261_833_405  # an advisory lock: one process at a time makes the schema
 _ATTEMPTS: Final = 5  # of a transaction that the server gives up, as in a deadlock
 _CONNECTIONS_MAX: Final = 4  # of one process: putting, claiming, finishing, beating
-_TIMEOUT_SECONDS: Final = 30.0  # for a connection
+_TIMEOUT_SECONDS: Final = 30.0  # for a connection ...
+_CONNECT_SECONDS: Final = 2.0  # ... of which the pool tries so long at once: its own pauses would outlast an outage
 _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CHANNEL: Final = "durable_tasks"
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_LOCK_SECONDS: Final = 10  # for what a transaction of somebody else has locked, unless the server says how long
+_SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
 
 
-class PostgresStore(TaskStore):
+class PostgresStore(SQLStore, TaskStore):
     """A store in PostgreSQL (13 or later), for any number of processes.
 
     Its tables begin with ``durable_``, in the first schema of the connections' ``search_path``; they are made if they are not
@@ -58,25 +55,26 @@ class PostgresStore(TaskStore):
 
     Args:
         conninfo: where the database is: a URL ``postgresql://...`` or a text of ``name=value``, as libpq reads them.
+        create: False to refuse a database that has no durable tasks yet, as for what only looks.
 
     Raises:
-        TypeError: if it is no text.
+        TypeError: if ``conninfo`` is no text.
         ValueError: if it is empty.
     """
 
     durability = Durability.FSYNC
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, *, create: bool = True) -> None:
         if not isinstance(conninfo, str):
             raise TypeError(
                 f"conninfo must be a text such as 'postgresql://host/database', got {type(conninfo).__name__}"
             )
         if not conninfo:
             raise ValueError("conninfo must be a text such as 'postgresql://host/database', got an empty one")
+        super().__init__()
         self._conninfo = conninfo
+        self._is_creating = create
         self._pool: Any = None
-        self._user_count = 0
-        self._changed = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._notifier: asyncio.Task[None] | None = None
 
@@ -89,57 +87,21 @@ class PostgresStore(TaskStore):
             from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415  # comes with the extra
 
             with self._translated():
+                self._check_conninfo(driver)
                 await self._make_schema(driver)
                 pool = AsyncConnectionPool(
-                    self._conninfo, min_size=1, max_size=_CONNECTIONS_MAX, timeout=_TIMEOUT_SECONDS, open=False,
-                    kwargs={"cursor_factory": driver.AsyncRawCursor, "autocommit": True},
+                    self._conninfo, min_size=1, max_size=_CONNECTIONS_MAX, timeout=_CONNECT_SECONDS,
+                    reconnect_timeout=_CONNECT_SECONDS, open=False,
+                    configure=_limit_locks, kwargs={"cursor_factory": driver.AsyncRawCursor, "autocommit": True},
                 )  # fmt: skip
                 await pool.open()
-            self._pool = pool
-            self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
+            if self._listener is not None:  # another user was faster
+                await pool.close()
+            else:
+                self._pool = pool
+                self._changed = asyncio.Event()  # of this event loop: the last one may have been another
+                self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
         self._user_count += 1
-
-    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
-        """Add tasks; ``connection`` is a ``psycopg.AsyncConnection`` to the same database, with a transaction that is open."""
-        if connection is not None:
-            return await self._put_with(connection, tasks)
-        return await self._change(lambda now_us: moves.put(now_us, tasks))
-
-    async def join(self, owner: str, lease_us: int) -> None:
-        await self._run(lambda _: moves.join(owner, lease_us))
-
-    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
-        return await self._change(lambda now_us: moves.beat(now_us, owner), is_told=False)
-
-    async def leave(self, owner: str) -> None:
-        await self._change(lambda now_us: moves.leave(now_us, owner))
-
-    async def claim(self, claim: Claim) -> Claims | None:
-        return await self._run(lambda now_us: moves.claim(now_us, claim))
-
-    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        return await self._change(lambda now_us: moves.finish(now_us, outcomes), is_told=False)
-
-    async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
-        return await self._change(lambda now_us: moves.cancel(now_us, ids))
-
-    async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
-        return await self._change(lambda now_us: moves.requeue(now_us, ids))
-
-    async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
-        return await self._change(lambda _: moves.revive(queue, functions))
-
-    async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
-        return await self._run(lambda _: moves.find(ids))
-
-    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        return await self._run(lambda _: moves.rows(state, after, limit))
-
-    async def counts(self) -> dict[DurableState, int]:
-        return await self._run(lambda _: moves.counts())
-
-    async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
-        return await self._run(lambda _: moves.lanes(limit))
 
     async def wait(self, timeout: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -152,24 +114,24 @@ class PostgresStore(TaskStore):
         if self._user_count or self._pool is None:
             return
         pool, self._pool = self._pool, None
-        if self._notifier is not None:
-            await asyncio.wait([self._notifier])
-        if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.wait([self._listener])
-        await pool.close()
+        listener, self._listener = self._listener, None
+        try:
+            if self._notifier is not None:
+                await asyncio.wait([self._notifier])
+        finally:  # also if it is cancelled there
+            if listener is not None:
+                listener.cancel()
+                await asyncio.wait([listener])
+            await pool.close()
 
     # How moves are run
 
-    async def _change(self, program: Callable[[int], Moves[T]], *, is_told: bool = True) -> T:
-        """Run moves after which something may be claimable, for others as well if they are told."""
-        result = await self._run(program)
-        self._changed.set()
-        if is_told and self._notifier is None:
-            self._notifier = asyncio.get_running_loop().create_task(self._notify(), name="durable tasks: notify")
-        return result
+    def _tell(self) -> None:
+        if self._notifier is None:
+            notifying = self._notify(self._pool)
+            self._notifier = asyncio.get_running_loop().create_task(notifying, name="durable tasks: notify")
 
-    async def _run(self, program: Callable[[int], Moves[T]]) -> T:
+    async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:  # noqa: ARG002  # every commit is
         """Run moves as one transaction.
 
         Again, if the server gives it up for another one, or its connection is lost before the commit was sent: nothing has
@@ -178,22 +140,27 @@ class PostgresStore(TaskStore):
         if self._pool is None:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
         driver = _psycopg(self)
-        for left in reversed(range(_ATTEMPTS)):
-            is_committing = False
+        loop = asyncio.get_running_loop()
+        until, left = loop.time() + _TIMEOUT_SECONDS, _ATTEMPTS
+        while True:
+            is_connected = is_committing = False
             with self._translated():
                 try:
-                    async with self._pool.connection() as connection, connection.transaction():
-                        result = await self._play(connection, program)
-                        is_committing = True
+                    async with self._pool.connection() as connection:
+                        is_connected = True
+                        async with _replaced_if_read_only(driver, connection), connection.transaction():
+                            result = await self._play(connection, program)
+                            is_committing = True
                 except driver.OperationalError as error:
-                    is_again = error.sqlstate in _GIVEN_UP or not is_committing
-                    if not is_again or not left:
+                    left -= is_connected
+                    is_lost = not is_committing and error.sqlstate != _LOCK_NOT_AVAILABLE
+                    is_again = left > 0 and (error.sqlstate in _GIVEN_UP or is_lost)
+                    if not (is_again if is_connected else loop.time() < until):
                         raise
                 else:
                     return result
-        raise AssertionError("unreachable")
 
-    async def _play(self, connection: Any, program: Callable[[int], Moves[T]]) -> T:
+    async def _play(self, connection: Any, program: Program[T]) -> T:
         """Run moves, statement by statement."""
         cursor = connection.cursor()
         [(now_us,)] = await (await cursor.execute(_STATEMENTS["now"])).fetchall()
@@ -202,7 +169,7 @@ class PostgresStore(TaskStore):
             name, arguments = next(running)
             while True:
                 rows: list[tuple[Any, ...]] = []
-                for each in arguments:
+                for each in [_as_json(arguments)] if isinstance(arguments, Together) else arguments:
                     await cursor.execute(_STATEMENTS[name], each)
                     if cursor.description is not None:
                         rows += await cursor.fetchall()
@@ -211,39 +178,55 @@ class PostgresStore(TaskStore):
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks in a transaction of the user; others find them with their next look, or sooner."""
+        """Put tasks by a ``psycopg.AsyncConnection`` to the same database; others find them with their next look, or sooner."""
         driver = _psycopg(self)
         if not isinstance(connection, driver.AsyncConnection):
             raise TypeError(f"connection must be a psycopg.AsyncConnection, got {connection!r}")
+        if connection.info.transaction_status == driver.pq.TransactionStatus.INERROR:
+            raise ValueError(
+                "connection must have an open transaction, and a statement of this one has failed: roll it back"
+            )
         if connection.info.transaction_status != driver.pq.TransactionStatus.INTRANS:
             raise ValueError("connection must have an open transaction: put within its transaction block")
         raw = _RawConnection(connection, driver.AsyncRawCursor)
         with self._translated():
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
 
+    def _check_conninfo(self, driver: Any) -> None:
+        """Refuse what libpq cannot read, without its own words, which would repeat a password."""
+        try:
+            driver.conninfo.conninfo_to_dict(self._conninfo)
+        except driver.ProgrammingError:
+            raise StoreUnavailableError(
+                repr(self),
+                "conninfo cannot be read: it must be a URL such as 'postgresql://user@host/database', or name=value ...",
+            ) from None
+
     async def _make_schema(self, driver: Any) -> None:
         async with await driver.AsyncConnection.connect(self._conninfo) as connection:
             await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
             found = await (await connection.execute("select to_regclass('durable_schema')")).fetchone()
             if found == (None,):
-                for text in read_text("postgres_schema.sql").split(";\n"):
-                    if text.strip():
-                        await connection.execute(text)
-            (version,) = await (await connection.execute("select version from durable_schema")).fetchone()
-        if version > _VERSION:
-            raise StoreUnavailableError(
-                repr(self),
-                f"a newer release has made its tables (schema {version}; this one knows {_VERSION}): update this process",
-            )
+                if not self._is_creating:
+                    raise StoreUnavailableError(repr(self), "the database has no durable tasks")
+                await connection.execute(
+                    "create table durable_schema (version integer not null, least integer not null)"
+                )
+            versions = await (await connection.execute("select version, least from durable_schema")).fetchone()
+            for step in lacking(repr(self), _SCHEMA, *(versions or (0, 0))):
+                for statement in step.statements:
+                    await connection.execute(statement)
+                await connection.execute("delete from durable_schema")
+                await connection.execute("insert into durable_schema values (%s, %s)", (step.version, step.least))
 
-    async def _notify(self) -> None:
-        """Tell the other processes, once for all that has come in a moment."""
+    async def _notify(self, pool: Any) -> None:
+        """Tell the other processes, once for all that has come in a moment; also if the store is closed in this moment."""
         try:
             await asyncio.sleep(_NOTIFY_SECONDS)
         finally:
             self._notifier = None
         with contextlib.suppress(StoreUnavailableError), self._translated():  # they look by themselves after a while
-            async with self._pool.connection() as connection:
+            async with pool.connection() as connection:
                 await connection.execute(f"notify {_CHANNEL}")
 
     async def _listen(self) -> None:
@@ -265,7 +248,17 @@ class PostgresStore(TaskStore):
         try:
             yield
         except driver.Error as error:
-            raise StoreUnavailableError(repr(self), f"{type(error).__name__}: {error}".strip()) from error
+            remedy = (
+                ": another transaction has long held what this one needs, as after a put into the same lane; end it"
+                if error.sqlstate == _LOCK_NOT_AVAILABLE
+                else ""
+            )
+            raise StoreUnavailableError(repr(self), f"{type(error).__name__}: {error}".strip() + remedy) from error
+
+
+def _as_json(arguments: Together) -> tuple[Any, ...]:
+    """Return the arguments of a statement that takes rows as a list in JSON, with bytes in hex."""
+    return json.dumps(arguments.rows, default=bytes.hex), *arguments.rest
 
 
 class _RawConnection:
@@ -277,6 +270,24 @@ class _RawConnection:
 
     def cursor(self) -> Any:
         return self._cursor(self._connection)
+
+
+async def _limit_locks(connection: Any) -> None:
+    """Let no transaction of somebody else hold up all of ours: one of the user's that has put into a lane has that lane."""
+    await connection.execute(
+        "select set_config('lock_timeout', $1, false) where current_setting('lock_timeout') = '0'",
+        (f"{_LOCK_SECONDS}s",),
+    )
+
+
+@asynccontextmanager
+async def _replaced_if_read_only(driver: Any, connection: Any) -> AsyncIterator[None]:
+    """Close a connection whose server has become a standby: another one may lead to its successor."""
+    try:
+        yield
+    except driver.errors.ReadOnlySqlTransaction:
+        await connection.close()
+        raise
 
 
 def _psycopg(store: PostgresStore) -> Any:

@@ -1,13 +1,8 @@
--- Durable tasks in PostgreSQL. Version 1. Times are microseconds; booleans are 0 and 1, as everywhere.
+-- version: 1, for processes that know 1 or later
+-- Durable tasks in PostgreSQL. Times are microseconds; booleans are 0 and 1, as everywhere.
 -- States: 0 scheduled, 1 ready, 2 behind, 3 claimed, 4 unknown, 5 dead.
 
-create table if not exists durable_schema (
-    one integer primary key check (one = 1),
-    version integer not null
-);
-insert into durable_schema (one, version) values (1, 1) on conflict (one) do nothing;
-
-create table if not exists durable_tasks (
+create table durable_tasks (
     number bigserial primary key,              -- a number is never used twice, or an old claim would fit a new task
     id text not null unique,
     queue text not null,
@@ -35,36 +30,37 @@ create table if not exists durable_tasks (
     body bytea not null
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
-create index if not exists durable_scheduled on durable_tasks (queue, due_us, number) where state = 0 and lane is null;
-create index if not exists durable_scheduled_heads on durable_tasks (queue, due_us, number) where state = 0 and lane is not null;
-create index if not exists durable_ready on durable_tasks (queue, priority desc, due_us, number) where state = 1;
-create index if not exists durable_expiring on durable_tasks (expires_us) where state = 1 and expires_us is not null;
-create index if not exists durable_behind on durable_tasks (lane, place_us, number) where state = 2;
-create index if not exists durable_claimed on durable_tasks (owner) where state = 3;
-create index if not exists durable_cancelled on durable_tasks (owner) where state = 3 and is_cancelled = 1;
-create index if not exists durable_aside on durable_tasks (state, number) where state in (4, 5);
+create index durable_scheduled on durable_tasks (queue, due_us, number) where state = 0 and lane is null;
+create index durable_scheduled_heads on durable_tasks (queue, due_us, number) where state = 0 and lane is not null;
+create index durable_ready on durable_tasks (queue, priority desc, due_us, number) where state = 1;
+create index durable_expiring on durable_tasks (expires_us) where state = 1 and expires_us is not null;
+create index durable_behind on durable_tasks (lane, place_us, number) where state = 2;
+create index durable_claimed on durable_tasks (owner) where state = 3;
+create index durable_cancelled on durable_tasks (owner) where state = 3 and is_cancelled = 1;
+create index durable_unknown on durable_tasks (queue, name, version, number) where state = 4;
+create index durable_dead on durable_tasks (number) where state = 5;
 -- At most one of a lane's tasks is not behind; a dead letter that does not block has left its place.
-create unique index if not exists durable_heads on durable_tasks (lane)
+create unique index durable_heads on durable_tasks (lane)
     where lane is not null and state <> 2 and (state <> 5 or is_blocking = 1);
 
-create table if not exists durable_lanes (
+create table durable_lanes (
     lane text primary key,
     last_place_us bigint not null
 );
 
-create table if not exists durable_owners (
+create table durable_owners (
     owner text primary key,
     lease_us bigint not null,
     seen_us bigint not null                    -- vouched time
 );
 
-create table if not exists durable_ended (     -- ids that were chosen by users, of tasks that have ended
+create table durable_ended (     -- ids that were chosen by users, of tasks that have ended
     id text primary key,
     ended_us bigint not null                   -- vouched time
 );
-create index if not exists durable_ended_first on durable_ended (ended_us);
+create index durable_ended_first on durable_ended (ended_us);
 
-create table if not exists durable_clock (     -- one row
+create table durable_clock (     -- one row
     one integer primary key check (one = 1),
     vouched_us bigint not null,
     beat_us bigint                             -- the last beat of any owner, by the clock

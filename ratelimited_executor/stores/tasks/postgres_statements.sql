@@ -55,7 +55,7 @@ on conflict (id) do nothing
 -- name: claim
 with chosen as materialized (
     select number as chosen_number from durable_tasks
-    where queue = $2 and state = 1 and priority > $3 and (expires_us is null or expires_us > $4)
+    where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
         and ("key" is null or "key" not in (select json_array_elements_text($5::json)))
         and (name, version) not in (
             select value ->> 0, (value ->> 1)::integer from json_array_elements($6::json) as value
@@ -68,7 +68,7 @@ with chosen as materialized (
 )
 select coalesce(json_agg(
     json_build_array(
-        number, token, id, name, version, encode(body, 'hex'), due_us, expires_us, priority, lane, "key", cost, attempt_count,
+        number, token, id, name, version, encode(body, 'hex'), due_us - $4, expires_us - $4, priority, lane, "key", cost, attempt_count,
         lost_count
     )
     order by priority desc, due_us, number

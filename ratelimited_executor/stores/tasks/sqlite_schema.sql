@@ -1,7 +1,8 @@
--- Durable tasks in SQLite. Version 1. Times are microseconds; booleans are 0 and 1.
+-- version: 1, for processes that know 1 or later
+-- Durable tasks in SQLite. Times are microseconds; booleans are 0 and 1.
 -- States: 0 scheduled, 1 ready, 2 behind, 3 claimed, 4 unknown, 5 dead.
 
-create table if not exists durable_tasks (
+create table durable_tasks (
     number integer primary key autoincrement,  -- a number is never used twice, or an old claim would fit a new task
     id text not null unique,
     queue text not null,
@@ -29,38 +30,37 @@ create table if not exists durable_tasks (
     body blob not null
 ) strict;
 
-create index if not exists durable_scheduled on durable_tasks (queue, due_us, number) where state = 0 and lane is null;
-create index if not exists durable_scheduled_heads on durable_tasks (queue, due_us, number) where state = 0 and lane is not null;
-create index if not exists durable_ready on durable_tasks (queue, priority desc, due_us, number) where state = 1;
-create index if not exists durable_expiring on durable_tasks (expires_us) where state = 1 and expires_us is not null;
-create index if not exists durable_behind on durable_tasks (lane, place_us, number) where state = 2;
-create index if not exists durable_claimed on durable_tasks (owner) where state = 3;
-create index if not exists durable_cancelled on durable_tasks (owner) where state = 3 and is_cancelled = 1;
-create index if not exists durable_aside on durable_tasks (state, number) where state in (4, 5);
+create index durable_scheduled on durable_tasks (queue, due_us, number) where state = 0 and lane is null;
+create index durable_scheduled_heads on durable_tasks (queue, due_us, number) where state = 0 and lane is not null;
+create index durable_ready on durable_tasks (queue, priority desc, due_us, number) where state = 1;
+create index durable_expiring on durable_tasks (expires_us) where state = 1 and expires_us is not null;
+create index durable_behind on durable_tasks (lane, place_us, number) where state = 2;
+create index durable_claimed on durable_tasks (owner) where state = 3;
+create index durable_cancelled on durable_tasks (owner) where state = 3 and is_cancelled = 1;
+create index durable_unknown on durable_tasks (queue, name, version, number) where state = 4;
+create index durable_dead on durable_tasks (number) where state = 5;
 -- At most one of a lane's tasks is not behind; a dead letter that does not block has left its place.
-create unique index if not exists durable_heads on durable_tasks (lane)
+create unique index durable_heads on durable_tasks (lane)
     where lane is not null and state <> 2 and (state <> 5 or is_blocking = 1);
 
-create table if not exists durable_lanes (
+create table durable_lanes (
     lane text primary key,
     last_place_us integer not null
 ) strict, without rowid;
 
-create table if not exists durable_owners (
+create table durable_owners (
     owner text primary key,
     lease_us integer not null,
     seen_us integer not null                   -- vouched time
 ) strict, without rowid;
 
-create table if not exists durable_ended (     -- ids that were chosen by users, of tasks that have ended
+create table durable_ended (     -- ids that were chosen by users, of tasks that have ended
     id text primary key,
     ended_us integer not null                  -- vouched time
 ) strict, without rowid;
-create index if not exists durable_ended_first on durable_ended (ended_us);
+create index durable_ended_first on durable_ended (ended_us);
 
-create temp table if not exists durable_claiming (number integer primary key);
-
-create table if not exists durable_clock (     -- one row
+create table durable_clock (     -- one row
     one integer primary key check (one = 1),
     vouched_us integer not null,
     beat_us integer                            -- the last beat of any owner, by the clock

@@ -1,24 +1,17 @@
 -- What SQLite says in its own way. Lists are JSON, and so are the rows of what may concern many tasks, as one row: the driver
--- takes Python's lock for each row, which a busy event loop gives up every few milliseconds only.
+-- takes Python's lock for each row, which a busy event loop gives up every few milliseconds only. Of $rows all are bound at once.
 
 -- name: last_number
 select coalesce((select seq from sqlite_sequence where name = 'durable_tasks'), 0)
 
 -- name: put
--- a list of [id, queue, name, version, state, put, due, span, expires, was due, place, priority, lane, blocks, key, cost, is
--- named, body in hex]; and the last number before; the ids of
--- those that are new
+-- the last number before; the ids of those that are new
 insert into durable_tasks (
     id, queue, name, version, state, put_us, due_us, span_us, expires_us, was_due, place_us, priority, lane, is_blocking,
     "key", cost, is_named, body
-)
-select
-    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
-    value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15, value ->> 16,
-    unhex(value ->> 17)
-from json_each($1) where true
+) values $rows
 on conflict (id) do nothing;
-select json_group_array(id) from durable_tasks where number > $2
+select json_group_array(id) from durable_tasks where number > $1
 
 -- name: lanes_of_numbers
 select distinct lane from durable_tasks
@@ -38,11 +31,11 @@ select value, (select vouched_us from durable_clock) from json_each($1) where tr
 on conflict (id) do nothing
 
 -- name: claim
--- above a priority; without some keys, a list, and some functions, a list of [name, version]
+-- above a priority, or at it and before a time; without some keys, a list, and some functions, a list of [name, version]
 delete from temp.durable_claiming;
 insert into temp.durable_claiming
 select number from durable_tasks
-where queue = $2 and state = 1 and priority > $3 and (expires_us is null or expires_us > $4)
+where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
     and ("key" is null or "key" not in (select value from json_each($5)))
     and not exists (
         select 1 from json_each($6) as unknown
@@ -52,7 +45,7 @@ order by priority desc, due_us, number limit $7;
 update durable_tasks set state = 3, token = token + 1, owner = $1 where number in (select number from temp.durable_claiming);
 select json_group_array(
     json_array(
-        number, token, id, name, version, hex(body), due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
+        number, token, id, name, version, hex(body), due_us - $4, expires_us - $4, priority, lane, "key", cost, attempt_count, lost_count
     )
     order by durable_tasks.priority desc, due_us, number
 )

@@ -1,16 +1,61 @@
-"""Statements of SQL by name, from files."""
+"""Statements of SQL by name, and the steps by which a schema came about, from files."""
 
 from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["numbered", "read_statements", "read_text"]
+from ratelimited_executor.exceptions import StoreUnavailableError
+
+__all__ = ["SchemaStep", "lacking", "numbered", "read_schema", "read_statements", "read_text"]
 
 _ARGUMENT: Final = re.compile(r"\$(\d+)")
 _COMMENT: Final = re.compile(r"--.*$", re.MULTILINE)
+_VERSION: Final = re.compile(r"^-- version: (\d+), for processes that know (\d+) or later$", re.MULTILINE)
 _HEADING: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+class SchemaStep(NamedTuple):
+    """What leads from one version of a schema to the next.
+
+    Processes of the release before go on while it is done, and after it. So a step adds, and takes nothing away: columns with
+    a default, tables, indexes. Where that cannot be, ``least`` is raised, and whoever knows less refuses to open the store.
+
+    Attributes:
+        version: to which it leads.
+        least: what a process has to know to use the result.
+        statements: of the step.
+    """
+
+    version: int
+    least: int
+    statements: tuple[str, ...]
+
+
+def read_schema(name: str) -> tuple[SchemaStep, ...]:
+    """Read the steps of a schema from a file, each under a line ``-- version: ...``."""
+    _, *parts = _VERSION.split(read_text(name))
+    return tuple(
+        SchemaStep(int(version), int(least), tuple(text for text, _ in numbered(statements)))
+        for version, least, statements in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    )
+
+
+def lacking(store: str, steps: tuple[SchemaStep, ...], version: int, least: int) -> tuple[SchemaStep, ...]:
+    """Return the steps that the database of a store lacks.
+
+    Raises:
+        StoreUnavailableError: if it is of a newer release that this one does not fit.
+    """
+    known = steps[-1].version
+    if least > known:
+        raise StoreUnavailableError(
+            store,
+            f"a newer release has changed its tables (schema {version}, for processes that know {least} or later; "
+            f"this one knows {known}): update this process",
+        )
+    return tuple(step for step in steps if step.version > version)
 
 
 def read_text(file: str) -> str:

@@ -48,18 +48,16 @@ delete from durable_ended where ended_us <= $1
 -- name: cancelled_of
 select number, token, lane from durable_tasks where state = 3 and is_cancelled = 1 and owner = $1 order by number
 
--- name: delete_cancelled_of
-delete from durable_tasks where state = 3 and is_cancelled = 1 and owner = $1
-
 -- name: give_back
-update durable_tasks set state = 1, owner = null, lost_count = lost_count + $1 where state = 3 and owner = $2
+update durable_tasks set state = 1, owner = null, lost_count = lost_count + $1
+where state = 3 and is_cancelled = 0 and owner = $2
 
 -- name: expired
 select number, id, lane, is_named from durable_tasks
 where state = 1 and expires_us is not null and expires_us <= $1 order by expires_us limit $2
 
--- name: delete
-delete from durable_tasks where number = $1 and state = 1 returning number
+-- name: delete_expired
+delete from durable_tasks where number = $1 and state = 1 and expires_us <= $2 returning number
 
 -- name: next_due
 select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is null
@@ -124,6 +122,16 @@ from durable_tasks where number > $1 order by number limit $2
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
     is_cancelled, error
 from durable_tasks where number > $1 and state = $2 order by number limit $3
+
+-- name: rows_unknown
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where state = 4 and number > $1 order by number limit $2
+
+-- name: rows_dead
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where state = 5 and number > $1 order by number limit $2
 
 -- name: lanes
 select behind.lane, count(*), min(head.id), min(head.state)

@@ -1,0 +1,197 @@
+"""A file of SQLite, which one connection has in a thread of its own.
+
+The driver is apsw, which brings a current SQLite of its own. Those from 3.7.0 to 3.51.2 may lose a committed transaction, or
+damage the file, when two connections write and a checkpoint runs between (mended in 3.51.3, and in 3.50.7 and 3.44.6); with
+one of these the file is opened for one process alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import abstractmethod
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ratelimited_executor.exceptions import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+__all__ = ["SQLiteFile", "driver", "is_mended"]
+
+_BUSY_MS: Final = 30_000  # for which another process may hold the file
+_REMEDIES: Final = {
+    "BusyError": f": another process has held the file for {_BUSY_MS // 1000} s, or a release of SQLite is in use that may not share it",
+    "FullError": ": make room on the disk; what was put before is safe",
+    "ReadOnlyError": ": this process may not write the file, or its directory",
+    "CantOpenError": ": make its directory, and let this process write it",
+    "NotADBError": ": name another file",
+    "CorruptError": ": restore it from a backup",
+}
+
+
+class SQLiteFile:
+    """Base of the stores in a file, in WAL mode.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        TypeError: if the path is neither a text nor a path.
+        ValueError: if it is empty.
+        ModuleNotFoundError: without the package apsw.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        if not isinstance(path, (str, PathLike)):
+            raise TypeError(f"path must be the path of a file, got {path!r}")
+        if not str(path):
+            raise ValueError("path must be the path of a file, got an empty text")
+        driver(type(self).__name__)
+        self._path = Path(path)
+        self._connection: Any = None
+        self._file: tuple[str, int, int] | None = None  # that is open: its full path, device and number
+        self._synchronous = ""  # as the connection has it
+        self._thread: ThreadPoolExecutor | None = None  # one, so that one transaction comes after the other
+        self._closing: Future[None] | None = None  # the last
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._path)!r})"
+
+    def _check(self, connection: Any) -> None:
+        """Look at a file before it is changed in any way; in the thread, as :meth:`_prepare`."""
+
+    @abstractmethod
+    def _prepare(self, connection: Any) -> None:
+        """Make what is missing in the file."""
+        ...
+
+    async def _open_file(self) -> None:
+        """Open the file, if it is not open, and make it, if it is not there."""
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
+        await self._in_thread(self._connect)
+
+    async def _close_file(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        closed = self._closing = Future()
+
+        def close() -> None:
+            try:
+                self._close()
+            finally:
+                closed.set_result(None)
+
+        closing = asyncio.get_running_loop().run_in_executor(thread, close)
+        thread.shutdown(wait=False)
+        await asyncio.shield(closing)  # to be cancelled here must not leave the file open
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise StoreUnavailableError(repr(self), "it is not open")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _in_transaction(self, work: Callable[[Any], T], synchronous: str) -> T:
+        """Do work with a cursor, in the thread, as one transaction; it happens whole or not at all.
+
+        Args:
+            work: what to do.
+            synchronous: ``"full"`` to have it on the disk when this returns, ``"normal"`` if the loss of power may undo it.
+        """
+        self._check_file()
+        cursor = self._connection.cursor()
+        with self._translated():
+            if synchronous != self._synchronous:
+                cursor.execute(f"pragma synchronous = {synchronous}")
+                self._synchronous = synchronous
+            cursor.execute("begin immediate")
+            try:
+                result = work(cursor)
+                cursor.execute("commit")
+            except BaseException:
+                if self._connection.in_transaction:
+                    cursor.execute("rollback")
+                raise
+        return result
+
+    @contextmanager
+    def _translated(self, **remedies: str) -> Iterator[None]:
+        """Raise what the driver raises as an error of ours, with a remedy."""
+        apsw = driver()
+        try:
+            yield
+        except apsw.Error as error:
+            known = _REMEDIES | remedies
+            remedy = next((text for kind, text in known.items() if isinstance(error, getattr(apsw, kind))), "")
+            raise StoreUnavailableError(repr(self), f"{error}{remedy}") from error
+
+    def _connect(self) -> None:
+        if self._closing is not None:
+            wait([self._closing])  # in the thread before: its connection is not one to go on with
+        if self._connection is not None:
+            return
+        apsw = driver()
+        with self._translated():
+            connection = apsw.Connection(os.fspath(self._path))
+            try:
+                connection.set_busy_timeout(_BUSY_MS)
+                if not is_mended(apsw.sqlite_lib_version()):
+                    connection.execute("pragma locking_mode = exclusive")
+                self._check(connection)
+                connection.execute("pragma journal_mode = wal")
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+        self._connection, self._synchronous = connection, ""
+        self._file = _file_of(connection.filename)
+
+    def _check_file(self) -> None:
+        """Refuse a file that was deleted or replaced: what it takes would be gone with this process."""
+        assert self._file is not None
+        if _file_of(self._file[0]) != self._file:
+            raise StoreUnavailableError(
+                repr(self), "the file was deleted or replaced while it was open: put it back, or restart this process"
+            )
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def driver(user: str = "SQLite") -> Any:
+    """Return the package apsw.
+
+    Raises:
+        ModuleNotFoundError: if it is not there; the text says what to install.
+    """
+    try:
+        import apsw  # noqa: PLC0415  # the extra `sqlite`
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{user} needs the package apsw: pip install 'ratelimited-executor[sqlite]'", name=error.name
+        ) from error
+    return apsw
+
+
+def _file_of(path: str) -> tuple[str, int, int] | None:
+    """Return what tells a file from another one at its path; None if there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  # once in each transaction: a Path costs ten times as much
+    except OSError:
+        return None
+    return path, found.st_dev, found.st_ino
+
+
+def is_mended(version: str) -> bool:
+    """Whether a release of SQLite has no WAL-reset bug."""
+    parts = tuple(int(part) for part in version.split("."))
+    return parts >= (3, 51, 3) or (3, 50, 7) <= parts < (3, 51) or (3, 44, 6) <= parts < (3, 45)

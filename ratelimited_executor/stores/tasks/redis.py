@@ -1,0 +1,363 @@
+"""Durable tasks in Redis or Valkey, for processes on many machines.
+
+Every call is one script, which the server runs alone: ``redis_rules.lua`` holds the rules and the layout, ``redis_<call>.lua``
+what each call does. A put wakes the processes that wait by PUBLISH, in the same script.
+
+A server may answer and the answer be lost. A put, or the end of a claim, that is repeated changes nothing more. Of claims nobody
+would know; so the next one names the first whose answer is missing, and returns what was claimed since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from collections import defaultdict
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durable.tasks import Claims, Durability, DurableState, LaneRow
+from ratelimited_executor._redis.client import client_of
+from ratelimited_executor._redis.refusals import remedy_of
+from ratelimited_executor.abc import TaskStore
+from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.stores.tasks.redis_layout import (
+    KEYS,
+    SCRIPTS,
+    VERSION,
+    arguments_of,
+    function_of,
+    held_of,
+    key_of,
+    outcomes_of,
+    rank_of,
+    records_of,
+    refs_of,
+    rows_of,
+    tasks_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ratelimited_executor._core.durable.tasks import Claim, Claimed, NewTask, Outcome, Ref, TaskRow
+    from ratelimited_executor.abc import Clock
+
+__all__ = ["RedisStore"]
+
+LOGGER: Final = logging.getLogger("ratelimited_executor")
+
+_TIMEOUT_SECONDS: Final = 10.0  # for an answer
+_WAKE_SECONDS: Final = 0.005  # between two wake-ups by others
+_PING_SECONDS: Final = 5.0  # of silence, after which the listener asks whether its server is there
+_RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
+
+
+class RedisStore(TaskStore):
+    """A store in Redis or Valkey (6.2 or later), for any number of processes.
+
+    What a put that has returned outlasts is for the server's settings to say: with ``appendfsync everysec`` the loss of the
+    server takes the last second with it, a failover what was not replicated. Times are those of the server.
+
+    Args:
+        redis: a URL (``redis://``, ``rediss://`` for TLS, ``unix://``), or an asyncio client of redis-py: ``Redis``,
+            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that is handed in is not closed.
+        prefix: of all keys, which lie in one slot of a cluster.
+
+    Raises:
+        ModuleNotFoundError: without the extra ``redis``.
+        TypeError: if an argument has another type.
+        ValueError: if the URL or the prefix is none.
+    """
+
+    durability = Durability.LAG
+
+    def __init__(self, redis: Any, *, prefix: str = "durable") -> None:
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a text, got {prefix!r}")
+        if not prefix or set(prefix) & set("{}") or not prefix.isprintable():
+            raise ValueError(f"prefix must be printable, not empty, and without braces, got {prefix!r}")
+        # No retries of the client's own, as it does not know what may be repeated; nor timeouts, as every call has ours.
+        self._client, self._owns_client = client_of(redis, user="RedisStore", retry=None, socket_timeout=None)
+        self._is_cluster = hasattr(redis, "get_nodes")
+        self._keys = [f"{{{prefix}}}:{key}" for key in KEYS]
+        self._prefix = prefix
+        self._user_count = 0
+        self._changed = asyncio.Event()
+        self._listener: asyncio.Task[None] | None = None
+        self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by others
+        self._is_told = False
+        self._caller = os.urandom(8)
+        self._claiming = asyncio.Lock()  # claims reach the server in the order of their numbers
+        self._call_count = 0
+        self._unanswered: dict[str, int] = {}  # owner -> the first claim whose answer is missing
+        self._held: defaultdict[str, set[Ref]] = defaultdict(set)  # owner -> claims that it has not ended
+
+    def __repr__(self) -> str:
+        return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
+
+    async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's counts
+        if not self._user_count:
+            try:
+                await self._check()
+            except BaseException:
+                await self._disconnect()
+                raise
+        if self._listener is None:  # else another user was faster
+            self._changed, self._claiming = (
+                asyncio.Event(),
+                asyncio.Lock(),
+            )  # of this event loop: the last one may have been another
+            self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
+        self._user_count += 1
+
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+        if connection is not None:
+            raise TypeError(
+                "connection: RedisStore has no transactions that others take part in; put without it, after the commit"
+            )
+        answer = await self._change("put", tasks_of(tasks))
+        return [each == b"1"[0] for each in answer]
+
+    async def join(self, owner: str, lease_us: int) -> None:
+        await self._run("join", owner, lease_us)
+
+    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+        answer = await self._change("beat", owner)
+        if answer is None:
+            self._held.pop(owner, None)
+            return None
+        cancelled, has_begun_anew = answer
+        if has_begun_anew:
+            async with self._claiming:  # of a claim under way nobody knows yet that it is held
+                await self._change("keep", owner, held_of(self._held[owner]))
+        return refs_of(cancelled)
+
+    async def leave(self, owner: str) -> None:
+        await self._change("leave", owner)
+        self._unanswered.pop(owner, None)
+        self._held.pop(owner, None)
+
+    async def claim(self, claim: Claim) -> Claims | None:
+        unknown = tuple(function_of(*each) for each in sorted(claim.unknown))
+        full_keys = tuple(key_of(each) for each in sorted(claim.full_keys))
+        tasks: list[Claimed] = []
+        expired_count, after = 0, b""
+        while True:
+            try:
+                answer = await self._claim_page(claim, claim.count - len(tasks), unknown, full_keys, after)
+            except StoreUnavailableError:
+                if not tasks:
+                    raise
+                return Claims(tasks=tuple(tasks), next_in_us=0, expired_count=expired_count)
+            if answer is None:
+                return None
+            next_in_us, count, after, data = answer
+            tasks += data
+            expired_count += count
+            if not after or len(tasks) >= claim.count:
+                break
+        return Claims(
+            tasks=tuple(tasks), next_in_us=None if next_in_us < 0 else next_in_us, expired_count=expired_count
+        )
+
+    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        answer = await self._change("finish", outcomes_of(outcomes))
+        for held in self._held.values():
+            held.difference_update(each.ref for each in outcomes)
+        return [each == b"1"[0] for each in answer]
+
+    async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
+        return _states_of(await self._change("cancel", tuple(ids)))
+
+    async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
+        return _states_of(await self._change("requeue", tuple(ids)))
+
+    async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
+        revived, after = 0, 0
+        while after >= 0:
+            count, after = await self._change("revive", queue, tuple(function_of(*each) for each in functions), after)
+            revived += count
+        return revived
+
+    async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
+        known = {row.id: row for row in rows_of(*await self._run("find", tuple(ids)))}
+        return [known.get(task_id) for task_id in ids]
+
+    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+        """Return tasks in a state; looked up a thousand at a time, between which others may change them."""
+        rows: list[TaskRow] = []
+        while len(rows) < limit and after >= 0:
+            after, *found = await self._run("rows", -1 if state is None else int(state), after, limit - len(rows))
+            rows += rows_of(*found)
+        return rows
+
+    async def counts(self) -> dict[DurableState, int]:
+        return dict(zip(DurableState, await self._run("counts"), strict=True))
+
+    async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
+        answer = await self._run("lanes", limit)
+        return [
+            LaneRow(lane=name.decode()[1:], behind_count=count, head_id=head.decode(), head_state=DurableState(state))
+            for name, count, head, state in zip(*[iter(answer)] * 4, strict=True)
+        ]
+
+    async def wait(self, timeout: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+        self._changed.clear()
+
+    async def aclose(self) -> None:
+        self._user_count = max(0, self._user_count - 1)
+        if self._user_count or self._listener is None:
+            return
+        listener, self._listener = self._listener, None
+        while not listener.done():  # a client may swallow a cancellation that comes together with a message
+            listener.cancel()
+            await asyncio.wait([listener], timeout=_RECONNECT_SECONDS)
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        await self._disconnect()
+
+    # How scripts are run
+
+    async def _claim_page(
+        self, claim: Claim, count: int, unknown: tuple[str, ...], full_keys: tuple[str, ...], after: bytes
+    ) -> Any:
+        """Run one script of a claim, which goes on behind what others before it have left to others."""
+        async with self._claiming:
+            self._call_count += 1
+            again = self._unanswered.setdefault(claim.owner, self._call_count)
+            answer = await self._run(
+                "claim", claim.owner, claim.queue, count, claim.ahead_us, rank_of(claim.above),
+                int(claim.before_us is not None), claim.before_us or 0, unknown, full_keys, self._caller, self._call_count, again if again < self._call_count else 0, after,
+            )  # fmt: skip
+            del self._unanswered[claim.owner]
+            if answer is None:
+                return None
+            now_us, next_in_us, expired_count, after, data = answer
+            claimed = [record.claimed(now_us) for record in records_of(data)]
+            self._held[claim.owner].update(each.ref for each in claimed)
+            return next_in_us, expired_count, after, claimed
+
+    async def _change(self, name: str, *values: Any) -> Any:
+        """Run a script after which something may be claimable."""
+        answer = await self._run(name, *values)
+        self._changed.set()
+        return answer
+
+    async def _run(self, name: str, *values: Any) -> Any:
+        """Run a script; once more if the server did not know it, as then nothing has happened."""
+        if not self._user_count:
+            raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
+        text = SCRIPTS[name].text
+        call = [_sha_of(text), len(self._keys), *self._keys, *arguments_of(name, *values)]
+        with self._translated():
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                try:
+                    return await self._ask("EVALSHA", *call)
+                except Exception as error:
+                    if type(error).__name__ != "NoScriptError":  # by its name: clients of other makes have their own
+                        raise
+                await self._client.script_load(text)
+                return await self._ask("EVALSHA", *call)
+
+    async def _ask(self, *command: Any) -> Any:
+        """Send a command; its answer is bytes, whatever the client decodes."""
+        return await self._client.execute_command(*command, NEVER_DECODE=True)
+
+    async def _disconnect(self) -> None:
+        """Close the client, unless it was handed in."""
+        if self._owns_client:
+            await self._client.aclose()
+
+    async def _check(self) -> None:
+        """See that the server is there, may be used by this release, and keeps what it holds.
+
+        Raises:
+            StoreUnavailableError: if it is not so.
+        """
+        with self._translated():
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                version = int(await self._ask("HGET", self._keys[0], "version") or VERSION)
+                node = {"target_nodes": self._client.get_node_from_key(self._keys[0])} if self._is_cluster else {}
+                memory = await self._client.info("memory", **node)
+                persistence = await self._client.info("persistence", **node)
+        if version > VERSION:
+            reason = (
+                f"a newer release has made its keys (layout {version}; this one knows {VERSION}): update this process"
+            )
+            raise StoreUnavailableError(repr(self), reason)
+        policy = str(memory.get("maxmemory_policy", "noeviction"))
+        if int(memory.get("maxmemory", 0)) and policy.startswith("allkeys"):
+            reason = f"the server may evict tasks (maxmemory-policy {policy}): set maxmemory-policy noeviction"
+            raise StoreUnavailableError(repr(self), reason)
+        if not int(persistence.get("aof_enabled", 1)):
+            LOGGER.warning(
+                "durable tasks: %r: the server keeps no log of what it holds, and loses it when it stops: set appendonly yes",
+                self,
+            )
+
+    async def _listen(self) -> None:
+        """Wake who waits whenever another process has changed something."""
+        while True:
+            with contextlib.suppress(Exception):  # whatever a client raises: it is tried again
+                async with self._client.pubsub() as channel:
+                    await channel.subscribe(self._keys[0])
+                    await self._hear(channel)
+            if self._owns_client:  # its idle connections are as dead, and each would tell so by an error
+                with contextlib.suppress(Exception):
+                    await self._client.connection_pool.disconnect(inuse_connections=False)
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def _hear(self, channel: Any) -> None:
+        """Hear messages, until the server is silent; the first is that this process listens."""
+        is_silent = False
+        while True:
+            if await channel.get_message(timeout=_PING_SECONDS) is not None:
+                is_silent = False
+                self._told()
+            elif is_silent:
+                return
+            else:
+                is_silent = True
+                await channel.ping()
+
+    def _told(self) -> None:
+        """Wake who waits, at once or soon: others may put more often than is worth to look."""
+        self._is_told = True
+        if self._pause is None:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._pause = None
+        if self._is_told:
+            self._is_told = False
+            self._changed.set()
+            self._pause = asyncio.get_running_loop().call_later(_WAKE_SECONDS, self._wake)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise what the client raises as an error of ours, with a remedy."""
+        try:
+            yield
+        except TimeoutError as error:
+            reason = f"no answer within {_TIMEOUT_SECONDS:g} s; whether it was done is not known"
+            raise StoreUnavailableError(repr(self), reason) from error
+        except Exception as error:
+            reason, remedy = remedy_of(error) or (f"{type(error).__name__}: {error}".strip(), "")
+            raise StoreUnavailableError(repr(self), f"{reason}; {remedy}" if remedy else reason) from error
+
+
+@lru_cache(64)
+def _sha_of(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()  # by which servers know scripts
+
+
+def _states_of(numbers: Sequence[int]) -> list[DurableState | None]:
+    return [None if number < 0 else DurableState(number) for number in numbers]

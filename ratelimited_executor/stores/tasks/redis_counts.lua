@@ -1,0 +1,12 @@
+-- Count the tasks in each state.
+--
+-- KEYS   those of `redis_rules.lua`
+--
+-- ARGS   none
+--
+-- REPLY: how many, in the order of the states' numbers.
+
+local counts = {}
+for index, key in ipairs({'scheduled', 'ready', 'behind', 'claimed', 'unknown', 'dead'}) do counts[index] = redis.call('ZCARD', keys[key]) end
+counts[1] = counts[1] + redis.call('ZCARD', keys.heads)
+return counts

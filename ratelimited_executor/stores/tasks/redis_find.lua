@@ -1,0 +1,14 @@
+-- Look tasks up by their ids.
+--
+-- KEYS   those of `redis_rules.lua`
+--
+-- ARGS
+--   ids   of the tasks
+--
+-- REPLY: those that are there; the owners, and their records.
+
+local there = {}
+for _, number in ipairs(numbers_of(args.ids)) do
+  if number then there[#there + 1] = number end
+end
+return {for_people(there)}

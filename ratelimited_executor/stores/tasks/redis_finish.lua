@@ -1,0 +1,87 @@
+-- End claims, each once, whose tokens are in force.
+--
+-- KEYS   those of `redis_rules.lua`
+--
+-- ARGS
+--   outcomes   of each: number and token of the claim, how it ends, after how long it is due again, what it failed with
+--
+-- REPLY: of each '1' if it is ended, '0' if it was no longer in force and nothing has changed, in one text.
+
+local OUTCOME = '<c8dBds'
+needs_no_memory()
+local now = clock()
+local outcomes, numbers, at = {}, {}, 1
+while at <= #args.outcomes do
+  local outcome = {unpacked(OUTCOME, args.outcomes, at)}
+  at = outcome[#outcome]
+  outcomes[#outcomes + 1] = outcome
+  numbers[#numbers + 1] = outcome[1]
+end
+local records = read_parts('HMGET', keys.tasks, numbers)
+
+local function fail(number, task, last, delay, text)
+  task[ATTEMPTS] = task[ATTEMPTS] + 1
+  task[ERROR] = text
+  local is_skipped = task[LANE] ~= '' and task[BLOCKING] == 0
+  if last == END_DEAD then
+    enter(number, task, DEAD)
+    if is_skipped then leave_lane(number, task, now) end
+    return
+  end
+  task[DUE] = now + delay
+  task[PLACE] = task[DUE]
+  task[WAS_DUE] = 0
+  if is_skipped then
+    enter(number, task, BEHIND)
+    leave_lane(number, task, now)
+  else
+    wait(number, task, now)
+  end
+end
+
+local function finish(number, task, how, delay, text)
+  leave(number, task)
+  task[OWNER] = 0
+  if how == END_DONE then
+    remove(number, task, now, true)
+  elseif how == END_GONE or task[CANCELLED] == 1 then
+    remove(number, task, now, task[CANCELLED] == 0)
+  elseif how == END_RELEASED then
+    enter(number, task, READY)
+  elseif how == END_UNKNOWN then
+    enter(number, task, UNKNOWN)
+  else
+    fail(number, task, how, delay, text)
+  end
+end
+
+local answers, gone, gone_ids, cancelled, ended, seen = {}, {}, {}, {}, {}, {}
+for index, outcome in ipairs(outcomes) do
+  local number, token, how, delay, text = unpack(outcome)
+  local record = not seen[number] and records[index]  -- of two outcomes of one claim the second comes too late
+  answers[index] = '0'
+  if record then
+    local state, _, is_cancelled, _, _, _, current, _, _, _, _, _, _, is_named, id, lane = unpacked(RECORD, record)
+    if state == CLAIMED and current == token then
+      answers[index], seen[number] = '1', true
+      if how == END_DONE and lane == '' then  -- nearly always: without the values of the other facts
+        gone[#gone + 1], gone_ids[#gone_ids + 1] = number, id
+        if is_cancelled == 1 then cancelled[#cancelled + 1] = number end
+        if is_named == 1 then
+          ended[#ended + 1] = vouched()
+          ended[#ended + 1] = id
+        end
+      else
+        finish(number, task_at(number), how, delay, text)
+      end
+    end
+  end
+end
+in_parts('HDEL', keys.tasks, gone)
+in_parts('HDEL', keys.bodies, gone)
+in_parts('ZREM', keys.claimed, gone)
+in_parts('ZREM', keys.ids, gone_ids)
+in_parts('ZREM', keys.cancelled, cancelled)
+in_parts('ZADD', keys.ended, ended)
+write_all()
+return table.concat(answers)

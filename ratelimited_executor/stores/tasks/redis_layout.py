@@ -1,0 +1,313 @@
+"""How durable tasks are written for the scripts in Redis, and read from them: ``redis_rules.lua`` has the other side."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durable.table import REMEMBERED_US
+from ratelimited_executor._core.durable.tasks import Claimed, DurableState, End, Ref, TaskRow
+from ratelimited_executor._redis.lua import LuaScript
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ratelimited_executor._core.durable.tasks import NewTask, Outcome
+
+__all__ = [
+    "KEYS",
+    "SCRIPTS",
+    "VERSION",
+    "Record",
+    "arguments_of",
+    "function_of",
+    "held_of",
+    "key_of",
+    "outcomes_of",
+    "rank_of",
+    "records_of",
+    "refs_of",
+    "rows_of",
+    "tasks_of",
+]
+
+VERSION: Final = 1  # of the layout
+KEYS: Final = (
+    "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "expiring", "unknown",
+    "dead", "lanes", "crowded", "owners", "ended",
+)  # fmt: skip
+_NEW: Final = struct.Struct("<BddII")
+_OUTCOME: Final = struct.Struct("<8sdBd")
+_NUMBER: Final = struct.Struct(">d")
+_BITS: Final = struct.Struct(">Q")
+_HEAD: Final = struct.Struct("<8sII")
+_RECORD: Final = struct.Struct("<BBBddddIIIddBB")
+_RANK_SIZE: Final = 8
+_OWNER: Final = struct.Struct("<d")
+_REF: Final = struct.Struct(">dd")
+_SIGN: Final = 1 << 63
+_ALL: Final = (1 << 64) - 1
+_ENDS: Final = {end: number for number, end in enumerate(End)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    tasks: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Keep:
+    owner: str
+    held: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    owner: str
+    lease_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    owner: str
+    queue: str
+    count: int
+    ahead_us: int
+    floor: bytes
+    has_before: int
+    before_us: int
+    unknown: tuple[str, ...]
+    full_keys: tuple[str, ...]
+    caller: bytes
+    call: int
+    again: int
+    after: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    outcomes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Revive:
+    queue: str
+    functions: tuple[str, ...]
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    state: int
+    after: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    limit: int
+
+
+_CONSTANTS: Final[dict[str, Any]] = {
+    "VERSION": VERSION,
+    "REMEMBERED_US": REMEMBERED_US,
+    **{state.name: state.value for state in DurableState},
+    **{f"END_{end.name}": number for end, number in _ENDS.items()},
+}
+_ARGUMENTS: Final[dict[str, type[Any]]] = {
+    "put": _Put,
+    "join": _Join,
+    "beat": _Owner,
+    "keep": _Keep,
+    "leave": _Owner,
+    "claim": _Claim,
+    "finish": _Finish,
+    "cancel": _Ids,
+    "requeue": _Ids,
+    "revive": _Revive,
+    "find": _Ids,
+    "rows": _Rows,
+    "counts": _Nothing,
+    "lanes": _Lanes,
+}
+SCRIPTS: Final[dict[str, LuaScript[Any]]] = {
+    name: LuaScript(__package__, ("redis_rules.lua", f"redis_{name}.lua"), keys=KEYS, arguments=arguments, **_CONSTANTS)
+    for name, arguments in _ARGUMENTS.items()
+}
+
+
+def arguments_of(name: str, *values: Any) -> list[Any]:
+    """Write the arguments of a script."""
+    return SCRIPTS[name].write(_ARGUMENTS[name](*values))
+
+
+def tasks_of(tasks: Iterable[NewTask]) -> bytes:
+    """Write tasks that are put."""
+    return b"".join(map(_new, tasks))
+
+
+def outcomes_of(outcomes: Iterable[Outcome]) -> bytes:
+    """Write how claims end."""
+    return b"".join(
+        _OUTCOME.pack(_NUMBER.pack(each.ref.number), each.ref.token, _ENDS[each.end], each.delay_us)
+        + each.error.encode()
+        + b"\0"
+        for each in outcomes
+    )
+
+
+def function_of(name: str, version: int) -> str:
+    """Write a function."""
+    return f"{version} {name}"
+
+
+def key_of(text: str | None) -> str:
+    """Write a text, or that there is none."""
+    return "" if text is None else f"={text}"
+
+
+@lru_cache(1024)
+def rank_of(priority: float) -> bytes:
+    """Write a priority as bytes whose order is that in which tasks are claimed: the larger the priority, the smaller they are."""
+    [bits] = _BITS.unpack(struct.pack(">d", 0.0 - priority))
+    return _BITS.pack(bits ^ (_ALL if bits & _SIGN else _SIGN))
+
+
+@lru_cache(1024)
+def _priority_of(rank: bytes) -> float:
+    [bits] = _BITS.unpack(rank)
+    [negative] = struct.unpack(">d", _BITS.pack(bits ^ (_SIGN if bits & _SIGN else _ALL)))
+    return 0.0 - float(negative)
+
+
+def refs_of(data: bytes) -> tuple[Ref, ...]:
+    """Read numbers and tokens."""
+    return tuple(Ref(int(number), int(token)) for number, token in _REF.iter_unpack(data))
+
+
+def held_of(refs: Iterable[Ref]) -> bytes:
+    """Write numbers and tokens."""
+    return b"".join(_REF.pack(*ref) for ref in refs)
+
+
+class Record:
+    """A task as a script returns it."""
+
+    __slots__ = ("_body", "_cost", "_error", "_fields", "_number", "_rank", "_texts")
+
+    def __init__(self, number: bytes, record: bytes, body: bytes) -> None:
+        [value] = _NUMBER.unpack(number)
+        self._number = int(value)
+        self._fields = _RECORD.unpack_from(record)
+        task_id, lane, rest = record[_RECORD.size :].split(b"\0", 2)
+        self._rank = rest[:_RANK_SIZE]
+        queue, function, key, self._error = rest[_RANK_SIZE:].split(b"\0", 3)
+        self._texts = b"\0".join((task_id, lane, queue, function, key)).decode().split("\0")
+        cost, _, self._body = body.partition(b"\0")
+        self._cost = _text(cost.decode())
+
+    def claimed(self, now_us: int) -> Claimed:
+        """Return it as claimed."""
+        _, _, _, due, _, _, token, attempt_count, lost_count, _, _, expires, _, _ = self._fields
+        task_id, lane, _, function, key = self._texts
+        version, _, name = function.partition(" ")
+        in_us = int(due) - now_us
+        return Claimed(
+            ref=Ref(self._number, int(token)),
+            id=task_id,
+            name=name,
+            version=int(version),
+            body=self._body,
+            in_us=in_us,
+            expires_in_us=None if expires < 0 else in_us + int(expires),
+            priority=_priority_of(self._rank),
+            lane=_text(lane),
+            key=_text(key),
+            cost=self._cost,
+            attempt_count=attempt_count,
+            lost_count=lost_count,
+        )
+
+    def row(self, owners: Mapping[int, str]) -> TaskRow:
+        """Return it for people."""
+        state, _, is_cancelled, due, _, put, _, attempt_count, lost_count, _, owner, _, _, _ = self._fields
+        task_id, lane, queue, function, key = self._texts
+        version, _, name = function.partition(" ")
+        return TaskRow(
+            number=self._number,
+            id=task_id,
+            queue=queue,
+            name=name,
+            version=int(version),
+            body=self._body,
+            state=DurableState(state),
+            put_us=int(put),
+            due_us=int(due),
+            priority=_priority_of(self._rank),
+            lane=_text(lane),
+            key=_text(key),
+            attempt_count=attempt_count,
+            lost_count=lost_count,
+            owner=owners.get(int(owner), ""),
+            is_cancelled=bool(is_cancelled),
+            error=self._error.decode(),
+        )
+
+
+def records_of(data: bytes) -> Iterator[Record]:
+    """Read tasks."""
+    at = 0
+    while at < len(data):
+        number, length, body_length = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        end = at + length
+        yield Record(number, data[at:end], data[end : end + body_length])
+        at = end + body_length
+
+
+def rows_of(data: bytes, owners: Sequence[bytes]) -> list[TaskRow]:
+    """Read tasks for people, and the owners' names."""
+    names = {
+        int(_OWNER.unpack_from(text)[0]): name.decode() for name, text in zip(owners[::2], owners[1::2], strict=True)
+    }
+    return [record.row(names) for record in records_of(data)]
+
+
+def _new(task: NewTask) -> bytes:
+    has_time = task.due_us is not None
+    facts = b"".join((
+        bytes((task.is_blocking, task.is_named)),
+        f"{task.id}\0{key_of(task.lane)}\0".encode(),
+        rank_of(task.priority),
+        f"{task.queue}\0{function_of(task.name, task.version)}\0{key_of(task.key)}\0".encode(),
+    ))  # fmt: skip
+    body = key_of(task.cost).encode() + b"\0" + task.body
+    head = _NEW.pack(
+        has_time,
+        task.due_us if has_time else task.delay_us,
+        -1 if task.expires_us is None else task.expires_us,
+        len(facts),
+        len(body),
+    )
+    return head + facts + body
+
+
+def _text(written: str) -> str | None:
+    return written[1:] if written else None

@@ -1,0 +1,30 @@
+-- Put dead letters back, as if they had never been tried.
+--
+-- KEYS   those of `redis_rules.lua`
+--
+-- ARGS
+--   ids   of the tasks
+--
+-- REPLY: of each the state in which it was, -1 if it is not there.
+
+needs_no_memory()
+local now, states = clock(), {}
+for index, number in ipairs(numbers_of(args.ids)) do
+  local task = number and tasks[number]
+  states[index] = task and task[STATE] or -1
+  if states[index] == DEAD then
+    leave(number, task)
+    task[ATTEMPTS], task[LOST], task[DUE], task[WAS_DUE] = 0, 0, now, 1
+    local lane = task[LANE] ~= '' and lane_at(task[LANE])
+    if lane and lane.head == number then
+      lane.last = math.max(now, lane.last)
+      changed_lanes[task[LANE]] = true
+      enter(number, task, READY)
+    else
+      join_lane(number, task, now)
+    end
+  end
+end
+write_all()
+tell()
+return states

@@ -1,0 +1,26 @@
+-- List tasks in the order of their numbers; one page, of which those in a state are returned.
+--
+-- KEYS   those of `redis_rules.lua`
+--
+-- ARGS
+--   state          in which they are; -1 for any
+--   after, limit   the number after which the page begins; how many tasks at most
+--
+-- REPLY: the number with which to go on, -1 if there are no more; the tasks; the owners, and their records.
+
+local PAGE = 1000
+local from, numbers, chosen = string.format('(%.0f', args.after), {}, {}
+if args.state == DEAD or args.state == UNKNOWN then
+  local key = args.state == DEAD and keys.dead or keys.unknown
+  numbers = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'LIMIT', 0, PAGE)
+else
+  local found = redis.call('ZRANGEBYSCORE', keys.ids, from, '+inf', 'WITHSCORES', 'LIMIT', 0, PAGE)
+  for index = 2, #found, 2 do numbers[index / 2] = number_of(tonumber(found[index])) end
+end
+read_tasks(numbers)
+local last = #numbers == PAGE and numbers[PAGE]
+for _, number in ipairs(numbers) do
+  if #chosen == args.limit then break end
+  if args.state < 0 or tasks[number][STATE] == args.state then chosen[#chosen + 1] = number end
+end
+return {last and (unpacked('>d', last)) or -1, for_people(chosen)}

@@ -1,0 +1,359 @@
+-- What the scripts of durable tasks have in common: how tasks lie in Redis, and the rules of `_core/durable/table.py`.
+--
+-- A script reads what it needs, changes it as values of Lua, and writes at its end all that has changed, many values in one
+-- command. An error before that leaves everything as it was. Server and client decode records alike; bodies are for clients alone.
+--
+-- KEYS of every script, in one slot of a cluster. A sorted set without scores is ordered by its members, byte by byte.
+--
+--   store      a hash: version of the layout; run id of the server; number of the last task; token, the least of claims
+--              to come; era, how often the server has begun anew; vouched, the vouched time; beat, the clock at the last beat;
+--              owner, the number of the last owner
+--   ids        a sorted set: id -> number of the task, 8 bytes of which are its key everywhere else
+--   tasks      a hash: number -> record
+--   bodies     a hash: number -> arguments and cost, which no script reads
+--   ready      a sorted set without scores, of those that are READY: queue, 0, rank of the priority, due time, number
+--   scheduled  the same of those that are SCHEDULED and have no lane: queue, 0, due time, number
+--   heads      the same of those that are SCHEDULED and the heads of lanes
+--   behind     the same of those that are BEHIND: lane, 0, place, number
+--   claimed    a sorted set: number -> its owner's number, of those that are CLAIMED
+--   cancelled  of these the cancelled
+--   expiring   a sorted set: number -> when it expires, of those that are READY
+--   unknown    a sorted set: number -> number, of those that are UNKNOWN
+--   dead       a sorted set: number -> number, of those that are DEAD
+--   lanes      a hash: lane -> number of its head, and the last place of those that were due when they were put
+--   crowded    a sorted set: lane -> minus how many are behind in it
+--   owners     a hash: owner -> its number, the era of which it knows, its lease, when it was seen by vouched time, its last call's
+--              number, and whose
+--   ended      a sorted set: id -> vouched time of its end
+
+-- A record: its head, which changes; its facts, as the client has written them; its error, to the end.
+local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4I4dd', 63, 'BBssc8sss'
+local RECORD = HEAD .. FACTS
+local STATE, WAS_DUE, CANCELLED, DUE, PLACE, PUT, TOKEN, ATTEMPTS, LOST, CALL, OWNER, EXPIRES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 13, 14, 15, 16, 17, 18, 19, 20, 21
+local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
+local OWNER_RECORD = '<dddddc8'  -- number, era, lease, seen, call, caller
+local PART = 2000  -- values of one command; Lua's stack takes 8000
+local BATCH = 1000  -- tasks that one claim makes ready of each kind, and deletes as expired, at most: the next claim goes on
+
+local pack, unpacked, sub = struct.pack, struct.unpack, string.sub
+
+local tasks, texts = {}, {}  -- number -> its record as values, false if there is none; and as text
+local lanes = {}  -- name -> {head, last}, false if there is none
+local changed_tasks, changed_lanes, crowding, new_bodies = {}, {}, {}, {}
+local places = {}  -- of a sorted set: member -> its new score, false to remove it
+
+local function clock()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local function needs_no_memory()  -- a write that takes none: those that follow are not refused where memory is short
+  redis.call('HDEL', keys.store, '')
+end
+
+local function in_parts(command, key, values)
+  for first = 1, #values, PART do
+    redis.call(command, key, unpack(values, first, math.min(first + PART - 1, #values)))
+  end
+end
+
+local function read_parts(command, key, fields)
+  local found = {}
+  for first = 1, #fields, PART do
+    local last = math.min(first + PART - 1, #fields)
+    local values = redis.call(command, key, unpack(fields, first, last))
+    for index = 1, last - first + 1 do found[first + index - 1] = values[index] end
+  end
+  return found
+end
+
+local function number_of(value) return pack('>d', value) end
+
+local function order_of(time)  -- 9 bytes in the order of times, those before the epoch included
+  if time < 0 then return '\0' .. pack('>d', time + 9007199254740992) end
+  return '\1' .. pack('>d', time)
+end
+
+local function time_at(member, prefix)  -- the time behind a queue's name
+  local sign, time = unpacked('>Bd', member, #prefix + 2)
+  return sign == 0 and time - 9007199254740992 or time
+end
+
+local function place(key, member, score)
+  local members = places[key]
+  if not members then
+    members = {}
+    places[key] = members
+  end
+  members[member] = score
+end
+
+local function write_places(key)
+  local added, removed = {}, {}
+  local members = places[key]
+  for member, score in pairs(members or {}) do
+    if score then
+      added[#added + 1] = score
+      added[#added + 1] = member
+    else
+      removed[#removed + 1] = member
+    end
+  end
+  if members then places[key] = {} end
+  in_parts('ZREM', keys[key], removed)
+  in_parts('ZADD', keys[key], added)
+end
+
+local function first_in(key, prefix, limit, after)  -- the first members with a prefix
+  write_places(key)
+  return redis.call('ZRANGEBYLEX', keys[key], after and '(' .. after or '[' .. prefix .. '\0', '(' .. prefix .. '\1', 'LIMIT', 0, limit)
+end
+
+local function read_tasks(numbers)
+  local missing = {}
+  for _, number in ipairs(numbers) do
+    if tasks[number] == nil then missing[#missing + 1] = number end
+  end
+  local found = read_parts('HMGET', keys.tasks, missing)
+  for index, number in ipairs(missing) do
+    local text = found[index]
+    local task = text and {unpacked(RECORD, text)}
+    if task then task[ERROR] = sub(text, task[ERROR]) end  -- it was the place behind the facts
+    tasks[number], texts[number] = task, text
+  end
+end
+
+local function task_at(number)
+  read_tasks({number})
+  return tasks[number]
+end
+
+local function owned_in(key, owner)  -- what is an owner's in a sorted set
+  write_places(key)
+  local score = string.format('%.0f', owner)
+  return redis.call('ZRANGEBYSCORE', keys[key], score, score)
+end
+
+local function numbers_in(members)
+  local numbers = {}
+  for index, member in ipairs(members) do numbers[index] = sub(member, -8) end
+  return numbers
+end
+
+local function numbers_of(ids)  -- of each id its task's number, false if there is none; the tasks are read
+  local numbers, known = read_parts('ZMSCORE', keys.ids, ids), {}
+  for index, score in ipairs(numbers) do
+    if score then
+      numbers[index] = number_of(tonumber(score))
+      known[#known + 1] = numbers[index]
+    end
+  end
+  read_tasks(known)
+  return numbers
+end
+
+local function lane_at(name)
+  if lanes[name] == nil then
+    local text = redis.call('HGET', keys.lanes, name)
+    lanes[name] = false
+    if text then
+      local head, last = unpacked(LANE_RECORD, text)
+      lanes[name] = {head = head ~= NO_HEAD and head or nil, last = last}
+    end
+  end
+  return lanes[name]
+end
+
+local function write_all()
+  for key in pairs(places) do write_places(key) end
+  places = {}
+  local set, deleted, filled = {}, {}, {}
+  for number in pairs(changed_tasks) do
+    local task = tasks[number]
+    if task then
+      texts[number] = pack(RECORD, unpack(task, 1, KEY)) .. task[ERROR]
+      set[#set + 1] = number
+      set[#set + 1] = texts[number]
+    else
+      deleted[#deleted + 1] = number
+    end
+  end
+  for number, body in pairs(new_bodies) do
+    filled[#filled + 1] = number
+    filled[#filled + 1] = body
+  end
+  in_parts('HDEL', keys.tasks, deleted)
+  in_parts('HDEL', keys.bodies, deleted)
+  in_parts('HSET', keys.tasks, set)
+  in_parts('HSET', keys.bodies, filled)
+  for name in pairs(changed_lanes) do
+    local lane = lanes[name]
+    if lane then
+      redis.call('HSET', keys.lanes, name, pack(LANE_RECORD, lane.head or NO_HEAD, lane.last))
+    else
+      redis.call('HDEL', keys.lanes, name)
+    end
+  end
+  for name, count in pairs(crowding) do
+    if count ~= 0 and redis.call('ZINCRBY', keys.crowded, -count, name) == '0' then redis.call('ZREM', keys.crowded, name) end
+  end
+  changed_tasks, changed_lanes, crowding, new_bodies = {}, {}, {}, {}
+end
+
+-- The state of a task is that of its record, and in which sorted set it lies.
+
+local function member_of(number, task)
+  local state = task[STATE]
+  if state == READY then return 'ready', task[QUEUE] .. '\0' .. task[RANK] .. order_of(task[DUE]) .. number end
+  if state == BEHIND then return 'behind', task[LANE] .. '\0' .. order_of(task[PLACE]) .. number end
+  if state == SCHEDULED then
+    return task[LANE] == '' and 'scheduled' or 'heads', task[QUEUE] .. '\0' .. order_of(task[DUE]) .. number
+  end
+  return state == CLAIMED and 'claimed' or state == DEAD and 'dead' or 'unknown', number
+end
+
+local function mark(number, task, is_there)
+  local state, key, member = task[STATE], member_of(number, task)
+  local score = 0
+  if state == CLAIMED then score = task[OWNER] elseif state == DEAD or state == UNKNOWN then score = unpacked('>d', number) end
+  place(key, member, is_there and score)
+  if state == READY and task[EXPIRES] >= 0 then place('expiring', number, is_there and task[DUE] + task[EXPIRES]) end
+  if state == CLAIMED and task[CANCELLED] == 1 then place('cancelled', number, is_there and score) end
+  if state == BEHIND then crowding[task[LANE]] = (crowding[task[LANE]] or 0) + (is_there and 1 or -1) end
+  changed_tasks[number] = true
+end
+
+local function leave(number, task) mark(number, task, false) end
+
+local function enter(number, task, state)
+  task[STATE] = state
+  mark(number, task, true)
+end
+
+local function wait(number, task, now)
+  enter(number, task, (task[WAS_DUE] == 1 or task[DUE] <= now) and READY or SCHEDULED)
+end
+
+-- Lanes.
+
+local function gives_way(head) return head[STATE] == SCHEDULED and not (head[BLOCKING] == 1 and head[ATTEMPTS] > 0) end
+
+local function settle(name, now)  -- makes the first one behind the head of its lane, if there is none, or one that gives way
+  local lane = lane_at(name)
+  if not lane then return end
+  local head = lane.head and task_at(lane.head)
+  if head and not gives_way(head) then return end
+  local number = numbers_in(first_in('behind', name, 1))[1]
+  local first = number and task_at(number)
+  if head and (not first or first[PLACE] >= head[PLACE]) then return end
+  changed_lanes[name] = true
+  if not first then
+    lanes[name] = false
+    return
+  end
+  leave(number, first)
+  if head then
+    leave(lane.head, head)
+    enter(lane.head, head, BEHIND)
+  end
+  lane.head = number
+  wait(number, first, now)
+end
+
+local function join_lane(number, task, now)  -- a task that is in no state waits for its time, or in its lane
+  local name = task[LANE]
+  if name == '' then return wait(number, task, now) end
+  local lane = lane_at(name) or {last = 0}
+  lanes[name] = lane
+  task[PLACE] = task[DUE]
+  if task[WAS_DUE] == 1 then
+    lane.last = math.max(now, lane.last)
+    task[PLACE] = lane.last
+  end
+  changed_lanes[name] = true
+  enter(number, task, BEHIND)
+  settle(name, now)
+end
+
+local function leave_lane(number, task, now)
+  local lane = task[LANE] ~= '' and lane_at(task[LANE])
+  if lane and lane.head == number then
+    lane.head = nil
+    changed_lanes[task[LANE]] = true
+    settle(task[LANE], now)
+  end
+end
+
+-- Ends.
+
+local vouched_us
+
+local function vouched()
+  vouched_us = vouched_us or tonumber(redis.call('HGET', keys.store, 'vouched') or 0)
+  return vouched_us
+end
+
+local function remove(number, task, now, is_remembered)  -- a task that has left its state
+  tasks[number] = false
+  changed_tasks[number] = true
+  place('ids', task[ID], false)
+  if is_remembered and task[NAMED] == 1 then place('ended', task[ID], vouched()) end
+  leave_lane(number, task, now)
+end
+
+local function give_back_one(number, task, now, lost_count)
+  leave(number, task)
+  task[OWNER] = 0
+  task[LOST] = task[LOST] + lost_count
+  if task[CANCELLED] == 1 then
+    remove(number, task, now, false)
+  else
+    enter(number, task, READY)
+  end
+end
+
+local function give_back(name, now, lost_count)
+  local owner = unpacked(OWNER_RECORD, redis.call('HGET', keys.owners, name))
+  local numbers = owned_in('claimed', owner)
+  read_tasks(numbers)
+  for _, number in ipairs(numbers) do give_back_one(number, tasks[number], now, lost_count) end
+  redis.call('HDEL', keys.owners, name)
+end
+
+-- A server that has begun anew may have done so from an older copy of its data. Numbers and tokens that it gave out before must not
+-- come again, or who holds an old claim could end a new one: they go on from the time. And of claims that had ended it may not know
+-- that: so each owner is asked once which of its claims it holds.
+
+local function era(now)  -- number of the last task, the least token, and the era
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local known, number, token, count = unpack(redis.call('HMGET', keys.store, 'run', 'number', 'token', 'era'))
+  number, token, count = tonumber(number or 0), tonumber(token or 0), tonumber(count or 0)
+  if known ~= run then
+    token = known and math.max(token, now) or 0
+    number, count = math.max(number, now), count + 1
+    redis.call('HSET', keys.store, 'version', VERSION, 'run', run, 'number', number, 'token', token, 'era', count)
+  end
+  return number, token, count
+end
+
+-- Replies.
+
+local function for_client(numbers, records)  -- each as number, record and body, the latter two behind their lengths
+  local bodies, parts = read_parts('HMGET', keys.bodies, numbers), {}
+  for index, number in ipairs(numbers) do
+    local text, body = records[index], bodies[index] or ''
+    parts[index * 3 - 2] = number .. pack('<I4I4', #text, #body)
+    parts[index * 3 - 1] = text
+    parts[index * 3] = body
+  end
+  return table.concat(parts)
+end
+
+local function for_people(numbers)  -- the tasks, and the owners
+  local records = {}
+  for index, number in ipairs(numbers) do records[index] = texts[number] end
+  return for_client(numbers, records), redis.call('HGETALL', keys.owners)
+end
+
+local function tell() redis.call('PUBLISH', keys.store, '') end  -- wakes who waits for tasks; the channel has a key's name

@@ -1,0 +1,112 @@
+"""What the stores in SQL have in common: each call plays its moves in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from ratelimited_executor.abc import TaskStore
+from ratelimited_executor.stores.tasks import moves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ratelimited_executor._core.durable.tasks import (
+        Claim,
+        Claims,
+        DurableState,
+        LaneRow,
+        NewTask,
+        Outcome,
+        Ref,
+        TaskRow,
+    )
+    from ratelimited_executor.stores.tasks.moves import Moves
+
+    T = TypeVar("T")
+    Program: TypeAlias = Callable[[int], Moves[T]]  # of the clock, in microseconds
+
+__all__ = ["SQLStore"]
+
+
+class SQLStore(TaskStore):
+    """A store that plays moves; a database says how a transaction is run, and how others are told."""
+
+    def __init__(self) -> None:
+        self._user_count = 0
+        self._changed = asyncio.Event()
+        self._change_count = 0
+
+    @abstractmethod
+    async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:
+        """Run moves as one transaction, durable when this returns, or without a wait for that."""
+        ...
+
+    @abstractmethod
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+        """Put tasks in an open transaction of the user."""
+        ...
+
+    def _tell(self) -> None:
+        """Tell other processes that something has changed, if they do not look by themselves."""
+
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+        if connection is not None:
+            return await self._put_with(connection, tasks)
+        return await self._change(lambda now_us: moves.put(now_us, tasks))
+
+    async def join(self, owner: str, lease_us: int) -> None:
+        await self._run(lambda _: moves.join(owner, lease_us), is_durable=False)
+
+    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+        return await self._change(lambda now_us: moves.beat(now_us, owner), is_told=False)
+
+    async def leave(self, owner: str) -> None:
+        await self._change(lambda now_us: moves.leave(now_us, owner))
+
+    async def claim(self, claim: Claim) -> Claims | None:
+        # Not waited for on the disk: a claim that the loss of power undoes was of a process that is gone as well.
+        return await self._run(lambda now_us: moves.claim(now_us, claim), is_durable=False)
+
+    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        return await self._change(lambda now_us: moves.finish(now_us, outcomes), is_told=False)
+
+    async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
+        return await self._change(lambda now_us: moves.cancel(now_us, ids)) if ids else []
+
+    async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
+        return await self._change(lambda now_us: moves.requeue(now_us, ids)) if ids else []
+
+    async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
+        revived = await self._run(lambda _: moves.revive(queue, functions))
+        if revived:  # processes ask all the time
+            self._wake()
+            self._tell()
+        return revived
+
+    async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
+        return await self._run(lambda _: moves.find(ids))
+
+    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+        return await self._run(lambda _: moves.rows(state, after, limit))
+
+    async def counts(self) -> dict[DurableState, int]:
+        return await self._run(lambda _: moves.counts())
+
+    async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
+        return await self._run(lambda _: moves.lanes(limit))
+
+    async def _change(self, program: Program[T], *, is_told: bool = True) -> T:
+        """Run moves after which something may be claimable, for other processes as well if they are to be told."""
+        try:
+            result = await self._run(program)
+        finally:
+            self._wake()
+        if is_told:
+            self._tell()
+        return result
+
+    def _wake(self) -> None:
+        self._change_count += 1
+        self._changed.set()
