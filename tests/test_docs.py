@@ -45,8 +45,15 @@ from ratelimited_executor.testing import run_virtual
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = [page for page in PAGES if page.parent.name == "reference"]
-# tests/testing/test_howto.py, which runs its tests as tests; tests/peers/test_howto.py, which has a Redis
-TESTED_ELSEWHERE = {"test-your-code.md", "share-a-rate.md", "share-every-limit.md"}
+# tests/testing/test_howto.py, which runs its tests as tests; tests/peers/test_howto.py, which has a Redis;
+# tests/runtime/durable/test_tutorial.py, which has a shell; tests/stores/tasks/test_howto.py, which has a PostgreSQL
+TESTED_ELSEWHERE = {
+    "test-your-code.md",
+    "share-a-rate.md",
+    "share-every-limit.md",
+    "tutorial-durable.md",
+    "put-in-a-transaction.md",
+}
 BLOCK = re.compile(
     r"^```(?P<language>\w+)\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
 )

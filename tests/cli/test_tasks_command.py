@@ -7,10 +7,10 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
-from ratelimited_executor.durable import SQLiteStore
+from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
 
 
 @pytest.fixture
@@ -99,6 +99,20 @@ def test_all_dead_letters_are_put_back(path):
     assert 0 == counts(path)["dead"]
 
 
+def test_dead_letters_are_put_back_once_though_they_fail_again_at_once(path, monkeypatch):
+    """As where processes run what can only fail."""
+    calls = []
+
+    async def requeue(store, ids):
+        calls.append(list(ids))
+        assert len(calls) < 5
+        return [DurableState.DEAD for _ in ids]
+
+    monkeypatch.setattr(SQLiteStore, "requeue", requeue)
+    assert 0 == run(path, "--requeue-dead")[0]
+    assert [[], ["dead"]] == calls
+
+
 def test_check_is_for_monitors(path):
     """Dead letters, and functions that nobody knows."""
     assert 1 == run(path, "--check")[0]
@@ -128,8 +142,50 @@ def test_store_by_the_environment(path, monkeypatch):
     assert 0 == run()[0]
 
 
+def test_store_of_redis(redis_server, monkeypatch):
+    """By its URL, and the prefix of its keys."""
+
+    async def fill():
+        store = RedisStore(redis_server.url, prefix="mine")
+        await store.open(SystemClock())
+        await store.put([NewTask(id="due", name="mail", lane="l"), NewTask(id="behind", name="mail", lane="l")])
+        await store.aclose()
+
+    asyncio.run(fill())
+    assert 0 == sum(counts(redis_server.url).values())
+    status, out, _ = run(redis_server.url, "--prefix", "mine", "--json", "--lanes", "--state", "ready")
+    assert 0 == status
+    assert ["due"] == [task["id"] for task in json.loads(out)["tasks"]]
+    assert ["l"] == [lane["lane"] for lane in json.loads(out)["lanes"]]
+    assert 0 == run(redis_server.url, "--prefix", "mine", "--cancel", "due", "--cancel", "behind")[0]
+    for store, words in (
+        ("redis://localhost:port", "its host or port is none"),
+        (redis_server.url.replace("/0", "/99"), "choose a database that the server has"),
+        ("redis://:secret@127.0.0.1:1", "Connect"),
+    ):
+        status, _, err = run(store)
+        assert 2 == status
+        assert words in err
+        assert "secret" not in err
+
+
 def test_store_of_postgresql(postgresql):
-    """By its URL."""
+    """By its URL; a database without durable tasks stays as it is."""
+    import psycopg
+
+    with psycopg.connect(postgresql, autocommit=True) as connection:
+        connection.execute("drop database if exists empty with (force)")
+        connection.execute("create database empty")
+    postgresql = postgresql.replace("/postgres?", "/empty?")
+    status, _, err = run(postgresql, "--json")
+    assert 2 == status
+    assert "has no durable tasks" in err
+
+    async def make() -> None:
+        async with DurableTasks(PostgresStore(postgresql)):
+            pass
+
+    asyncio.run(make())
     status, out, err = run(postgresql, "--json")
     assert (0, "") == (status, err)
     assert 0 == sum(json.loads(out)["counts"].values())

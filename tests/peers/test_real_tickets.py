@@ -41,7 +41,7 @@ def test_processes_and_a_server_through_what_befalls_them(redis_server: RedisSer
         start = time.monotonic()
         time.sleep(2)
         assert start > flushed
-        assert running.used_most(start, start + 2) > 0.4
+        assert running.used_most(start, start + 2) > 0.2
         assert running.used_most(start, start + 2, key=real_tickets.NO_KEY) > 0
     assert running.broken(running.plan.laws) == []
 

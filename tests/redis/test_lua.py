@@ -16,6 +16,7 @@ import ratelimited_executor
 from ratelimited_executor._redis.lua import LuaScript
 from ratelimited_executor.peers.redis import script, slot_script, ticket_script
 from ratelimited_executor.stores import redis as store
+from ratelimited_executor.stores.tasks import redis_layout
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
 ROOT = PACKAGE.parent
@@ -26,6 +27,8 @@ SCRIPTS = {
     "stores/claim_turn.lua": store._CLAIM,
     "stores/complete_turn.lua": store._COMPLETE,
 }
+TASK_SCRIPTS = {f"stores/tasks/redis_{name}.lua": script for name, script in redis_layout.SCRIPTS.items()}
+TASK_RULES = "stores/tasks/redis_rules.lua"  # put before each of these, with what all of them say of their keys
 LIBRARIES = {"peers/redis/laws.lua"}  # put before the main text of a script
 WORDS = re.compile(r"\b(keys|args)\.(\w+)")
 
@@ -80,7 +83,7 @@ def test_argument_of_another_type_is_refused(make_script):
     """When the script is declared, by its name."""
     wrong = make_dataclass("Wrong", [("owner", str), ("names", list)])
     with pytest.raises(
-        TypeError, match=r"Wrong\.names must be a text, int, float, bool or tuple, it is <class 'list'>"
+        TypeError, match=r"Wrong\.names must be a text, bytes, int, float, bool or tuple, it is <class 'list'>"
     ):
         make_script("return 1", wrong)
 
@@ -108,7 +111,9 @@ def test_lua_reads_what_python_writes(make_script, redis_server, order):
 
 def test_every_script_of_the_package_is_known_here():
     """So that the tests below hold for all of them."""
-    assert {*SCRIPTS, *LIBRARIES} == {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.lua")}
+    assert {*SCRIPTS, *TASK_SCRIPTS, TASK_RULES, *LIBRARIES} == {
+        path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.lua")
+    }
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
@@ -122,6 +127,36 @@ def test_script_uses_what_is_declared_and_declares_what_it_uses(file):
     assert set(declared.keys) == used["keys"]
     assert {name for name, _ in declared._writers} == used["args"]
     assert not re.search(r"\b(KEYS|ARGV)\b", code)
+
+
+@pytest.mark.parametrize("file", TASK_SCRIPTS)
+def test_scripts_of_tasks_use_the_keys_of_their_rules_and_their_own_arguments(file):
+    """Every name is declared, every argument is used, and heads tell of both."""
+    text, rules = ((PACKAGE / each).read_text(encoding="utf-8") for each in (file, TASK_RULES))
+    code = re.sub(r"--.*", "", text)
+    used = {table: {name for each, name in WORDS.findall(code) if each == table} for table in ("keys", "args")}
+    arguments = {name for name, _ in TASK_SCRIPTS[file]._writers}
+    assert arguments == used["args"]
+    assert used["keys"] <= set(TASK_SCRIPTS[file].keys)
+    assert not re.search(r"\b(KEYS|ARGV)\b", code)
+    _, keys, args, reply = re.split(r"^-- (?:KEYS|ARGS|REPLY)\b", re.match(r"(--.*\n)+", text)[0], flags=re.MULTILINE)
+    assert "redis_rules.lua" in keys
+    assert reply
+    assert [] == [name for name in arguments if not re.search(rf"\b{name}\b", args)]
+    head = re.match(r"(--.*\n)+", rules)[0]
+    assert [] == [name for name in TASK_SCRIPTS[file].keys if not re.search(rf"^--   {name}\b", head, re.MULTILINE)]
+
+
+def test_rules_of_tasks_use_declared_keys_and_no_arguments():
+    """They stand before every script of a store of tasks."""
+    code = re.sub(r"--.*", "", (PACKAGE / TASK_RULES).read_text(encoding="utf-8"))
+    assert {name for table, name in WORDS.findall(code) if table == "keys"} <= set(redis_layout.KEYS)
+    assert not re.search(r"\b(KEYS|ARGV|args)\b", code)
+    assert not re.search(r"^(?:function )?\w+ *=(?!=)", code, re.MULTILINE)  # globals
+    for key in re.findall(
+        r"'(\w+)'(?=, )", " ".join(re.findall(r"\b(?:place|first_in|owned_in|write_places)\('\w+', ", code))
+    ):
+        assert key in redis_layout.KEYS
 
 
 @pytest.mark.parametrize("file", sorted(LIBRARIES))
@@ -149,11 +184,11 @@ def test_head_of_a_script_tells_its_keys_arguments_and_reply(file):
         assert [] == [name for name in names if not re.search(rf"\b{name}\b", section)]
 
 
-@pytest.mark.parametrize("file", SCRIPTS)
+@pytest.mark.parametrize("file", [*SCRIPTS, *TASK_SCRIPTS])
 def test_server_compiles_the_script(file, redis_server):
     """Whole, so that an error of syntax shows even in a line that is never reached."""
     with redis_server.client() as client:
-        assert 40 == len(client.script_load(SCRIPTS[file].text))
+        assert 40 == len(client.script_load({**SCRIPTS, **TASK_SCRIPTS}[file].text))
 
 
 BUILD = "import sys; from hatchling import build; print(build.build_wheel(sys.argv[1]), build.build_sdist(sys.argv[1]))"
@@ -162,9 +197,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from ratelimited_executor.peers.redis import script, slot_script, ticket_script
 from ratelimited_executor.stores import redis
+from ratelimited_executor.stores.tasks import redis_layout
 assert script.__file__.startswith(sys.argv[1]), script.__file__
 peers = script.SCRIPT, slot_script.SLOT_SCRIPT, ticket_script.TICKET_SCRIPT
-print(*map(len, peers), len(redis._CLAIM.text), len(redis._COMPLETE.text))
+print(*map(len, peers), len(redis._CLAIM.text), len(redis._COMPLETE.text), *(len(each.text) for each in redis_layout.SCRIPTS.values()))
 """
 
 
@@ -172,7 +208,7 @@ def test_wheel_and_sdist_hold_the_scripts(tmp_path):
     """And Python loads them from the wheel itself, which is not even unpacked."""
     build = [sys.executable, "-c", BUILD, str(tmp_path)]
     wheel, sdist = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    files = {f"ratelimited_executor/{file}" for file in [*SCRIPTS, *LIBRARIES]}
+    files = {f"ratelimited_executor/{file}" for file in [*SCRIPTS, *TASK_SCRIPTS, TASK_RULES, *LIBRARIES]}
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         assert files <= set(archive.namelist())
     with tarfile.open(tmp_path / sdist) as archive:
@@ -180,4 +216,4 @@ def test_wheel_and_sdist_hold_the_scripts(tmp_path):
 
     load = [sys.executable, "-c", LOAD, str(tmp_path / wheel)]
     loaded = subprocess.run(load, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
-    assert [len(each.text) for each in SCRIPTS.values()] == [int(each) for each in loaded]
+    assert [len(each.text) for each in [*SCRIPTS.values(), *TASK_SCRIPTS.values()]] == [int(each) for each in loaded]

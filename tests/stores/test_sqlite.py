@@ -1,13 +1,12 @@
 """Progress in a file: bad paths, several connections, the end."""
 
 import asyncio
-import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
 
-from ratelimited_executor import SQLiteProgress
+from ratelimited_executor import SQLiteProgress, StoreUnavailableError
 
 
 @pytest.mark.parametrize(("path", "error"), [(5, TypeError), (None, TypeError), (b"x", TypeError), ("", ValueError)])
@@ -26,7 +25,7 @@ async def test_file_is_made_on_first_use(tmp_path):
     assert path.exists()
     await store.aclose()
     lost = SQLiteProgress(Path(tmp_path / "missing" / "progress.sqlite3"))
-    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+    with pytest.raises(StoreUnavailableError, match="make its directory"):
         await lost.begin("sync", "8 h", 5)
     await lost.aclose()
 
@@ -51,7 +50,7 @@ async def test_closed_store_leaves_no_thread_and_may_be_used_again(tmp_path):
     await store.begin("sync", "8 h", 5)
     await store.aclose()
     await store.aclose()
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("progress")]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("SQLiteProgress")]
     for thread in threads:  # one that is about to end
         thread.join(10)
     assert not any(thread.is_alive() for thread in threads)

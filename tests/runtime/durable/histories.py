@@ -186,7 +186,9 @@ class World:
         me.link.woken.set()
         me.link.woken.clear()
         began = self.loop.time()
-        while runner._renewed < began:  # until it has been heard, it does not know
+        while (
+            runner._lease.renewed < began and self.loop.time() < began + 20 * LEASE
+        ):  # until it has been heard, it does not know
             await asyncio.sleep(0.05)
         me.is_lost = False
 
@@ -246,7 +248,8 @@ async def kill(runner) -> None:
         run.is_void = True
         run.handle.cancel()
     runner._outcomes.clear()
-    runner._loops, runner._owner = [], "nobody"
+    runner._loops, runner._lease.owner = [], "nobody"
+    runner._lease._former.clear()
     runner._pump_task = asyncio.ensure_future(asyncio.sleep(0))
     await asyncio.sleep(0)
 

@@ -1,5 +1,7 @@
 """What a durable function takes, and what it refuses, at the call."""
 
+import asyncio
+
 import pytest
 
 from ratelimited_executor.durable import DurableTasks, LaneFail, MemoryStore
@@ -47,7 +49,7 @@ async def test_called_as_it_is_it_runs_here(tasks):
         ({"priority": "high"}, TypeError, "priority must be a number"),
         ({"expires": -1}, ValueError, "expires must be > 0"),
         ({"lane_fail": "block"}, TypeError, "lane_fail must be a LaneFail"),
-        ({"lanes": 1}, TypeError, "lanes"),
+        ({"lanes": 1}, TypeError, r"task\(\) has no option lanes=; it has expires, in_thread, lane_fail, name"),
     ],
 )
 def test_wrong_options_are_refused(tasks, options, error, words):
@@ -97,6 +99,32 @@ async def test_wrong_puts_are_refused_and_leave_nothing(tasks, note, args, optio
         assert {0} == set((await tasks.counts()).values())
 
 
+async def test_wrong_task_does_not_fail_the_puts_beside_it(tasks, note):
+    """It is refused before it shares their transaction."""
+    async with tasks:
+        ref, error = await asyncio.gather(note.put("x"), tasks.put("y"), return_exceptions=True)
+        assert ref.created
+        assert "task must be what new() of a durable function returns, got 'y'" == str(error)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda tasks: tasks.requeue(["x"]), TypeError, "ids must be a text, got"),
+        (lambda tasks: tasks.cancel(5), TypeError, "ids must be a text, got 5"),
+        (lambda tasks: tasks.rows("dead"), TypeError, "state must be a DurableState"),
+        (lambda tasks: tasks.rows(limit=0), ValueError, "limit must be >= 1"),
+        (lambda tasks: tasks.rows(after=-1), ValueError, "after must be >= 0"),
+        (lambda tasks: tasks.lanes(limit=0), ValueError, "limit must be >= 1"),
+    ],
+)
+async def test_wrong_questions_are_refused(tasks, ask, error, words):
+    """By name, before the store is asked."""
+    async with tasks:
+        with pytest.raises(error, match=words):
+            await ask(tasks)
+
+
 async def test_put_many_takes_what_new_has_made(tasks, note):
     """From any iterable; duplicates are counted."""
 
@@ -144,3 +172,9 @@ def test_lane_fail_is_kept_with_the_task(tasks):
     """It is a matter of the function."""
     skip = tasks.task(name="skip", lane_fail=LaneFail.SKIP)(lambda: None)
     assert not skip.new(lane="l").is_blocking
+
+
+def test_connection_is_for_put_alone(note):
+    """And not for what makes a task."""
+    with pytest.raises(TypeError, match=r"new\(\) has no connection=: hand it to put\(\)"):
+        note.new("x", connection=None)

@@ -103,6 +103,13 @@ def test_wrong_repetitions_are_refused(process, options, error, words):
         process.tasks.repeat(process.note, "tick", **options)
 
 
+def test_functions_of_others_are_refused(process, store):
+    """One that is not durable, and one of other durable tasks, whose queue and codec it would have."""
+    for other in (print, Process(store).note):
+        with pytest.raises(TypeError, match=r"function must be one that @tasks.task of these tasks has made"):
+            process.tasks.repeat(other, "tick", period=1)
+
+
 def test_two_of_one_name_are_refused(process):
     """Their occurrences would be one."""
     process.tasks.repeat(process.note, "tick", period=1)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import Retry, RetryLater
+from ratelimited_executor import ExecutorNotStartedError, Pacing, Retry, RetryLater
 from ratelimited_executor.durable import DurableState, LaneFail
 
 from .conftest import Process
@@ -69,6 +69,49 @@ async def test_only_what_starts_soon_is_claimed(store):
             await process.note.put("important", priority=1)
             await asyncio.sleep(0.5)
             assert "important" in process.names
+
+
+@pytest.mark.parametrize("count", [5, 12, 100])
+async def test_what_is_due_now_does_not_wait_for_what_was_claimed_ahead(store, count):
+    """However many that is."""
+    process = Process(store, pacing=Pacing.ON_TIME)
+    async with process.executor, process.tasks.running(process.executor):
+        for n in range(count):
+            await process.note.put(n, delay=1.9)
+        await asyncio.sleep(1.0)
+        for n in range(20):
+            await process.note.put(f"now {n}")
+        await asyncio.sleep(2.0)
+    assert [f"now {n}" for n in range(20)] == process.names[:20]
+    assert process.ran[19][1] - process.ran[20][1] < -0.7
+    assert list(range(count)) == sorted(process.names[20:])
+
+
+async def test_executor_is_checked_at_the_call(store):
+    """One that has not started, and what is none."""
+    process = Process(store)
+    with pytest.raises(ExecutorNotStartedError):
+        await process.tasks.running(process.executor).__aenter__()
+    with pytest.raises(TypeError, match="executor must be a RateLimitedExecutor, got 'x'"):
+        await process.tasks.running("x").__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("retry", "told"),
+    [
+        (None, "after 1 attempt: ValueError('bad')"),
+        (Retry(3), "after 1 attempt of 3, as on= of its Retry does not name this error: ValueError('bad')"),
+        (Retry(2, base=0.1, on=ValueError), "after 2 attempts: ValueError('bad')"),
+        (Retry(3, on=lambda error: 1 / 0), "after 1 attempt: ZeroDivisionError('division by zero')"),
+    ],
+)
+async def test_log_says_why_a_task_is_a_dead_letter(store, caplog, retry, told):
+    """After how many attempts, and whether its policy wanted more of them."""
+    process = Process(store, retry=retry)
+    async with process.tasks:
+        await process.note.put("bad", id="x")
+    await process.run(5)
+    assert [f"durable tasks: 'note' (x) is a dead letter {told}"] == caplog.messages
 
 
 async def test_failed_attempts_are_repeated_and_the_last_makes_a_dead_letter(store):
@@ -185,6 +228,29 @@ async def test_unknown_function_waits_for_a_process_that_knows_it(store):
     assert ["a"] == new.names
 
 
+async def test_what_an_old_process_puts_aside_runs_on_a_new_one_beside_it(store):
+    """As in the middle of a roll-out: within a third of a lease, and nobody has to start again."""
+    new, old = Process(store, lease=3.0), Process(store, lease=3.0)
+
+    @new.tasks.task(name="note", version=2)
+    async def note(what):
+        new.ran.append((what, 0.0))
+
+    async with new.executor, old.executor, old.tasks.running(old.executor):
+        async with new.tasks:
+            for n in range(10):
+                await note.put(n)
+        await asyncio.sleep(0.5)
+        assert (await old.tasks.counts())[DurableState.UNKNOWN]
+        async with new.tasks.running(new.executor):
+            await asyncio.sleep(0.5)
+            for n in range(10, 20):
+                await note.put(n)
+            await asyncio.sleep(1.5)
+    assert set(range(20)) <= set(new.names)
+    assert not set(range(20)) & set(old.names)
+
+
 async def test_cancelled_before_it_is_claimed(process):
     """It is gone at once."""
     async with process.tasks:
@@ -291,12 +357,12 @@ async def test_process_that_stood_still_begins_nothing_and_cancels_what_it_ran(s
         await first.note.put("runs", seconds=12)
         await first.note.put("waits", delay=8)
         await asyncio.sleep(0.5)
-        runner._store = frozen = Frozen(store)
+        runner._store = runner._lease.store = frozen = Frozen(store)
         async with second.executor, second.tasks.running(second.executor):
             await asyncio.sleep(9)
             assert ["runs"] == first.names  # and so it has not begun the other, which was due
             assert ["runs", "waits"] == second.names
-            runner._store = store
+            runner._store = runner._lease.store = store
             frozen.thawed.set()
             await asyncio.sleep(15)
         assert 1 == runner.statistics().lost  # of the other it has said that it did not begin it
@@ -417,6 +483,21 @@ async def test_keys_at_their_limit_do_not_hold_others_back(store):
         await process.note.put("small", key="small")
     await process.run(0.5)
     assert [0, "small"] == process.names
+
+
+@pytest.mark.parametrize("count", [2, 50])
+async def test_keys_at_their_limit_do_not_fill_the_executor(store, count):
+    """However many they are: others are claimed, and start at once."""
+    process = Process(store, max_concurrency=100, key_concurrency=1)
+    async with process.tasks:
+        for n in range(count):
+            for _ in range(4):
+                await process.note.put("long", 1000, key=f"busy {n}")
+        for n in range(20):
+            await process.note.put(n, 1, key=f"free {n}")
+    await process.run(5, drain_timeout=0)
+    assert count == process.names.count("long")
+    assert set(range(20)) <= set(process.names)
 
 
 async def test_costs_are_the_executors(store):

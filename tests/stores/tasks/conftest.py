@@ -4,9 +4,10 @@ import sys
 
 import pytest
 
-from ratelimited_executor.durable import MemoryStore, PostgresStore, SQLiteStore
+from ratelimited_executor.durable import MemoryStore, PostgresStore, RedisStore, SQLiteStore
+from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS
 
-KINDS = ["memory", "sqlite", *([] if sys.platform == "win32" else ["postgres"])]
+KINDS = ["memory", "sqlite", *([] if sys.platform == "win32" else ["postgres", "redis"])]
 
 
 class HandClock:
@@ -56,6 +57,26 @@ class Database:
         self.connection.execute("update hand_clock set now_us = %s", [now_us])
 
 
+class RedisClock:
+    """A server of Redis whose clock, for the scripts of durable tasks, stands until it is set.
+
+    Attributes:
+        client: of the tests.
+    """
+
+    def __init__(self, server, monkeypatch) -> None:
+        self.client = server.client()
+        for script in SCRIPTS.values():
+            text = script.text.replace("redis.call('TIME')", "redis.call('LRANGE', 'hand_clock', 0, 1)")
+            assert text != script.text
+            monkeypatch.setattr(script, "text", text)
+        self.set(HandClock.now_us)
+
+    def set(self, now_us: int) -> None:
+        """Set the server's time."""
+        self.client.pipeline().delete("hand_clock").rpush("hand_clock", 0, now_us).execute()
+
+
 @pytest.fixture
 def clock():
     """A clock that stands until it is set."""
@@ -70,6 +91,14 @@ def database(postgresql):
     made.connection.close()
 
 
+@pytest.fixture
+def redis_clock(redis_server, monkeypatch):
+    """The clock of ``redis_server``, which stands."""
+    made = RedisClock(redis_server, monkeypatch)
+    yield made
+    made.client.close()
+
+
 @pytest.fixture(params=KINDS)
 async def store(request, tmp_path, clock):
     """A store of each kind, open and empty; its time is the clock's."""
@@ -77,6 +106,9 @@ async def store(request, tmp_path, clock):
         made = MemoryStore()
     elif request.param == "sqlite":
         made = SQLiteStore(tmp_path / "tasks.db")
+    elif request.param == "redis":
+        clock.set = request.getfixturevalue("redis_clock").set
+        made = RedisStore(request.getfixturevalue("redis_server").url)
     else:
         database = request.getfixturevalue("database")
         made = PostgresStore(database.url)

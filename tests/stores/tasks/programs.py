@@ -22,6 +22,7 @@ QUEUES = ("mail", "mail", "mail", "other")
 LANES = (None, None, "one", "two")
 FUNCTIONS = (("f", 1), ("f", 2), ("g", 1))
 LEASES = {"a": 90, "b": 150, "c": 300}
+HASTY_LEASE = 9
 HOUR = 3_600_000
 
 
@@ -41,6 +42,7 @@ class Program:
     """
 
     seed: int
+    is_hasty: bool = False  # then leases are short, and end while tasks are claimed
     table: TaskTable = field(default_factory=TaskTable)
     now_us: int = 10 * HOUR
     held: list[Held] = field(default_factory=list)
@@ -55,17 +57,20 @@ class Program:
     def steps(self, count: int):
         """Yield calls (method, arguments of the store), be sent the store's answer, and compare it with the table's."""
         for owner in OWNERS[1:3]:
-            yield from self._both("join", owner, LEASES[owner])
+            yield from self._both("join", owner, self._lease_of(owner))
         for _ in range(count):
             kind = self.draw.choices(
                 ("put", "claim", "finish", "beat", "pass", "cancel", "requeue", "join", "leave", "revive", "step"),
-                (3, 8, 7, 3, 6, 1, 1, 1, 0.5, 1, 0.2),
+                (3, 8, 7, 12 if self.is_hasty else 3, 6, 1, 1, 1, 0.5, 1, 0.2),
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
             yield from self._both("counts")
             yield from self._both("lanes", limit=5)
             check_lanes(rows)
+
+    def _lease_of(self, owner: str) -> int:
+        return HASTY_LEASE if self.is_hasty else LEASES[owner]
 
     def _both(self, method, *args, **options):
         """Call the table and the store, and return the answer on which they agree, with refs by the table's numbers."""
@@ -131,6 +136,7 @@ class Program:
             unknown=unknown,
             full_keys=full,
             above=draw.choice((float("-inf"),) * 4 + (-2.5, 0.0)),
+            before_us=draw.choice((None, None, 0, 10, -10)),
         )
         claims = yield from self._both("claim", claim)
         if claims is not None:
@@ -169,7 +175,7 @@ class Program:
 
     def _join(self):
         owner = self.draw.choice(OWNERS)
-        yield from self._both("join", owner, LEASES[owner])
+        yield from self._both("join", owner, self._lease_of(owner))
 
     def _leave(self):
         yield from self._both("leave", self.draw.choice(OWNERS))

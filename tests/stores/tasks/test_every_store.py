@@ -7,17 +7,17 @@ import pytest
 
 from ratelimited_executor import TaskStore
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
-from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, SQLiteStore
+from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 
 from .programs import Program
 
-STORES = [MemoryStore, PostgresStore, SQLiteStore]
+STORES = [MemoryStore, PostgresStore, RedisStore, SQLiteStore]
 
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_answers_are_those_of_the_rules_own_table(store, clock, seed):
     """Random programs of forty calls, with steps of the clock, stale claims and duplicate ids."""
-    program = Program(1000 + seed)
+    program = Program(1000 + seed, is_hasty=seed % 2 == 0)
     steps = program.steps(40)
     step = next(steps)
     try:
@@ -38,6 +38,35 @@ def test_every_store_says_what_a_put_outlasts():
             if not name.startswith("_"):
                 found = inspect.signature(getattr(kind, name)).parameters
                 assert list(inspect.signature(method).parameters) == list(found), (kind, name)
+
+
+async def test_store_is_opened_in_one_event_loop_after_the_other(store, clock):
+    """As a module's store is by tests, and by two calls of asyncio.run()."""
+
+    async def use():
+        await store.open(clock)
+        for _ in range(3):
+            await store.wait(0.01)
+        await store.put([NewTask(id=str(id(asyncio.get_running_loop())), name="f")])
+        await store.aclose()
+
+    await store.wait(0.01)
+    await store.aclose()
+    await asyncio.to_thread(asyncio.run, use())
+    await use()
+    await store.open(clock)
+
+
+async def test_two_users_open_and_close_at_once(store, clock):
+    """No listener or pool is left over, and whoever opens while the other closes can use it."""
+    await store.aclose()
+    before = asyncio.all_tasks()
+    await asyncio.gather(store.open(clock), store.open(clock))
+    await asyncio.gather(store.aclose(), store.aclose())
+    assert before == asyncio.all_tasks()
+    await store.open(clock)
+    await asyncio.gather(store.aclose(), store.open(clock))
+    assert [True] == await store.put([NewTask(id="1", name="f")])
 
 
 async def test_what_is_large_and_strange_comes_back_as_it_was(store):

@@ -13,6 +13,7 @@ import psycopg
 from ratelimited_executor import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
 from ratelimited_executor.durable import PostgresStore
+from ratelimited_executor.stores.tasks import moves, postgres
 
 
 def task(id, **options) -> NewTask:
@@ -79,12 +80,73 @@ async def test_put_in_the_transaction_of_the_user(opened, database):
             await store.put([task("x")], connection=connection)
         with pytest.raises(TypeError, match=r"connection must be a psycopg.AsyncConnection"):
             await store.put([task("x")], connection=object())
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await connection.execute("select * from nothing")
+        with pytest.raises(ValueError, match="a statement of this one has failed: roll it back"):
+            await store.put([task("x")], connection=connection)
+        await connection.rollback()
         for end, there in ((connection.rollback, None), (connection.commit, DurableState.READY)):
             await connection.execute("create table if not exists orders (id integer)")
             assert [True, True] == await store.put([task("x"), task("y", lane="l")], connection=connection)
             await end()
             [row, _] = await store.find(["x", "y"])
             assert there == (None if row is None else row.state)
+
+
+def interrupted(program, before, work):
+    """Play moves, and do some work before a statement, once."""
+    name, arguments = next(program)
+    try:
+        while True:
+            if name == before and work is not None:
+                work()
+                work = None
+            name, arguments = program.send((yield name, arguments))
+    except StopIteration as end:
+        return end.value
+
+
+async def test_lane_goes_on_whose_head_is_cancelled_while_its_claims_are_given_back(opened, database):
+    """By another transaction, between two statements."""
+    store = await opened()
+    await store.put([task("head", lane="l"), task("next", lane="l")])
+    await store.join("a", 60_000_000)
+    await store.claim(Claim(owner="a", count=1))
+    cancel = "update durable_tasks set is_cancelled = 1 where state = 3"
+    await store._run(
+        lambda now_us: interrupted(moves.leave(now_us, "a"), "give_back", lambda: database.connection.execute(cancel))
+    )
+    assert [None] == await store.find(["head"])
+    [row] = await store.find(["next"])
+    assert DurableState.READY is row.state
+
+
+async def test_task_that_is_due_again_is_not_deleted_as_expired(opened, database):
+    """Another transaction has moved it since it was found to have expired."""
+    store = await opened()
+    await store.put([task("x", expires_us=1)])
+    await store.join("a", 60_000_000)
+    renew = "update durable_tasks set expires_us = expires_us + 3600000000"
+    asked = Claim(owner="a", count=1)
+    claims = await store._run(
+        lambda now_us: interrupted(
+            moves.claim(now_us, asked), "delete_expired", lambda: database.connection.execute(renew)
+        )
+    )
+    assert (0, ["x"]) == (claims.expired_count, [each.id for each in claims.tasks])
+
+
+async def test_closing_that_is_cancelled_leaves_nothing_open(opened):
+    """While it waits until the last put is told."""
+    before = asyncio.all_tasks()
+    store = await opened()
+    await store.put([task("x")])
+    closing = asyncio.ensure_future(store.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await asyncio.sleep(0.1)  # for the notice, which is under way
+    assert before == asyncio.all_tasks()
 
 
 async def test_backends_that_are_killed(opened, database):
@@ -122,11 +184,37 @@ async def test_servers_that_are_not_there_and_arguments_that_are_none(clock):
         await PostgresStore("postgresql://127.0.0.1:1/none").counts()
 
 
-async def test_newer_release_is_refused(opened, database, clock):
-    """It may mean something else by the same tables."""
+async def test_transaction_that_holds_a_lane_for_ever_holds_up_nobody_for_ever(opened, database, monkeypatch):
+    """Not even who puts without it in the midst of it: that put fails, says why, and changes nothing."""
+    monkeypatch.setattr(postgres, "_LOCK_SECONDS", 1)
+    store = await opened()
+    async with await psycopg.AsyncConnection.connect(database.url) as connection, connection.transaction():
+        assert [True] == await store.put([task("x", lane="l")], connection=connection)
+        async with asyncio.timeout(30):  # it takes a second
+            with pytest.raises(
+                StoreUnavailableError, match=r"(?s)LockNotAvailable.* another transaction has long held"
+            ):
+                await store.put([task("y", lane="l")])
+        assert [True] == await store.put([task("z", lane="other")])
+    assert [True] == await store.put([task("y", lane="l")])
+    assert {"x", "y", "z"} == {row.id for row in await store.rows()}
+
+
+async def test_address_that_cannot_be_read_is_not_repeated(clock):
+    """There may be a password in it."""
+    with pytest.raises(StoreUnavailableError, match="conninfo cannot be read") as caught:
+        await PostgresStore("user:secret@host").open(clock)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+async def test_database_of_somebody_else_is_left_alone_by_what_only_looks(opened, database, clock):
+    """``create=False``, as the command line has it."""
+    looking = PostgresStore(database.url, create=False)
+    with pytest.raises(StoreUnavailableError, match="has no durable tasks"):
+        await looking.open(clock)
+    tables = "select count(*) from pg_tables where tablename like 'durable%'"
+    assert (0,) == database.connection.execute(tables).fetchone()
     await opened()
-    database.connection.execute("update durable_schema set version = 99")
-    with pytest.raises(
-        StoreUnavailableError, match=r"newer release has made its tables \(schema 99; this one knows 1\)"
-    ):
-        await PostgresStore(database.url).open(clock)
+    await looking.open(clock)
+    await looking.aclose()

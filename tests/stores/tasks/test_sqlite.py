@@ -15,6 +15,7 @@ import pytest
 from ratelimited_executor import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
 from ratelimited_executor.durable import SQLiteStore
+from ratelimited_executor.stores import sqlite_file
 from ratelimited_executor.stores.tasks import sqlite
 
 ROOT = Path(__file__).parents[3]
@@ -53,6 +54,59 @@ async def test_several_connections_share_a_file(opened):
     assert [True] == await first.finish([Outcome(claimed.ref, End.DONE)])
 
 
+@pytest.mark.parametrize("is_other", [False, True])
+async def test_all_who_wait_on_one_store_hear_of_a_put(opened, is_other):
+    """As two queues of one process do; by the same store, and by another."""
+    store, other = await opened(), await opened()
+    for _ in range(3):
+        await store.wait(0.01)
+    waiting = [asyncio.ensure_future(store.wait(30)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    await (other if is_other else store).put([task("x")])
+    async with asyncio.timeout(20):
+        await asyncio.wait(waiting)
+
+
+async def test_put_by_a_connection_into_a_store_that_is_not_open_is_refused(opened, tmp_path):
+    """With what to do."""
+    path = tmp_path / "tasks.db"
+    await opened()
+    connection = apsw.Connection(str(path))
+    connection.execute("begin immediate")
+    with pytest.raises(StoreUnavailableError, match="it is not open: enter DurableTasks"):
+        await SQLiteStore(path).put([task("x")], connection=connection)
+    connection.close()
+
+
+async def test_put_by_a_connection_to_another_file_is_refused(opened, tmp_path):
+    """It would be put there, where nobody looks."""
+    store, other = await opened(), await opened(tmp_path / "other.db")
+    connection = apsw.Connection(str(tmp_path / "other.db"))
+    connection.execute("begin immediate")
+    with pytest.raises(ValueError, match=r"connection must be to .*tasks\.db, got one to .*other\.db"):
+        await store.put([task("x")], connection=connection)
+    connection.close()
+    assert [None] == await other.find(["x"])
+
+
+async def test_file_of_somebody_else_is_left_alone_by_what_only_looks(tmp_path, clock):
+    """``create=False``, as the command line has it."""
+    path = tmp_path / "app.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("create table users (name text)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailableError, match="has no durable tasks"):
+        await SQLiteStore(path, create=False).open(clock)
+    assert before == path.read_bytes()
+    store = SQLiteStore(path)
+    await store.open(clock)
+    looking = SQLiteStore(path, create=False)
+    await looking.open(clock)
+    await looking.aclose()
+    await store.aclose()
+
+
 async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
     """It is there if that commits, and not if it does not; the connection stays the user's."""
     store = await opened()
@@ -68,6 +122,12 @@ async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
         connection.execute(end)
         [row, _] = await store.find(["x", "y"])
         assert there == (None if row is None else row.state)
+    connection.execute("begin")
+    connection.execute("select * from orders").fetchall()
+    await store.put([task("between")])
+    with pytest.raises(StoreUnavailableError, match="begin it by BEGIN IMMEDIATE"):
+        await store.put([task("z")], connection=connection)
+    connection.execute("rollback")
     connection.close()
 
 
@@ -87,7 +147,7 @@ async def test_nothing_is_made_before_it_is_opened_and_use_after_the_end_is_an_e
 
 
 @pytest.mark.parametrize(("path", "error", "words"), [
-    ("", ValueError, "path must be the path of a file, got ''"),
+    ("", ValueError, "path must be the path of a file, got an empty text"),
     (":memory:", ValueError, "for tests there is MemoryStore"),
     (5, TypeError, "path must be the path of a file, got 5"),
 ])  # fmt: skip
@@ -98,7 +158,7 @@ def test_paths_that_are_none(path, error, words):
 
 
 async def test_files_that_cannot_be_used(tmp_path, clock):
-    """No directory, no database, a newer release: each says what to do, and leaves the file as it was."""
+    """No directory, no database: each says what to do, and leaves the file as it was."""
     with pytest.raises(StoreUnavailableError, match="make its directory"):
         await SQLiteStore(tmp_path / "none" / "tasks.db").open(clock)
     garbage = tmp_path / "garbage.db"
@@ -106,16 +166,6 @@ async def test_files_that_cannot_be_used(tmp_path, clock):
     with pytest.raises(StoreUnavailableError, match="name another file"):
         await SQLiteStore(garbage).open(clock)
     assert garbage.read_bytes() == b"not a database at all" * 100
-    newer = SQLiteStore(tmp_path / "newer.db")
-    await newer.open(clock)
-    await newer.aclose()
-    connection = apsw.Connection(str(tmp_path / "newer.db"))
-    connection.execute("pragma user_version = 99")
-    connection.close()
-    with pytest.raises(
-        StoreUnavailableError, match=r"newer release has written the file \(schema 99; this one knows 1\)"
-    ):
-        await SQLiteStore(tmp_path / "newer.db").open(clock)
 
 
 async def test_disk_that_is_full_changes_nothing_and_loses_nothing(opened):
@@ -134,7 +184,7 @@ async def test_disk_that_is_full_changes_nothing_and_loses_nothing(opened):
 
 async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
     """It is waited for, and after a while said."""
-    monkeypatch.setattr(sqlite, "_BUSY_MS", 200)
+    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 200)
     store = await opened()
     other = apsw.Connection(str(tmp_path / "tasks.db"))
     other.execute("begin immediate")
@@ -149,7 +199,7 @@ async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
 
 async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, clock, monkeypatch):
     """A second process is refused, with the reason."""
-    monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
+    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 100)
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
     first, second = SQLiteStore(tmp_path / "tasks.db"), SQLiteStore(tmp_path / "tasks.db")
     await first.open(clock)
@@ -158,15 +208,6 @@ async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, cloc
         await second.open(clock)
     await first.aclose()
     await second.aclose()
-
-
-@pytest.mark.parametrize(("version", "is_mended"), [
-    ("3.51.3", True), ("3.54.1", True), ("3.51.2", False), ("3.50.7", True), ("3.50.6", False), ("3.44.6", True),
-    ("3.44.5", False), ("3.45.9", False), ("3.40.1", False), ("4.0.0", True),
-])  # fmt: skip
-def test_releases_with_the_bug_are_known(version, is_mended):
-    """As SQLite's own documentation lists them."""
-    assert is_mended == sqlite._is_mended(version)
 
 
 # What stops a process.

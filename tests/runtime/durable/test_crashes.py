@@ -1,0 +1,66 @@
+"""A process that ends at any await, or before any statement of SQL: another loses nothing; and a broken rule is found."""
+
+import pytest
+
+from ratelimited_executor._core.durable.table import TaskTable
+from ratelimited_executor._runtime.durable.running import DurableRunner
+
+from .crashes import STORES, MemoryImages, crash
+
+
+@pytest.mark.parametrize(("kind", "step", "again"), [("memory", 1, 0), ("memory", 3, 2), ("sqlite", 11, 0)])
+def test_whatever_a_process_was_at_when_it_ended_another_goes_on(kind, step, again):
+    """Every image of a table; some of a file; and some second ends of whoever has taken over."""
+    found = crash(kind, step=step, again=again)
+    assert [] == found.wrong
+    assert found.awaits > 500
+    assert found.images > 130
+    assert found.lives == len(range(0, found.images, step)) * (1 + again)
+
+
+def put_before_it_is_kept(monkeypatch) -> None:
+    """A put returns, and is made with the next call."""
+    kept = []
+    put = MemoryImages.put
+
+    async def early(self, tasks, *, connection=None):
+        late, kept[:] = list(kept), tasks
+        await put(self, late, connection=connection)
+        return [True] * len(tasks)
+
+    monkeypatch.setattr(MemoryImages, "put", early)
+
+
+def claims_that_stay(monkeypatch) -> None:
+    """Nobody gives back what a process had that is gone."""
+    give_back = TaskTable._give_back
+
+    def keeping(self, now_us, owner, *, is_lost) -> None:
+        if not is_lost:
+            give_back(self, now_us, owner, is_lost=is_lost)
+
+    monkeypatch.setattr(TaskTable, "_give_back", keeping)
+
+
+def ends_before_the_run(monkeypatch) -> None:
+    """A task is ended when it begins: at most once."""
+    started = DurableRunner._started
+
+    def ending(self, run) -> None:
+        started(self, run)
+        from ratelimited_executor._core.durable.tasks import End, Outcome
+
+        self._end(Outcome(run.claimed.ref, End.DONE))
+
+    monkeypatch.setattr(DurableRunner, "_started", ending)
+
+
+@pytest.mark.parametrize("broken", [put_before_it_is_kept, claims_that_stay, ends_before_the_run])
+def test_broken_rule_is_found(monkeypatch, broken):
+    """By one of the images, if not by the first life."""
+    broken(monkeypatch)
+    try:
+        found = crash("memory", step=3)
+    except AssertionError:
+        return
+    assert found.wrong

@@ -1,0 +1,630 @@
+"""Durable tasks beside code that misbehaves: functions, policies, codecs, stores, and whoever ends a process at a bad moment."""
+
+import asyncio
+import contextlib
+import json
+import math
+import threading
+import time
+
+import pytest
+
+from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater, StoreUnavailableError
+from ratelimited_executor._core.durable.tasks import End, Outcome
+from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore, SQLiteStore
+from ratelimited_executor.testing import run_virtual
+
+from .conftest import FaultyStore, Process
+from .crashes import kept_open
+
+
+async def dead_letter_of(process, put, *, others=5):
+    """Put one task among others, run them, and return the error with which that one is kept; the others have run."""
+    async with process.tasks:
+        await put()
+        for n in range(others):
+            await process.note.put(n)
+        await process.run(3)
+        assert set(range(others)) <= set(process.names)
+        rows = await process.tasks.rows()
+        assert [DurableState.DEAD] == [row.state for row in rows]
+        return rows[0].error
+
+
+async def test_cost_that_the_executor_cannot_take_makes_a_dead_letter(process):
+    """As after a change of its resources: neither is claiming over, nor is the task claimed for ever."""
+    error = await dead_letter_of(process, lambda: process.note.put("a", cost={"tokens": 5}))
+    assert "mail does not take it" in error
+    assert "cost names 'tokens'" in error
+
+
+class Policy:
+    """As tenacity's: waits for what it is told, or raises it."""
+
+    def __init__(self, pause) -> None:
+        self.pause = pause
+
+    def retry(self, state):
+        return True
+
+    def stop(self, state):
+        return False
+
+    def wait(self, state):
+        if isinstance(self.pause, Exception):
+            raise self.pause
+        return self.pause
+
+
+@pytest.mark.parametrize("pause", ["soon", None, KeyError("policy")])
+async def test_policy_that_gives_no_pause_makes_a_dead_letter(store, pause):
+    """Its own error is kept with it."""
+    process = Process(store, retry=Policy(pause))
+    error = await dead_letter_of(process, lambda: process.note.put("bad"))
+    assert "ValueError: bad" in error
+    assert "During handling" in error
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.real_time("a file's store has a thread")
+@pytest.mark.parametrize("retry", [Policy(math.inf), Policy(1e300), Retry(3, base=1e200, cap=1e200, on=ValueError)])
+async def test_pause_of_ages_can_be_kept(tmp_path, kind, retry):
+    """What ended beside it is ended in the store, though no store holds such a number."""
+    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "tasks.db")
+    process = Process(store, retry=retry)
+    async with process.tasks:
+        ref = await process.note.put("bad")
+        await process.note.put("good")
+        async with process.executor, process.tasks.running(process.executor) as runner:
+            async with asyncio.timeout(20):
+                while runner.statistics().done + runner.statistics().retried < 2:
+                    await asyncio.sleep(0.01)
+        assert DurableState.SCHEDULED == await ref.state()
+
+
+@pytest.mark.parametrize(
+    "error", [type("Base", (BaseException,), {}), GeneratorExit, asyncio.CancelledError, StopIteration]
+)
+async def test_task_that_raises_what_is_no_exception_is_a_dead_letter(process, error):
+    """Others go on."""
+
+    @process.tasks.task
+    async def odd():
+        raise error
+
+    await dead_letter_of(process, odd.put)
+
+
+async def test_exception_that_cannot_be_shown_is_kept(process, capsys, monkeypatch):
+    """Without its text."""
+    monkeypatch.setattr("logging.raiseExceptions", False)
+
+    class Odd(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+        __str__ = __repr__
+
+    @process.tasks.task
+    async def odd():
+        raise Odd
+
+    assert "Odd" in await dead_letter_of(process, odd.put)
+
+
+def test_task_that_ends_its_process_by_an_exit_is_a_dead_letter_of_the_first_time():
+    """As any task that fails: or it would end every process that comes."""
+    store = MemoryStore()
+    for life in range(2):
+
+        async def live() -> None:
+            tasks = DurableTasks(store)
+
+            @tasks.task
+            async def leave():
+                raise SystemExit(3)
+
+            async with kept_open(store), RateLimitedExecutor("x") as executor, tasks.running(executor):
+                if life == 0:
+                    await leave.put(id="a")
+                await asyncio.sleep(1)
+
+        store._changed = asyncio.Event()
+        if life == 0:
+            with pytest.raises(SystemExit):
+                run_virtual(live())
+        else:
+            run_virtual(live(), seed=2)
+        [row] = store._table.rows(None, after=0, limit=10)
+        assert DurableState.DEAD is row.state
+
+
+@pytest.mark.parametrize("options", [
+    {"delay": 2e12}, {"at": 1e300}, {"at": -1e300}, {"expires": 1e15}, {"priority": math.inf}, {"priority": math.nan},
+])  # fmt: skip
+async def test_number_that_no_store_holds_is_refused_at_once(process, options):
+    """It would be refused with all that share its transaction, or held in one store and not in another."""
+    async with process.tasks:
+        with pytest.raises(ValueError, match=next(iter(options))):
+            await process.note.put("a", **options)
+    with pytest.raises(ValueError, match="expires"):
+        process.tasks.task(name="f", expires=1e15)(process._note)
+    with pytest.raises(ValueError, match="version must be <= 2147483647"):
+        process.tasks.task(name="f", version=2**31)(process._note)
+
+
+@pytest.mark.real_time("a file's store has a thread")
+async def test_numbers_at_their_bounds_are_kept(tmp_path):
+    """Ages, the year 9999, negative zero, the largest version, an expiry that is past."""
+    process = Process(SQLiteStore(tmp_path / "tasks.db"))
+    process.tasks.task(name="last", version=2**31 - 1)(process._note)
+    async with process.tasks:
+        await process.note.put("a", delay=1e12, expires=1e12)
+        await process.note.put("b", at=253402300799, priority=-0.0)
+        await process.note.put("c", at=-1e12, expires=1e-6)
+        await process.note.put("d", priority=-1e308)
+        statistics = await process.run(0.3)
+        assert (["d"], 1) == (process.names, statistics.expired)
+        assert 2 == (await process.tasks.counts())[DurableState.SCHEDULED]
+
+
+async def test_async_function_in_a_thread_is_refused_when_it_is_registered(process):
+    """And not at each attempt."""
+    with pytest.raises(TypeError, match="_note is async and cannot run in a worker thread"):
+        process.tasks.task(in_thread=True)(process._note)
+
+
+async def test_codec_that_writes_text_is_refused(store):
+    """As the module json: whoever shares the transaction has his task put."""
+    tasks = DurableTasks(store, codec=json)
+
+    @tasks.task
+    async def work(n): ...
+
+    async with tasks:
+        with pytest.raises(TypeError, match="codec must write bytes, got str for the arguments of work"):
+            await work.put(1)
+
+
+@pytest.mark.parametrize("loaded", [None, [1], [[], {}, 1], KeyError("codec")])
+async def test_codec_that_reads_nonsense_makes_a_dead_letter(process, loaded):
+    """Whatever it returns or raises."""
+
+    class Codec:
+        dumps = process.tasks.codec.dumps
+
+        def loads(self, body):
+            if b"odd" not in body:
+                return json.loads(body)
+            if isinstance(loaded, Exception):
+                raise loaded
+            return loaded
+
+    process.tasks.codec = Codec()
+    assert "its arguments cannot be read" in await dead_letter_of(process, lambda: process.note.put("odd"))
+
+
+async def test_iterator_that_raises_leaves_whole_thousands(process):
+    """What it has raised is heard."""
+
+    def tasks():
+        for n in range(2500):
+            yield process.note.new(n)
+        raise KeyError
+
+    async with process.tasks:
+        with pytest.raises(KeyError):
+            await process.tasks.put_many(tasks())
+        assert 2000 == (await process.tasks.counts())[DurableState.READY]
+
+
+async def test_tasks_put_tasks_also_while_their_process_closes(store):
+    """Each put that returned is there."""
+    first, second = Process(store), Process(store)
+    put = []
+
+    @first.tasks.task
+    async def more(n):
+        await asyncio.sleep(0.5)
+        await first.note.put(f"from {n}")
+        put.append(f"from {n}")
+
+    async with first.executor:
+        async with first.tasks.running(first.executor):
+            for n in range(5):
+                await more.put(n)
+            await asyncio.sleep(0.3)
+    assert 5 == len(put)
+    await second.run(1)
+    assert sorted(put) == sorted(first.names + second.names)
+
+
+async def test_arguments_that_are_too_large_are_refused_by_the_put(store):
+    """Many are claimed at once, and every store can answer that; what is just small enough runs."""
+    process = Process(store)
+    async with process.tasks:
+        with pytest.raises(ValueError, match=r"the arguments of note must have at most 262,144 bytes, got 300,"):
+            await process.note.put("x" * 300_000)
+        await process.note.put("x" * 262_000)
+    await process.run(1)
+    assert [262_000] == [len(what) for what in process.names]
+
+
+async def test_task_that_goes_on_after_its_cancellation_is_given_to_nobody_meanwhile(store):
+    """Its process waits for it, and renews the lease: never twice at once."""
+    first, second = Process(store, lease=3), Process(store, lease=3)
+    times = []
+
+    async def deaf():
+        times.append(["begin", asyncio.get_running_loop().time()])
+        until = asyncio.get_running_loop().time() + 20
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(left)
+        times.append(["end", asyncio.get_running_loop().time()])
+        raise asyncio.CancelledError
+
+    ref = await _put_and_run(first, second, deaf)
+    assert [["begin", 0.0], ["end", 20.0]] == times[:2]
+    assert times[2:] == [] or times[2][1] >= 20.0
+    assert ref is not None
+
+
+async def _put_and_run(first, second, fn):
+    for process in (first, second):
+        process.tasks.task(name="deaf")(fn)
+    async with first.tasks, second.executor, second.tasks.running(second.executor, drain_timeout=0):
+        second.executor.pause()
+        async with first.executor, first.tasks.running(first.executor, drain_timeout=1):
+            ref = await first.tasks.functions["deaf", 1].put()
+            await asyncio.sleep(0.5)
+            second.executor.resume()
+        assert asyncio.get_running_loop().time() >= 20
+        return ref
+
+
+async def test_executor_that_ends_first_gives_all_back(store):
+    """What it no longer takes stays in the store."""
+    first, second = Process(store), Process(store)
+    async with first.tasks:
+        async with contextlib.AsyncExitStack() as stack:
+            async with first.executor:
+                await stack.enter_async_context(first.tasks.running(first.executor))
+                await first.note.put("runs", seconds=0.1)
+                await first.note.put("later", delay=1.5)
+                await asyncio.sleep(0.05)
+            await first.note.put("after")
+            await asyncio.sleep(1)
+        await second.run(3)
+    assert {"runs", "later", "after"} == set(first.names + second.names)
+    assert {0} == set((await store.counts()).values())
+
+
+async def test_executor_that_is_full_is_asked_again_and_not_at_once(process):
+    """What was given back wakes whoever claims: it would be claimed and given back thousands of times a second."""
+    process = Process(process.tasks.store, rate="5/s", max_pending=3)
+    claims = 0
+    claim = process.tasks.store.claim
+
+    async def counting(asked):
+        nonlocal claims
+        claims += 1
+        return await claim(asked)
+
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        process.tasks.store.claim = counting
+        for n in range(3):
+            process.executor.schedule(asyncio.sleep, 0, delay=10)
+        await process.tasks.put_many(process.note.new(n) for n in range(10))
+        await asyncio.sleep(5)
+        assert claims <= 20
+        await asyncio.sleep(12)
+    assert 10 == len(process.ran) == runner.statistics().done
+
+
+async def test_two_runners_share_a_store_and_an_executor(process):
+    """Each has its claims."""
+    async with process.executor, process.tasks.running(process.executor) as first:
+        async with process.tasks.running(process.executor) as second:
+            await process.tasks.put_many(process.note.new(n) for n in range(100))
+            await asyncio.sleep(2)
+        await process.note.put("last")
+        await asyncio.sleep(1)
+    assert 101 == len(process.ran) == len(set(process.names))
+    assert 101 == first.statistics().done + second.statistics().done
+
+
+async def test_many_keys_at_their_limits_hold_nothing_up(store):
+    """Ten thousand keys, each with a task that runs and one that waits for it."""
+    process = Process(store, rate="20000/s", key_concurrency=1)
+    async with process.tasks:
+        for turn in range(2):
+            await process.tasks.put_many(process.note.new((n, turn), key=f"k{n}") for n in range(3000))
+        await process.run(5)
+    assert 6000 == len(process.ran)
+
+
+class OddStore(FaultyStore):
+    """A store that once raises what no store should, or answers nonsense."""
+
+    odd: tuple[str, object] | None = None
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name in ("odd", "__class__") or self.odd is None or self.odd[0] != name:
+            return found
+
+        async def call(*args, **options):
+            answer, self.odd = self.odd[1], None
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+
+@pytest.mark.parametrize("answer", [OSError("odd"), 5])
+@pytest.mark.parametrize("method", ["claim", "finish", "beat", "wait", "put", "revive", "join"])
+async def test_store_that_breaks_its_contract_is_reported_and_loses_nothing(virtual_clock, handler, method, answer):
+    """The loop that met it is over, and the error handler knows; the next process runs what is left."""
+    reports = handler()
+    store = OddStore()
+    first, second = Process(store, lease=3), Process(store, lease=3)
+    first.tasks.repeat(first.note, "again", period=60)
+    async with first.tasks:
+        await first.tasks.put_many(first.note.new(n, seconds=0.1) for n in range(5))
+        store.odd = (method, answer)
+        error = None
+        try:
+            await first.run(2)
+        except Exception as raised:
+            error = raised
+        store.odd = None
+        is_harmless = answer == 5 and method in ("wait", "revive", "join", "put")
+        assert is_harmless or reports or error is not None
+        await second.run(10)
+        left = [row for row in await first.tasks.rows() if not row.id.startswith("note@")]
+        assert [] == left
+    assert set(range(5)) <= set(first.names + second.names)
+    reports.clear()
+
+
+class SlowAnswers(FaultyStore):
+    """A store whose answers to one owner's claims come late."""
+
+    late: asyncio.Event | None = None
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name != "claim" or self.late is None:
+            return found
+
+        async def call(*args, **options):
+            late, self.late = self.late, None
+            answer = await found(*args, **options)
+            await late.wait()
+            return answer
+
+        return call
+
+
+async def test_claims_of_which_is_heard_after_their_lease_has_ended_are_not_begun(virtual_clock):
+    """Another process has them; the first has a new lease, under which they would seem to be in force."""
+    store = SlowAnswers()
+    first, second = Process(store, lease=3), Process(store, lease=3)
+    async with first.executor, first.tasks.running(first.executor) as runner:
+        await asyncio.sleep(0.5)
+        store.late = late = asyncio.Event()
+        await first.note.put("a", seconds=30)
+        await asyncio.sleep(0.5)
+        beat, store.beat_of = store.beat, runner._lease.owner
+
+        class Away:
+            """The store, of which this process hears no beats."""
+
+            def __getattr__(self, name):
+                return getattr(store, name)
+
+            async def beat(self, owner):
+                raise StoreUnavailableError("the store", "away")
+
+        runner._store = runner._lease.store = Away()
+        async with second.executor, second.tasks.running(second.executor):
+            await asyncio.sleep(10)
+            assert ["a"] == second.names
+            runner._store = runner._lease.store = store
+            await asyncio.sleep(4)
+            assert 2 == runner._lease.count
+            late.set()
+            await asyncio.sleep(2)
+            assert [] == first.names
+            await first.note.put("b")
+            await asyncio.sleep(1)
+            assert ["b"] == [each for each in first.names + second.names if each != "a"]
+
+
+class LostAnswers(FaultyStore):
+    """A store of which the answers to some claims are not heard."""
+
+    losses = 0
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name != "claim" or not self.losses:
+            return found
+
+        async def call(*args, **options):
+            answer = await found(*args, **options)
+            if answer is None or not answer.tasks:
+                return answer
+            self.losses -= 1
+            raise StoreUnavailableError("the store", "the answer is lost")
+
+        return call
+
+
+@pytest.mark.parametrize("losses", [1, 3])
+async def test_claims_of_which_nothing_is_heard_are_given_back_while_their_process_goes_on(virtual_clock, losses):
+    """What it has of the same owner goes on, is not run twice, and can be cancelled."""
+    store = LostAnswers()
+    process = Process(store, lease=3)
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        long = await process.note.put("long", seconds=4)
+        await asyncio.sleep(0.1)
+        store.losses = losses
+        for n in range(4):
+            await process.note.put(f"a{n}", lane="a")
+        unwanted = await process.note.put("unwanted", seconds=100)
+        await asyncio.sleep(15)
+        assert sorted(["long", "a0", "a1", "a2", "a3", "unwanted"]) == sorted(process.names)
+        assert None is await long.state()
+        assert await unwanted.cancel()
+        await asyncio.sleep(3)
+        assert {0} == set((await store.counts()).values())
+        assert (5, 0) == (runner.statistics().done, runner.statistics().lost)
+        assert 1 == len(store._table._owners)
+    assert {} == store._table._owners
+
+
+async def test_former_owner_whose_lease_has_ended_gives_its_runs_up(virtual_clock):
+    """Another process has them then; what this one claims goes on under its other lease."""
+    store = LostAnswers()
+    first, second = Process(store, lease=3), Process(store, lease=3)
+    async with first.executor, first.tasks.running(first.executor) as runner:
+        await first.note.put("long", seconds=60)
+        await asyncio.sleep(0.1)
+        store.losses = 1
+        await first.note.put("other", seconds=1)
+        await asyncio.sleep(0.5)
+        [former] = runner._lease._former
+        await store.leave(former)  # as whoever finds it late does
+        async with second.executor, second.tasks.running(second.executor, drain_timeout=0):
+            await asyncio.sleep(4)
+            assert {} == runner._lease._former
+            assert 0 == runner.statistics().running or "long" not in second.names
+            assert {"long", "other"} == set(first.names + second.names)
+            assert 1 == runner._lease.count - 1
+
+
+def test_cancelled_at_any_await_and_twice_it_leaves_no_loop_behind():
+    """A lease that something goes on to renew would never end."""
+
+    def turns_of(first, second) -> int:
+        return run_virtual(_cancelled_at(first, second))
+
+    total = turns_of(0, 0)
+    assert total > 80
+    for first in range(1, total + 1, 2):
+        for second in (0, first + 1, first + 3, first + 8, first + 13):
+            turns_of(first, second)
+
+
+async def _cancelled_at(first: int, second: int) -> int:
+    """Run some tasks, be cancelled at two turns of the loop, and see what is left; return the number of turns."""
+    store = Waiting()
+    process = Process(store, rate="100/s", lease=3, max_concurrency=3)
+    count = 0
+    run = asyncio.Handle._run
+
+    async def live() -> None:
+        async with process.executor, process.tasks.running(process.executor):
+            for n in range(6):
+                await process.note.put(n, seconds=0.01 if n % 2 else 0.3)
+            await asyncio.sleep(0.02)
+
+    def turned(handle):
+        nonlocal count
+        count += not living.done()
+        if count in (first, second):
+            living.cancel()
+        return run(handle)
+
+    async with kept_open(store):
+        living = asyncio.ensure_future(live())
+        asyncio.Handle._run = turned
+        try:
+            await asyncio.wait([living])
+        finally:
+            asyncio.Handle._run = run
+        await asyncio.sleep(1.5)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, (first, second, left)
+        other = Process(store, lease=3)
+        await other.run(10)
+        assert {0} == set((await store.counts()).values()), (first, second)
+    return count
+
+
+class Waiting(MemoryStore):
+    """A store whose every call waits before and after."""
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name not in ("put", "join", "beat", "leave", "claim", "finish", "revive"):
+            return found
+
+        async def call(*args, **options):
+            await asyncio.sleep(0)
+            answer = await found(*args, **options)
+            await asyncio.sleep(0)
+            return answer
+
+        return call
+
+
+@pytest.mark.real_time("a loop is blocked, and a thread goes on")
+def test_loop_that_was_blocked_for_longer_than_a_lease_begins_nothing_that_another_has(tmp_path):
+    """Another process has run it meanwhile."""
+    path = tmp_path / "tasks.db"
+    ran: list[tuple[str, object]] = []
+    blocked, over = threading.Event(), threading.Event()
+
+    def tasks_of(who):
+        tasks = DurableTasks(SQLiteStore(path), lease=0.6)
+
+        @tasks.task(name="note")
+        async def note(what):
+            ran.append((who, what))
+
+        return tasks, note
+
+    async def first() -> None:
+        tasks, note = tasks_of("first")
+        async with RateLimitedExecutor("x") as executor, tasks.running(executor, ahead=5) as runner:
+            for n in range(5):
+                await note.put(n, delay=1.5)
+            while runner.statistics().waiting < 5:
+                await asyncio.sleep(0.01)
+            blocked.set()
+            time.sleep(3.5)
+            await asyncio.sleep(1)
+            over.set()
+
+    async def second() -> None:
+        tasks, _ = tasks_of("second")
+        async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+            while not over.is_set():
+                await asyncio.sleep(0.02)
+
+    other = threading.Thread(target=lambda: (blocked.wait(20), asyncio.run(second())))
+    other.start()
+    try:
+        asyncio.run(first())
+    finally:
+        blocked.set()
+        over.set()
+        other.join(20)
+    assert sorted(("second", n) for n in range(5)) == sorted(ran)
+
+
+async def test_what_the_other_side_asks_for_may_be_ages(process):
+    """``RetryLater(after=)`` of a server that has lost its mind."""
+
+    @process.tasks.task(retry=Retry(3))
+    async def call():
+        raise RetryLater(after=1e300)
+
+    async with process.tasks:
+        ref = await call.put()
+        await process.run(1)
+        assert DurableState.SCHEDULED == await ref.state()

@@ -1,0 +1,57 @@
+"""The tutorial on durable tasks: its program and its commands run in a real shell, and print what the page says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("no shell and no SIGKILL", allow_module_level=True)
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "tutorial-durable.md").read_text(encoding="utf-8")
+[PROGRAM] = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+SESSION = "".join(re.findall(r"^```console\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+COMMANDS = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", SESSION, re.MULTILINE)
+SECONDS = 60  # for one command: it is ended then
+
+
+@pytest.mark.slow
+@pytest.mark.real_time("processes that are killed; how long a task has been due is not compared")
+def test_commands_of_the_page_print_what_it_says(tmp_path: Path) -> None:
+    """One after the other, in one directory; what is printed to standard error counts as well."""
+    (tmp_path / "shop.py").write_text(PROGRAM, encoding="utf-8")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+    told = [(command, without_times(output)) for command, output in COMMANDS]
+    real = [(command, without_times(run(command, tmp_path, environment))) for command, _ in COMMANDS]
+
+    assert len(COMMANDS) > 10
+    assert told == real
+
+
+def run(command: str, directory: Path, environment: dict[str, str]) -> str:
+    """Run a command as a shell does that a person sits at."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return done.stdout + ("Killed\n" if done.returncode in (-9, 137) else "")
+
+
+def without_times(output: str) -> str:
+    """Leave out how long something has been due, which process has it, and the widths of columns."""
+    output = re.sub(r"\d[\d.:]*( \w+)? ago", "AGO", output)
+    output = re.sub(r"\b[0-9a-f]{28}-\d+", "OWNER", output)
+    output = output.replace("Killed\nKilled", "Killed")  # some shells say it by themselves
+    return "\n".join(" ".join(line.split()) for line in output.strip().splitlines())

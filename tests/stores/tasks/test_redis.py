@@ -1,0 +1,657 @@
+"""Durable tasks in Redis, on real servers: the rules as scripts, answers that are lost, servers that are killed, full or strange."""
+
+import asyncio
+import contextlib
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("there is no server to start", allow_module_level=True)
+
+import redis.asyncio
+from redis.asyncio.cluster import RedisCluster
+
+from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Ref
+from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor.durable import DurableTasks, RedisStore
+from ratelimited_executor.stores.tasks import redis as module
+from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS, rank_of
+from tests.peers.proxy import Proxy
+from tests.peers.servers import RedisServer
+
+from .programs import Program
+
+HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "operate-durable-tasks.md"
+AOF = ["appendonly yes", "appendfsync always"]
+HOUR_US = 3_600_000_000
+
+
+def task(id, **options) -> NewTask:
+    return NewTask(id=str(id), name="f", **options)
+
+
+def done(tasks) -> list[Outcome]:
+    return [Outcome(each.ref, End.DONE) for each in tasks]
+
+
+@pytest.fixture
+async def opened(redis_server):
+    """Open stores, by default on ``redis_server``; all are closed at the end."""
+    stores = []
+
+    async def call(target=None, **options):
+        stores.append(RedisStore(redis_server.url if target is None else target, **options))
+        await stores[-1].open(SystemClock())
+        return stores[-1]
+
+    yield call
+    for store in stores:
+        await store.aclose()
+
+
+class Log:
+    """The append-only log of a server, a copy of which can be put in its place: as if what came since had been lost."""
+
+    def __init__(self, server) -> None:
+        self.server = server
+        [self.path] = server.folder.glob("appendonly*")  # a folder, or a file before Redis 7
+        self.kept = server.folder / "kept"
+
+    def keep(self) -> None:
+        """Copy it."""
+        (shutil.copytree if self.path.is_dir() else shutil.copy)(self.path, self.kept)
+
+    def bring_back(self) -> None:
+        """Kill the server, and start it from the copy."""
+        self.server.kill()
+        if self.path.is_dir():
+            shutil.rmtree(self.path)
+        self.kept.replace(self.path)
+        self.server.start()
+
+
+async def reconnect(store) -> None:
+    """Have a store find out that its server was restarted."""
+    for _ in range(4):  # each of its connections may tell once
+        with contextlib.suppress(StoreUnavailableError):
+            await store.counts()
+
+
+async def play(store, clock, seed, count=60) -> None:
+    """Run a program on a store that is empty; every other one with leases that end."""
+    program = Program(seed, is_hasty=seed % 2 == 0)
+    steps = program.steps(count)
+    method, args, options = next(steps)
+    try:
+        while True:
+            clock.set(program.now_us)
+            method, args, options = steps.send(await getattr(store, method)(*args, **options))
+    except StopIteration:
+        return
+
+
+@pytest.mark.parametrize("part", range(5))
+async def test_scripts_answer_as_the_table(opened, redis_server, redis_clock, part):
+    """Sixty calls by three owners, with steps of the clock, stale claims and duplicate ids; eight programs."""
+    store = await opened()
+    for seed in range(8 * part, 8 * part + 8):
+        redis_server.flush()
+        await play(store, redis_clock, seed)
+
+
+BROKEN = {
+    "an end without its token": ("finish", "current == token", "token"),
+    "an end of what is not claimed": ("finish", "state == CLAIMED and current", "current"),
+    "claims that nobody gives back": ("beat", "then give_back(name, now, 1) end", "then redis.call('HDEL', keys.owners, name) end"),
+    "claims that are given back for their age": ("beat", "seen[name] + lease <=", "seen[name] + lease / 3 <="),
+    "time that was not vouched for": ("beat", "math.min(math.floor(shortest / 3), math.max(0, now - tonumber(last)))", "now - tonumber(last)"),
+    "leases by which nobody goes": ("claim", "if not text then return false end", "text = text or string.rep('\\0', 48)"),
+    "lanes without a head": ("put", "if head and not gives_way(head) then return end", "head = nil"),
+    "lanes that go on over a dead letter": ("finish", "and task[BLOCKING] == 0", ""),
+    "heads that give way while they are tried again": ("put", "head[ATTEMPTS] > 0", "false"),
+    "heads that are claimed before they are due": ("claim", "make_ready('heads', now)", "make_ready('heads', now + args.ahead_us)"),
+    "ids that are forgotten": ("finish", "is_named == 1 then", "is_named == 2 then"),
+    "tasks that are claimed after they expired": ("claim", "string.format('%.0f', now), 'LIMIT'", "string.format('%.0f', now - 20), 'LIMIT'"),
+    "a priority that is let pass": ("claim", "'\\0' .. args.floor", "'\\1'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock, monkeypatch, name):
+    """By one of the programs."""
+    script, old, new = BROKEN[name]
+    text = SCRIPTS[script].text
+    assert text.count(old) == 1
+    monkeypatch.setattr(SCRIPTS[script], "text", text.replace(old, new))
+    store = await opened()
+    for seed in range(300):
+        redis_server.flush()
+        try:
+            await play(store, redis_clock, seed)
+        except (AssertionError, StoreUnavailableError, KeyError):
+            return
+    pytest.fail("not found")
+
+
+# Several processes
+
+
+async def test_processes_share_a_server_and_wake_each_other(opened):
+    """Long before anybody would look, and more than once."""
+    first, second = await opened(), await opened()
+    await second.wait(5)  # it listens
+    await second.join("b", HOUR_US)
+    for n in range(3):
+        waiting = asyncio.ensure_future(second.wait(30))
+        await asyncio.sleep(0.02)
+        await first.put([task(n)])
+        async with asyncio.timeout(20):
+            await waiting
+        [claimed] = (await second.claim(Claim(owner="b", count=1))).tasks
+        assert [True] == await first.finish(done([claimed]))
+
+
+async def test_listener_comes_back_with_the_server(opened):
+    """And wakes who waits, as something may have come meanwhile."""
+    with RedisServer() as server, Proxy(server.port) as proxy:
+        store, other = await opened(proxy.url), await opened(server.url)
+        await store.wait(5)
+        proxy.cut()
+        await asyncio.sleep(0.05)
+        await store.wait(0.01)
+        proxy.mend()
+        async with asyncio.timeout(20):
+            await store.wait(30)
+        await store.wait(0.05)
+        waiting = asyncio.ensure_future(store.wait(30))
+        await asyncio.sleep(0.02)
+        await other.put([task("x")])
+        async with asyncio.timeout(20):
+            await waiting
+
+
+async def test_prefixes_know_nothing_of_each_other(opened):
+    """On one server."""
+    first, second = await opened(), await opened(prefix="other")
+    assert [True] == await first.put([task("x")])
+    assert [True] == await second.put([task("x")])
+    await second.cancel(["x"])
+    assert [1, 0] == [(await store.counts())[DurableState.READY] for store in (first, second)]
+
+
+async def test_every_key_lies_in_one_slot_of_a_cluster(opened, redis_cluster_server):
+    """A client of the cluster finds it; processes wake each other there as well."""
+    redis_cluster_server.flush()
+    client = RedisCluster.from_url(redis_cluster_server.url)
+    store, other = await opened(client), await opened(client)
+    await store.put([task(n, lane="l" if n % 2 else None, delay_us=n) for n in range(20)])
+    await store.join("a", HOUR_US)
+    claims = await store.claim(Claim(owner="a", count=20))
+    assert 11 == len(claims.tasks)
+    assert all(await other.finish(done(claims.tasks)))
+    await store.wait(2)
+    await store.wait(0.01)
+    waiting = asyncio.ensure_future(store.wait(30))
+    await asyncio.sleep(0.02)
+    await other.put([task("x")])
+    async with asyncio.timeout(20):
+        await waiting
+    await client.aclose()
+
+
+async def test_client_that_is_handed_in_stays_open_and_may_decode(opened, redis_server):
+    """Bodies are bytes all the same."""
+    client = redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True)
+    store = RedisStore(client)
+    await store.open(SystemClock())
+    await store.put([task("x", body=b"\xff\0\xfe", lane="l"), task("y", lane="l")])
+    [row] = await store.find(["x"])
+    assert b"\xff\0\xfe" == row.body
+    [lane] = await store.lanes()
+    assert ("l", 1, "x") == (lane.lane, lane.behind_count, lane.head_id)
+    await store.aclose()
+    assert await client.ping()
+    await client.aclose()
+
+
+# Answers that are lost
+
+
+async def test_claims_whose_answer_was_lost_come_with_the_next(opened, monkeypatch):
+    """With the same tokens; what was answered does not come again."""
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
+    with RedisServer() as server, Proxy(server.port) as proxy:
+        store, other = await opened(proxy.url), await opened(server.url)
+        await other.put([task(n) for n in range(10)])
+        await store.join("a", HOUR_US)
+        first = (await store.claim(Claim(owner="a", count=2))).tasks
+        proxy.drop_replies = 1.0
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError):
+                await store.claim(Claim(owner="a", count=3))
+        proxy.drop_replies = 0.0
+        second = (await store.claim(Claim(owner="a", count=7))).tasks
+        assert [str(n) for n in range(2, 9)] == sorted(each.id for each in second)
+        assert {1} == {each.ref.token for each in second}
+        assert ["9"] == [each.id for each in (await store.claim(Claim(owner="a", count=5))).tasks]
+        assert all(await store.finish(done([*first, *second])))
+
+
+async def test_claim_that_arrives_after_the_next_one_claims_nothing(opened):
+    """A server that stood still does what it finds, though nobody waits for it any more."""
+    store = await opened()
+    await store.put([task(n) for n in range(4)])
+    await store.join("a", HOUR_US)
+    assert 1 == len((await store.claim(Claim(owner="a", count=1))).tasks)
+    late = ("a", "default", 1, 0, rank_of(float("-inf")), 0, 0, (), (), store._caller, 1, 0, b"")
+    answer = await store._run("claim", *late)
+    assert b"" == answer[-1]
+    assert 3 == (await store.counts())[DurableState.READY]
+
+
+async def test_put_whose_answer_was_lost_is_there_once(opened, monkeypatch):
+    """Who repeats it finds a duplicate; so with ends."""
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
+    with RedisServer() as server, Proxy(server.port) as proxy:
+        store = await opened(proxy.url)
+        await store.put([task("before")])
+        await store.finish([])  # the server knows the script
+        proxy.drop_replies = 1.0
+        with pytest.raises(StoreUnavailableError, match=r"no answer within|Connection"):
+            await store.put([task("x")])
+        proxy.drop_replies = 0.0
+        assert [False] == await store.put([task("x")])
+        await store.join("a", HOUR_US)
+        claimed = (await store.claim(Claim(owner="a", count=5))).tasks
+        assert 2 == len(claimed)
+        proxy.drop_replies = 1.0
+        with pytest.raises(StoreUnavailableError):
+            await store.finish(done(claimed))
+        proxy.drop_replies = 0.0
+        assert [False, False] == await store.finish(done(claimed))
+        assert 0 == sum((await store.counts()).values())
+
+
+async def test_server_that_stands_still_and_one_that_is_away(opened, monkeypatch):
+    """Each call ends, says what is known, and the store goes on when the server does."""
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
+    with RedisServer() as server:
+        store = await opened(server.url)
+        await store.put([task("before")])  # the server knows the script
+        server.stop()
+        with pytest.raises(StoreUnavailableError, match=r"no answer within 0.3 s; whether it was done is not known"):
+            await store.put([task("x")])
+        server.go_on()
+        monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 10)
+        assert [False] == await store.put([task("x")])
+        server.kill()
+        with pytest.raises(StoreUnavailableError, match="Connect"):
+            await store.counts()
+        server.start()
+        assert [True] == await store.put([task("x")])
+
+
+async def test_scripts_that_the_server_has_forgotten_are_loaded_again(opened, redis_server):
+    """After SCRIPT FLUSH, and after a restart."""
+    store = await opened()
+    await store.put([task("x")])
+    redis_server.ask("SCRIPT", "FLUSH")
+    assert [False] == await store.put([task("x")])
+
+
+# Servers that lose something
+
+
+async def test_killed_server_has_what_was_acknowledged(opened):
+    """With appendfsync always; at random moments, in the middle of puts."""
+    put, was_lost = 0, 0
+    with RedisServer(config=AOF) as server:
+        store = await opened(server.url)
+        for round in range(4):
+            killer = asyncio.get_running_loop().call_later(0.05 + 0.03 * round, server.kill)
+            try:
+                while True:
+                    assert await store.put(
+                        [task(f"{round} {put + n}", lane=f"l{n % 2}" if n else None) for n in range(3)]
+                    )
+                    put += 3
+            except StoreUnavailableError:
+                was_lost += 1
+            killer.cancel()
+            await asyncio.to_thread(server.start)
+            there = sum((await store.counts()).values())
+            assert put <= there <= put + 3 * was_lost
+    assert put > 30
+    assert 4 == was_lost
+
+
+async def run_all(server, store, ran) -> None:
+    """Run tasks ``work`` as one process does, until none is left."""
+    tasks = DurableTasks(RedisStore(server.url), lease=1)
+
+    @tasks.task(name="work")
+    async def work(n: int) -> None:
+        ran.append(n)
+        await asyncio.sleep(0.002)
+
+    async with RateLimitedExecutor("x", rate="500/s") as executor, tasks.running(executor):
+        left = True
+        while left:
+            await asyncio.sleep(0.1)
+            with contextlib.suppress(StoreUnavailableError):
+                left = sum((await store.counts()).values()) > 0
+
+
+def works(numbers) -> list[NewTask]:
+    return [NewTask(id=str(n), name="work", body=b"[[%d],{}]" % n, lane=f"l{n % 10}") for n in numbers]
+
+
+@pytest.mark.slow
+@pytest.mark.real_time("runners go by it")
+async def test_runners_outlast_a_server_that_is_killed(opened):
+    """Two of them, three kills: every task that was put runs, lanes in order, and few run twice."""
+    ran: list[int] = []
+    with RedisServer(config=AOF) as server:
+        store = await opened(server.url)
+        await store.put(works(range(1500)))
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(run_all(server, store, ran))
+            for _ in range(3):
+                await asyncio.sleep(0.5)
+                server.kill()
+                await asyncio.sleep(0.3)
+                await asyncio.to_thread(server.start)
+    assert set(range(1500)) == set(ran)
+    assert len(ran) < 1500 + 3 * 20
+    for lane in range(10):
+        mine = [n for n in ran if n % 10 == lane]
+        assert sorted(mine) == mine
+
+
+@pytest.mark.slow
+@pytest.mark.real_time("runners go by it")
+async def test_runners_outlast_a_server_that_loses_its_last_moments(opened):
+    """Three times: what was put before them runs, in the end nothing is left, and the runners go on."""
+    ran: list[int] = []
+    with RedisServer(config=AOF) as server:
+        store = await opened(server.url)
+        await store.put(works(range(1000)))
+        log = Log(server)
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(run_all(server, store, ran))
+            for round in range(3):
+                await asyncio.sleep(0.3)
+                log.keep()
+                with contextlib.suppress(StoreUnavailableError):  # a connection may still be one to the server before
+                    await store.put(works(range(1000 + 50 * round, 1050 + 50 * round)))
+                await asyncio.sleep(0.3)
+                await asyncio.to_thread(log.bring_back)
+        await reconnect(store)
+        assert 0 == sum((await store.counts()).values())
+        assert [True] == await store.put([task("after")])
+    assert set(range(1000)) <= set(ran)
+    assert len(ran) < 3000
+
+
+async def test_server_that_comes_back_with_an_older_copy(opened):
+    """Claims that it does not know of end nothing that was claimed since, and numbers do not come again."""
+    with RedisServer(config=AOF) as server:
+        store = await opened(server.url)
+        await store.put([task("x"), task("y")])
+        await store.join("a", HOUR_US)
+        log = Log(server)
+        log.keep()
+        await store.join("late", HOUR_US)
+        lost = (await store.claim(Claim(owner="a", count=1))).tasks
+        await store.put([task("new")])
+        [new] = await store.find(["new"])
+        await asyncio.to_thread(log.bring_back)
+        await reconnect(store)
+        assert await store.beat("late") is None
+        assert await store.claim(Claim(owner="late", count=1)) is None
+        await store.join("b", HOUR_US)
+        again = (await store.claim(Claim(owner="b", count=1))).tasks
+        assert [lost[0].id] == [again[0].id]
+        assert again[0].ref.number == lost[0].ref.number
+        for end in End:
+            assert [False] == await store.finish([Outcome(lost[0].ref, end)])
+        assert [True] == await store.finish(done(again))
+        assert [None] == await store.find(["new"])
+        await store.put([task("other")])
+        [other] = await store.find(["other"])
+        assert other.number > new.number
+
+
+async def test_claims_that_ended_in_the_lost_moments_are_given_back(opened):
+    """With the next beat of their process, which goes on with those that it holds; once, and not after a restart without a loss."""
+    with RedisServer(config=AOF) as server:
+        store = await opened(server.url)
+        await store.put([task("x"), task("y"), task("z")])
+        await store.join("a", HOUR_US)
+        ended, held = (await store.claim(Claim(owner="a", count=2))).tasks
+        log = Log(server)
+        log.keep()
+        assert [True] == await store.finish(done([ended]))
+        await asyncio.to_thread(log.bring_back)
+        await reconnect(store)
+        for _ in range(2):
+            assert () == await store.beat("a")
+            counts = await store.counts()
+            assert (2, 1) == (counts[DurableState.READY], counts[DurableState.CLAIMED])
+        server.kill()
+        await asyncio.to_thread(server.start)
+        await reconnect(store)
+        assert () == await store.beat("a")
+        [again] = (await store.claim(Claim(owner="a", count=1))).tasks
+        assert (ended.id, 0) == (again.id, again.lost_count)
+        assert again.ref.token > ended.ref.token
+        assert [False, True, True] == await store.finish(done([ended, held, again]))
+
+
+@pytest.mark.real_time("a runner goes by it")
+async def test_everything_is_deleted_under_a_running_runner(opened, redis_server, caplog):
+    """It joins again, and runs what is put from then on; old claims end nothing."""
+    tasks = DurableTasks(RedisStore(redis_server.url), lease=0.5)
+    ran = []
+
+    @tasks.task(name="work")
+    async def work(n):
+        ran.append(n)
+        await asyncio.sleep(0.05)
+
+    async with RateLimitedExecutor("x", rate="1000/s") as executor, tasks.running(executor) as runner:
+        for round in range(3):
+            await asyncio.gather(*(work.put([round, n]) for n in range(5)))
+            await asyncio.sleep(0.02)
+            redis_server.flush()
+        await work.put("last")
+        async with asyncio.timeout(20):
+            while "last" not in ran or runner.statistics().running:
+                await asyncio.sleep(0.02)
+    assert "the lease of this process has ended" in caplog.text
+    store = await opened()
+    assert 0 == sum((await store.counts()).values())
+
+
+# Servers that cannot be used, or not for everything
+
+
+async def test_full_server_takes_no_tasks_and_lets_them_run(opened):
+    """Claims, beats and ends need no room; then there is room again."""
+    with RedisServer(config=["maxmemory 8mb", "maxmemory-policy noeviction"]) as server:
+        store = await opened(server.url)
+        await store.join("a", HOUR_US)
+        put = 0
+        with pytest.raises(StoreUnavailableError, match="the server is full: raise its maxmemory"):
+            while True:
+                await store.put(
+                    [task(f"{put} {n}", body=b"x" * 1000, lane=f"l{n % 3}" if n % 2 else None) for n in range(100)]
+                )
+                put += 1
+        assert 100 * put == sum((await store.counts()).values())
+        assert () == await store.beat("a")
+        await store.join("b", HOUR_US)
+        await store.cancel(["0 0"])
+        ended = 1
+        while claimed := (await store.claim(Claim(owner="b", count=500))).tasks:
+            assert all(
+                await store.finish([Outcome(each.ref, End.DEAD if ended == 1 else End.DONE) for each in claimed])
+            )
+            ended += len(claimed)
+        await store.leave("b")
+        dead = await store.rows(DurableState.DEAD, limit=10_000)
+        assert dead
+        await store.cancel([row.id for row in dead])
+        assert [True] == await store.put([task("room")])
+
+
+async def test_server_that_would_evict_tasks_is_refused(opened):
+    """With the remedy; where only keys with an expiry are evicted, nothing is lost."""
+    with RedisServer(config=["maxmemory 50mb", "maxmemory-policy allkeys-lru"]) as server:
+        with pytest.raises(StoreUnavailableError, match="set maxmemory-policy noeviction"):
+            await opened(server.url)
+        server.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        await opened(server.url)
+
+
+async def test_server_that_keeps_nothing_is_warned_of(opened, caplog):
+    """Not one with a log."""
+    await opened()
+    assert "set appendonly yes" in caplog.text
+    caplog.clear()
+    with RedisServer(config=AOF) as server:
+        await opened(server.url)
+        assert "" == caplog.text
+
+
+async def test_who_may_not_is_told_what_to_do(clock):
+    """A wrong password, missing rights, a replica, no server; no message shows a password."""
+    rights = re.search(r"^ACL SETUSER tasks (.*)$", HOWTO.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    poor = rights.replace(" +zadd", "")
+    with RedisServer(password="pass", users={"rich": rights, "poor": poor}) as server:
+        for url, words in (
+            (server.url_of("", "secret"), "set the server's user name and password"),
+            (server.url_of("poor", "secret"), "ACL SETUSER"),
+            (server.url.rpartition("/")[0] + "/99", "choose a database"),
+            ("redis://:secret@127.0.0.1:1/0", "Connect"),
+        ):
+            store = RedisStore(url)
+            with pytest.raises(StoreUnavailableError, match=words) as caught:
+                await store.open(clock)
+                try:
+                    await store.put([task("x")])
+                finally:
+                    await store.aclose()
+            assert "secret" not in f"{caught.value} {store!r}"
+        with RedisServer(replica_of=server) as replica:
+            store = RedisStore(replica.control_url)
+            await store.open(clock)
+            with pytest.raises(StoreUnavailableError, match="READONLY|replica"):
+                await store.put([task("x")])
+            await store.aclose()
+
+
+async def test_rights_of_the_how_to_are_enough(opened):
+    """For every call."""
+    rights = re.search(r"^ACL SETUSER tasks (.*)$", HOWTO.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    with RedisServer(password="pass", users={"tasks": rights}) as server:
+        store = await opened(server.url_of("tasks", "secret"))
+        other = await opened(server.control_url)
+        await store.wait(5)
+        await store.put(
+            [task(n, lane="l" if n % 2 else None, is_named=True, expires_us=10, delay_us=n % 3) for n in range(9)]
+        )
+        await store.put([task(n + 20, lane=f"l{n % 2}", is_blocking=False) for n in range(6)])
+        await store.join("a", 30)
+        tasks = (await store.claim(Claim(owner="a", count=3))).tasks
+        await store.finish(
+            [Outcome(each.ref, end) for each, end in zip(tasks, (End.DONE, End.DEAD, End.UNKNOWN), strict=False)]
+        )
+        await store.cancel([each.id for each in tasks] + ["20", "none"])
+        await store.requeue([each.id for each in tasks])
+        await store.revive("default", [("f", 1)])
+        await store.beat("a")
+        await store.leave("a")
+        await store.lanes()
+        await store.counts()
+        await store.rows(DurableState.DEAD)
+        await store.rows()
+        await store.find(["1"])
+        server.ask("SCRIPT", "FLUSH")
+        await store.wait(0.01)
+        waiting = asyncio.ensure_future(store.wait(30))
+        await asyncio.sleep(0.02)
+        await other.put([task("y")])
+        async with asyncio.timeout(20):
+            await waiting
+
+
+async def test_arguments_that_are_none(opened):
+    """Each says what to do."""
+    for redis_, prefix, kind, words in (
+        (5, "x", TypeError, "redis must be a URL or an asyncio client"),
+        ("http://x", "x", ValueError, "redis must be a URL such as"),
+        ("redis://x", 5, TypeError, "prefix must be a text"),
+        ("redis://x", "", ValueError, "prefix must be printable, not empty"),
+        ("redis://x", "{a}", ValueError, "without braces"),
+    ):
+        with pytest.raises(kind, match=words):
+            RedisStore(redis_, prefix=prefix)
+    with pytest.raises(StoreUnavailableError, match="not open"):
+        await RedisStore("redis://localhost").counts()
+    store = await opened()
+    with pytest.raises(TypeError, match="RedisStore has no transactions"):
+        await store.put([], connection=object())
+
+
+async def test_newer_release_is_refused(opened, redis_server):
+    """It may mean something else by the same keys."""
+    store = await opened()
+    await store.put([task("x")])
+    redis_server.ask("HSET", "{durable}:store", "version", 99)
+    with pytest.raises(StoreUnavailableError, match=r"newer release has made its keys \(layout 99; this one knows 1\)"):
+        await opened()
+
+
+# Much
+
+
+async def test_what_is_left_to_others_is_passed_over_in_pages(opened):
+    """However many tasks of a full key stand before what may be claimed."""
+    store = await opened()
+    await store.put([task(n, key="k") for n in range(12_000)])
+    await store.put([task("other"), task("unknown", key="k")])
+    await store.join("a", HOUR_US)
+    claims = await store.claim(Claim(owner="a", count=5, full_keys=frozenset("k")))
+    assert ["other"] == [each.id for each in claims.tasks]
+    assert claims.next_in_us is None
+
+
+async def test_thousands_in_one_call(opened):
+    """Put, claimed, ended, and looked at, and nothing is left of them."""
+    store = await opened()
+    count = 10_000
+    assert all(await store.put([task(n, expires_us=HOUR_US, is_named=True) for n in range(count)]))
+    assert [str(n) for n in range(2500)] == [row.id for row in await store.rows(limit=2500)]
+    await store.join("a", HOUR_US)
+    claimed = (await store.claim(Claim(owner="a", count=count))).tasks
+    assert [str(n) for n in range(count)] == [each.id for each in claimed]
+    ends = [End.UNKNOWN, End.DEAD]
+    assert all(await store.finish([Outcome(each.ref, ends[n % 2]) for n, each in enumerate(claimed)]))
+    assert count // 2 == len(dead := await store.rows(DurableState.DEAD, limit=count))
+    assert all(row.id == str(2 * n + 1) for n, row in enumerate(dead))
+    assert count // 2 == await store.revive("default", [("f", 1)])
+    assert [DurableState.DEAD] * len(dead) == await store.requeue([row.id for row in dead])
+    claimed = (await store.claim(Claim(owner="a", count=count))).tasks
+    assert all(await store.finish(done(claimed)))
+    assert [False] * count == await store.finish(done(claimed))
+    keys = await store._client.keys("*")
+    assert {b"{durable}:ended", b"{durable}:owners", b"{durable}:store"} == set(keys)
+    assert [False] == await store.finish([Outcome(Ref(-1, 1), End.DONE)])

@@ -1,0 +1,107 @@
+"""Schemas in steps: a newer release changes the tables while processes of an older one run."""
+
+import sys
+
+import pytest
+
+from ratelimited_executor import StoreUnavailableError
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor.durable import PostgresStore, SQLiteStore
+from ratelimited_executor.stores.tasks import postgres, sqlite
+from ratelimited_executor.stores.tasks.statements import SchemaStep, lacking, read_schema
+
+MODULES = {"sqlite": sqlite, **({} if sys.platform == "win32" else {"postgres": postgres})}
+COLOUR = "alter table durable_tasks add column colour text not null default 'red'"
+
+
+@pytest.fixture(params=MODULES)
+def module(request):
+    """The module of a store that has a schema."""
+    return MODULES[request.param]
+
+
+@pytest.fixture
+def place(request, module, tmp_path):
+    """Where its tables are: a path, or a URL."""
+    return tmp_path / "tasks.db" if module is sqlite else request.getfixturevalue("database").url
+
+
+@pytest.fixture
+async def opened(module, place, clock):
+    """Open a store; all are closed at the end."""
+    stores = []
+
+    async def call():
+        store = (SQLiteStore if module is sqlite else PostgresStore)(place)
+        await store.open(clock)
+        stores.append(store)
+        return store
+
+    yield call
+    for store in stores:
+        await store.aclose()
+
+
+def add_step(monkeypatch, module, *statements, least=1):
+    """Let the release that runs from now on know one version more."""
+    step = SchemaStep(module._SCHEMA[-1].version + 1, least, statements)
+    monkeypatch.setattr(module, "_SCHEMA", (*module._SCHEMA, step))
+
+
+async def work(store, id):
+    """Put, claim and end a task."""
+    assert [True] == await store.put([NewTask(id=id, name="f")])
+    await store.join("a", 60_000_000)
+    [claimed] = (await store.claim(Claim(owner="a", count=1))).tasks
+    assert id == claimed.id
+    assert [True] == await store.finish([Outcome(claimed.ref, End.DONE)])
+
+
+async def test_older_processes_go_on_while_a_newer_one_adds_a_column(opened, module, monkeypatch):
+    """What waits stays; and an older process may still be started, as in the middle of a roll-out."""
+    old = await opened()
+    await old.put([NewTask(id="waits", name="f", delay_us=10**12)])
+    with monkeypatch.context() as newer:
+        add_step(newer, module, COLOUR, "create index durable_colour on durable_tasks (colour)")
+        new = await opened()
+        await work(new, "by the new one")
+    await work(old, "by the old one")
+    await work(await opened(), "by one that was started late")
+    add_step(monkeypatch, module, COLOUR)
+    await work(await opened(), "the step was not done again")
+    assert 1 == (await old.counts())[DurableState.SCHEDULED]
+
+
+async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, monkeypatch):
+    """It says what to do; the newer one goes on."""
+    await opened()
+    with monkeypatch.context() as newer:
+        add_step(newer, module, COLOUR, least=2)
+        new = await opened()
+    with pytest.raises(
+        StoreUnavailableError,
+        match=r"newer release has changed its tables \(schema 2, for processes that know 2 or later; this one knows 1\): update",
+    ):
+        await opened()
+    await work(new, "x")
+
+
+async def test_step_that_fails_changes_nothing(opened, module, monkeypatch):
+    """Neither the tables nor the version: the next attempt does it whole."""
+    await opened()
+    with monkeypatch.context() as newer:
+        add_step(newer, module, COLOUR, "create index durable_colour on durable_tasks (no_such_column)")
+        with pytest.raises(StoreUnavailableError, match="no_such_column"):
+            await opened()
+    add_step(monkeypatch, module, COLOUR)
+    await work(await opened(), "x")
+
+
+@pytest.mark.parametrize("name", ["sqlite_schema.sql", "postgres_schema.sql"])
+def test_steps_of_a_schema_follow_each_other(name):
+    """From 1 on, and none asks for more than it makes."""
+    steps = read_schema(name)
+    assert list(range(1, len(steps) + 1)) == [step.version for step in steps]
+    assert all(1 <= step.least <= step.version and step.statements for step in steps)
+    assert steps == lacking("store", steps, 0, 0)
+    assert () == lacking("store", steps, steps[-1].version, 1)
