@@ -25,6 +25,7 @@ MODULES = {
     "simulation": "bench.simulation",
     "peers": "bench.peers",
     "java": "bench.java",
+    "durable": "bench.durable",
 }
 
 

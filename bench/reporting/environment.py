@@ -27,6 +27,16 @@ PACKAGES = [
     "aiolimiter",
     "pyrate-limiter",
     "throttled-py",
+    "apsw",
+    "psycopg",
+    "redis",
+    "huey",
+    "procrastinate",
+    "pgqueuer",
+    "arq",
+    "taskiq",
+    "taskiq-redis",
+    "pydocket",
 ]
 
 
