@@ -54,6 +54,14 @@ async def opened(redis_server):
         await store.aclose()
 
 
+@contextlib.contextmanager
+def impatient(monkeypatch):
+    """Calls wait for an answer for 0.3 s alone: only for those that get none, as a busy machine may take as long for one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
+        yield
+
+
 class Log:
     """The append-only log of a server, a copy of which can be put in its place: as if what came since had been lost."""
 
@@ -224,7 +232,6 @@ async def test_client_that_is_handed_in_stays_open_and_may_decode(opened, redis_
 
 async def test_claims_whose_answer_was_lost_come_with_the_next(opened, monkeypatch):
     """With the same tokens; what was answered does not come again."""
-    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
     with RedisServer() as server, Proxy(server.port) as proxy:
         store, other = await opened(proxy.url), await opened(server.url)
         await other.put([task(n) for n in range(10)])
@@ -232,7 +239,7 @@ async def test_claims_whose_answer_was_lost_come_with_the_next(opened, monkeypat
         first = (await store.claim(Claim(owner="a", count=2))).tasks
         proxy.drop_replies = 1.0
         for _ in range(2):
-            with pytest.raises(StoreUnavailableError):
+            with impatient(monkeypatch), pytest.raises(StoreUnavailableError):
                 await store.claim(Claim(owner="a", count=3))
         proxy.drop_replies = 0.0
         second = (await store.claim(Claim(owner="a", count=7))).tasks
@@ -256,13 +263,12 @@ async def test_claim_that_arrives_after_the_next_one_claims_nothing(opened):
 
 async def test_put_whose_answer_was_lost_is_there_once(opened, monkeypatch):
     """Who repeats it finds a duplicate; so with ends."""
-    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
     with RedisServer() as server, Proxy(server.port) as proxy:
         store = await opened(proxy.url)
         await store.put([task("before")])
         await store.finish([])  # the server knows the script
         proxy.drop_replies = 1.0
-        with pytest.raises(StoreUnavailableError, match=r"no answer within|Connection"):
+        with impatient(monkeypatch), pytest.raises(StoreUnavailableError, match=r"no answer within|Connection"):
             await store.put([task("x")])
         proxy.drop_replies = 0.0
         assert [False] == await store.put([task("x")])
@@ -270,7 +276,7 @@ async def test_put_whose_answer_was_lost_is_there_once(opened, monkeypatch):
         claimed = (await store.claim(Claim(owner="a", count=5))).tasks
         assert 2 == len(claimed)
         proxy.drop_replies = 1.0
-        with pytest.raises(StoreUnavailableError):
+        with impatient(monkeypatch), pytest.raises(StoreUnavailableError):
             await store.finish(done(claimed))
         proxy.drop_replies = 0.0
         assert [False, False] == await store.finish(done(claimed))
@@ -279,15 +285,14 @@ async def test_put_whose_answer_was_lost_is_there_once(opened, monkeypatch):
 
 async def test_server_that_stands_still_and_one_that_is_away(opened, monkeypatch):
     """Each call ends, says what is known, and the store goes on when the server does."""
-    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
     with RedisServer() as server:
         store = await opened(server.url)
         await store.put([task("before")])  # the server knows the script
         server.stop()
-        with pytest.raises(StoreUnavailableError, match=r"no answer within 0.3 s; whether it was done is not known"):
+        text = r"no answer within 0.3 s; whether it was done is not known"
+        with impatient(monkeypatch), pytest.raises(StoreUnavailableError, match=text):
             await store.put([task("x")])
         server.go_on()
-        monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 10)
         assert [False] == await store.put([task("x")])
         server.kill()
         with pytest.raises(StoreUnavailableError, match="Connect"):
