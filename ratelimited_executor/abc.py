@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ratelimited_executor._core.durable.tasks import (
+        Beat,
         Claim,
         Claims,
         Durability,
@@ -173,16 +174,28 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
-    async def join(self, owner: str, lease_us: int) -> None:
-        """Let a process claim tasks under a lease, which begins now."""
+    async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
+        """Let a process claim tasks under a lease, in place of another owner that it was before.
+
+        Called again it renews the lease, and changes nothing more.
+
+        Args:
+            owner: as which it claims from now on.
+            lease_us: how long the lease lasts without a beat, by vouched time, from the last beat of anybody.
+            former: the other owner, whose lease ends.
+            held: claims of the former owner that pass to this one; what else that has claimed is given back.
+
+        Returns:
+            False if neither of them had a lease: then nothing is held.
+        """
         ...
 
     @abstractmethod
-    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+    async def beat(self, owner: str) -> Beat | None:
         """Renew an owner's lease, and end the leases of owners that have not renewed theirs.
 
         Returns:
-            The owner's claims that somebody has cancelled; None if its own lease had ended: it then holds no claims.
+            None if its own lease had ended: it then holds no claims.
         """
         ...
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.durable.tasks import Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+from ratelimited_executor._core.durable.tasks import Beat, Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
 
@@ -105,16 +105,30 @@ class TaskTable:
         """Add tasks; return for each True if it is new, and False if there is one with its id, or was of late."""
         return [self._put_one(now_us, new) for new in tasks]
 
-    def join(self, owner: str, lease_us: int) -> None:
-        """Let a process claim tasks, whose lease begins now."""
+    def join(self, now_us: int, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
+        """Let a process claim tasks, in place of a former owner: what is held passes to it, the rest is given back.
+
+        Returns:
+            False if neither of them had a lease.
+        """
+        has_lease = not self._owners.keys().isdisjoint((owner, former))
         known = self._owners.setdefault(owner, _Owner())
         known.lease_us, known.seen_us = lease_us, self._vouched_us
+        if former in self._owners and former != owner:
+            for ref in held:
+                task = self._owners[former].claimed.get(ref.number)
+                if task is not None and task.token == ref.token:
+                    self._let_go(task)
+                    task.owner = owner
+                    known.claimed[task.number] = task
+            self._give_back(now_us, former, is_lost=False)
+        return has_lease
 
-    def beat(self, now_us: int, owner: str) -> tuple[Ref, ...] | None:
+    def beat(self, now_us: int, owner: str) -> Beat | None:
         """Renew an owner's lease, and end those of owners that have not renewed theirs.
 
         Returns:
-            The claims of this owner that somebody has cancelled; None if its lease had ended: nothing is claimed for it then.
+            None if the owner's lease had ended: nothing is claimed for it then.
         """
         self._pass_time(now_us)
         if owner in self._owners:
@@ -124,7 +138,7 @@ class TaskTable:
         if owner not in self._owners:
             return None
         claimed = self._owners[owner].claimed.values()
-        return tuple(Ref(task.number, task.token) for task in claimed if task.is_cancelled)
+        return Beat(tuple(Ref(task.number, task.token) for task in claimed if task.is_cancelled), len(claimed))
 
     def leave(self, now_us: int, owner: str) -> None:
         """Give back what an owner has claimed, and let it claim no more."""
@@ -188,7 +202,12 @@ class TaskTable:
 
         What is in another state stays as it is.
         """
-        return [self._requeue_one(now_us, self._numbers.get(each)) for each in ids]
+        numbers = [self._numbers.get(each) for each in ids]
+        states = [None if number is None else self._tasks[number].state for number in numbers]
+        for number in numbers:
+            if number is not None and self._tasks[number].state is DurableState.DEAD:
+                self._requeue_one(now_us, self._tasks[number])
+        return states
 
     def revive(self, queue: str, functions: Iterable[tuple[str, int]]) -> int:
         """Make READY what was put aside because nobody knew its function; return how many."""
@@ -396,12 +415,7 @@ class TaskTable:
         else:
             self._remove(now_us, task, is_remembered=False)
 
-    def _requeue_one(self, now_us: int, number: int | None) -> DurableState | None:
-        if number is None:
-            return None
-        task = self._tasks[number]
-        if task.state is not DurableState.DEAD:
-            return task.state
+    def _requeue_one(self, now_us: int, task: _Task) -> None:
         task.attempt_count = task.lost_count = 0
         task.set_due(now_us)
         task.was_due = True
@@ -411,7 +425,6 @@ class TaskTable:
             self._enter(task, DurableState.READY)
         else:
             self._join_lane(now_us, task)
-        return DurableState.DEAD
 
     def _pass_time(self, now_us: int) -> None:
         """Let vouched time pass since the last beat, and forget what ended long ago."""

@@ -25,7 +25,7 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 __all__ = [
-    "SPAN_MAX", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
+    "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
@@ -171,6 +171,18 @@ class Claims:
     tasks: tuple[Claimed, ...] = ()
     next_in_us: int | None = None
     expired_count: int = 0
+
+
+class Beat(NamedTuple):
+    """What an owner learns when it renews its lease.
+
+    Attributes:
+        cancelled: its claims that somebody has cancelled.
+        claimed_count: how many claims it has: more than it knows of, if an answer was lost, or the store has lost an end.
+    """
+
+    cancelled: tuple[Ref, ...]
+    claimed_count: int
 
 
 class End(Enum):

@@ -1,13 +1,14 @@
 """The owner as which a process claims tasks, and its lease.
 
-A claim of which nothing was heard, as its answer was lost, may hold tasks that this process does not know. So it goes on as
-another owner, and the *former* one leaves once nothing of it is held here: what was not heard of is given back then.
+A claim of which nothing was heard, as its answer was lost, may hold tasks that this process does not know; a server that has
+begun anew from an older copy may take for claimed what has ended. So the process goes on as *another* owner then, and says what it
+holds: that passes to the new owner, the rest is given back, and a claim of the former owner that is still on its way finds no
+lease. Source of the idea: M. Kleppmann, "How to do distributed locking", 2016 (fencing).
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -15,21 +16,9 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claim, Claims, Ref
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["Lease", "News"]
+__all__ = ["Lease"]
 
 _US: Final = 1_000_000
-
-
-class News(NamedTuple):
-    """What a process learns when it renews the lease of an owner.
-
-    Attributes:
-        ended: claims that others have been given, or will be, as the lease had ended.
-        cancelled: claims that somebody has cancelled.
-    """
-
-    ended: frozenset[Ref] = frozenset()
-    cancelled: tuple[Ref, ...] = ()
 
 
 class Lease:
@@ -44,7 +33,7 @@ class Lease:
     Attributes:
         owner: the present one.
         count: owners so far.
-        renewed: loop time from which the lease lasts: that of the owner whose beat was the longest ago.
+        renewed: loop time from which the lease lasts.
     """
 
     def __init__(self, store: TaskStore, name: str, seconds: float, now: Callable[[], float]) -> None:
@@ -52,115 +41,86 @@ class Lease:
         self.seconds = seconds
         self.owner = name
         self.count = 0
+        self.renewed = now()
         self._name = name
         self._now = now
-        self._is_unsure = False  # a claim was sent, and nothing was heard of it
-        self.renewed = now()  # every start asks for it
-        self._renewed = {name: self.renewed}  # of each owner
-        # Owners that may hold unheard claims, each with what this process has of theirs.
-        self._former: dict[str, frozenset[Ref]] = {}
+        self._claim_count = 0
+        self._is_claiming = False
+        self._is_unsure = False  # the owner may have claimed what this process does not know
+        self._is_joining = False  # the next owner may have joined already
 
     def is_over(self) -> bool:
         """Whether the lease may have ended: others may have been given what is claimed."""
         return self._now() - self.renewed >= self.seconds
 
     async def begin(self) -> None:
-        """Join the store as a new owner; what former ones have claimed is void. Of two that do so at once the first counts."""
-        former = self.owner
-        owner, joined = await self._join()
-        if former == self.owner:  # else what was claimed since would be nobody's
-            self.owner = owner
-            self._renewed.clear()
-            self._former.clear()
-            self._note(owner, joined)
+        """Go on as another owner; what the former one has claimed is given back."""
+        await self._go_on(())
 
     async def claim(self, asked: Claim) -> Claims | None:
-        """Claim tasks; should nothing be heard of it, that is remembered."""
-        self._is_unsure = True
-        claims = await self.store.claim(asked)
-        self._is_unsure = False
-        return claims
+        """Claim tasks, one call at a time; should nothing be heard of it, that is remembered."""
+        self._claim_count += 1
+        self._is_claiming = True
+        try:
+            return await self.store.claim(asked)
+        except BaseException:
+            self._is_unsure = True
+            raise
+        finally:
+            self._is_claiming = False
 
-    async def settle(self, held: Callable[[], Collection[Ref]]) -> None:
-        """Go on as another owner, if a claim of this one was not heard of.
-
-        Args:
-            held: returns what this process has claimed, and not told the end of.
-        """
-        if not self._is_unsure:
-            return
-        former, refs = self.owner, frozenset(held())
-        owner, joined = await self._join()
-        if former == self.owner:  # else its lease has ended meanwhile, and it holds nothing
-            self.owner = owner
-            self._note(owner, joined)
-            self._former[former] = refs
-            self._is_unsure = False
-
-    async def renew(self, held: Callable[[], Collection[Ref]], hear: Callable[[News], None]) -> bool:
-        """Renew the lease, and those of former owners of which something is held; the others leave.
-
-        Each is tried, whatever becomes of the others: a store that does what it is asked for, and loses the answers, keeps them
-        all.
+    async def settle(self, held: Callable[[], Collection[Ref]]) -> bool:
+        """Go on as another owner, if this one may have claimed what is not known here; not while a claim is under way.
 
         Args:
             held: returns what this process has claimed, and not told the end of.
-            hear: is told what there is to know.
 
         Returns:
-            False if the lease had ended: nothing is claimed by the present owner any more.
+            False if the lease had ended: nothing is held any more.
         """
-        formers = [self._renew_former(former, held, hear) for former in self._former]
-        answers = await asyncio.gather(self._renew(hear), *formers, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return bool(answers[0])
+        return await self._go_on(held()) if self._is_unsure or self._is_joining else True
+
+    async def renew(self, held: Callable[[], Collection[Ref]]) -> tuple[Ref, ...] | None:
+        """Renew the lease.
+
+        Args:
+            held: returns what this process has claimed, and not told the end of.
+
+        Returns:
+            The claims that somebody has cancelled; None if the lease had ended: nothing is held any more.
+        """
+        owner, before, known = self.owner, self._now(), len(held())
+        claim_count, is_quiet = self._claim_count, not self._is_claiming
+        beat = await self.store.beat(owner)
+        if owner != self.owner:
+            return ()  # it was left meanwhile
+        if beat is None:
+            return () if self._is_joining and await self._go_on(held()) else None
+        self.renewed = before
+        if is_quiet and claim_count == self._claim_count and beat.claimed_count > known:
+            self._is_unsure = True
+        return beat.cancelled
 
     async def leave(self) -> None:
         """Give back all that is claimed."""
-        for owner in (*self._former, self.owner):
-            await self.store.leave(owner)
+        await self.store.leave(self.owner)
+        if self._is_joining:
+            await self.store.leave(self._following())
 
-    async def _renew(self, hear: Callable[[News], None]) -> bool:
-        before, owner = self._now(), self.owner
-        cancelled = await self.store.beat(owner)
-        if cancelled is None:
-            return owner != self.owner  # then it was left meanwhile
-        if owner in self._renewed:  # else it was left meanwhile
-            self._note(owner, before)
-        hear(News(cancelled=cancelled))
-        return True
+    async def _go_on(self, held: Collection[Ref]) -> bool:
+        """Join as the next owner, which takes over what is held; return False if the lease had ended.
 
-    async def _renew_former(
-        self, former: str, held: Callable[[], Collection[Ref]], hear: Callable[[News], None]
-    ) -> None:
-        refs = self._former[former].intersection(held())
-        if refs:
-            before = self._now()
-            cancelled = await self.store.beat(former)
-            if cancelled is not None:
-                if former in self._renewed:
-                    self._note(former, before)
-                hear(News(cancelled=cancelled))
-                return
-        else:
-            await self.store.leave(former)
-        self._former.pop(former, None)
-        self._note(former, None)
-        hear(News(ended=refs))
+        Whoever does not hear of it does it again with the same name, and changes nothing more. Of two at once so does the second.
+        """
+        former, owner, before = self.owner, self._following(), self._now()
+        self._is_joining = True
+        is_kept = await self.store.join(owner, round(self.seconds * _US), former=former, held=held)
+        if former == self.owner:
+            self.owner = owner
+            self.count += 1
+            self.renewed = before - self.seconds / 3  # of the time since anybody's last beat so much counts at most
+            self._is_unsure = self._is_joining = False
+        return is_kept
 
-    def _note(self, owner: str, renewed: float | None) -> None:
-        """Note from when the lease of an owner lasts; None if it has none any more."""
-        if renewed is None:
-            self._renewed.pop(owner, None)
-        else:
-            self._renewed[owner] = renewed
-        self.renewed = min(self._renewed.values())
-
-    async def _join(self) -> tuple[str, float]:
-        """Return a new owner, and the loop time from which its lease lasts."""
-        self.count += 1
-        owner, before = f"{self._name}-{self.count}", self._now()
-        await self.store.join(owner, round(self.seconds * _US))
-        return owner, before - self.seconds / 3  # of the time since anybody's last beat so much counts at most
+    def _following(self) -> str:
+        return f"{self._name}-{self.count + 1}"

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.durable.functions import DurableFunction
-    from ratelimited_executor._runtime.durable.lease import News
     from ratelimited_executor._runtime.durable.repeating import Repetition
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -239,6 +238,8 @@ class DurableRunner:
     async def _pump(self) -> None:
         """Claim, until this process closes."""
         while not self._is_closing:
+            if not await self._lease.settle(self._claims):
+                self._lose_all()
             self._wake.clear()
             room, bound, timeout = self._room()
             if room > 0 and self._is_taking():
@@ -259,7 +260,6 @@ class DurableRunner:
 
         While the store is about the next claim, this process takes in those of the last.
         """
-        await self._lease.settle(self._claims)
         asked = self._asked(room, bound)
         claims = await self._lease.claim(asked)
         while True:
@@ -449,13 +449,15 @@ class DurableRunner:
         """Renew the lease, for ever."""
         while True:
             try:
-                is_renewed = await self._lease.renew(self._claims, self._hear)
+                cancelled = await self._lease.renew(self._claims)
             except StoreUnavailableError:
                 if self._lease.is_over():
                     self._cancel(is_started=False)  # others may have been given them
                 raise
-            if not is_renewed:
+            if cancelled is None:
                 await self._start_anew()
+            else:
+                self._cancel_unwanted(cancelled)
             await self._revive()
             await asyncio.sleep(self._lease.seconds / 3)
 
@@ -494,22 +496,20 @@ class DurableRunner:
         await self._store.revive(self._queue, list(self._functions))
 
     async def _start_anew(self) -> None:
-        """Join again after the lease has ended: whatever is held was given to others, or will be."""
+        """Go on after the lease has ended."""
+        self._lose_all()
+        await self._lease.begin()
+
+    def _lose_all(self) -> None:
+        """Cancel what is held: others have been given it, or will be; what becomes of it here concerns nobody."""
         LOGGER.warning(
             "durable tasks: the lease of this process has ended, as it stood still or the store was away for %g s; what it "
             "ran is cancelled, and runs again", self._lease.seconds,
         )  # fmt: skip
-        self._void(list(self._held))
-        await self._lease.begin()
-
-    def _void(self, refs: Iterable[Ref]) -> None:
-        """Cancel what others have been given, or will be; what becomes of it here concerns nobody."""
-        for ref in refs:
-            run = self._held.get(ref)
-            if run is not None:
-                run.is_void = run.is_given_up = True
-                if run.handle is not None:
-                    run.handle.cancel()
+        for run in list(self._held.values()):
+            run.is_void = run.is_given_up = True
+            if run.handle is not None:
+                run.handle.cancel()
 
     def _claims(self) -> set[Ref]:
         """Return what this process has claimed, and not told the end of."""
@@ -540,10 +540,9 @@ class DurableRunner:
             self._idle.clear()
             await self._idle.wait()
 
-    def _hear(self, news: News) -> None:
-        """Cancel what others have been given, and what somebody has cancelled in the store."""
-        self._void(news.ended)
-        for ref in news.cancelled:
+    def _cancel_unwanted(self, refs: Iterable[Ref]) -> None:
+        """Cancel what somebody has cancelled in the store."""
+        for ref in refs:
             run = self._held.get(ref)
             if run is not None:
                 run.is_unwanted = True

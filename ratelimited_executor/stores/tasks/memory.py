@@ -10,9 +10,10 @@ from ratelimited_executor._core.durable.tasks import Durability
 from ratelimited_executor.abc import TaskStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ratelimited_executor._core.durable.tasks import (
+        Beat,
         Claim,
         Claims,
         DurableState,
@@ -55,10 +56,11 @@ class MemoryStore(TaskStore):
         self._changed.set()
         return self._table.put(self._now_us(), tasks)
 
-    async def join(self, owner: str, lease_us: int) -> None:
-        self._table.join(owner, lease_us)
+    async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
+        self._changed.set()
+        return self._table.join(self._now_us(), owner, lease_us, former=former, held=held)
 
-    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+    async def beat(self, owner: str) -> Beat | None:
         self._changed.set()
         return self._table.beat(self._now_us(), owner)
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
-from ratelimited_executor._core.durable.tasks import Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+from ratelimited_executor._core.durable.tasks import Beat, Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
@@ -72,12 +72,18 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
     return answers
 
 
-def join(owner: str, lease_us: int) -> Moves[None]:
-    """Begin a lease."""
+def join(now_us: int, owner: str, lease_us: int, former: str, held: Collection[Ref]) -> Moves[bool]:
+    """Begin a lease, in place of another one."""
+    known = yield "owner", [(owner,)]
     yield "join", [(owner, lease_us)]
+    dropped = yield "drop_owner", [(former,)] if former not in ("", owner) else []
+    if dropped:
+        yield "hand_over", [(owner, former, json.dumps(sorted(held)))]
+        yield from _give_back(now_us, [former], lost_count=0)
+    return bool(known or dropped)
 
 
-def beat(now_us: int, owner: str) -> Moves[tuple[Ref, ...] | None]:
+def beat(now_us: int, owner: str) -> Moves[Beat | None]:
     """Renew a lease, and end those that were not renewed."""
     [(vouched_us, beat_us, shortest_us)] = yield "clock", [()]
     vouched_us = vouched(vouched_us, beat_us, now_us, shortest_us)
@@ -90,7 +96,8 @@ def beat(now_us: int, owner: str) -> Moves[tuple[Ref, ...] | None]:
     if not renewed:
         return None
     cancelled = yield "cancelled_of", [(owner,)]
-    return tuple(Ref(number, token) for number, token, _ in cancelled)
+    [(claimed_count,)] = yield "count_claimed", [(owner,)]
+    return Beat(tuple(Ref(number, token) for number, token, _ in cancelled), claimed_count)
 
 
 def leave(now_us: int, owner: str) -> Moves[None]:

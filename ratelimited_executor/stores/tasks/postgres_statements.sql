@@ -47,6 +47,12 @@ with gone as (
 )
 select coalesce(json_agg(json_build_array(number, token, id, is_named, is_cancelled)), '[]')::text from gone
 
+-- name: hand_over
+update durable_tasks set owner = $1
+where state = 3 and owner = $2 and (number, token) in (
+    select (value ->> 0)::bigint, (value ->> 1)::bigint from json_array_elements($3::json)
+)
+
 -- name: remember
 insert into durable_ended (id, ended_us)
 select value, (select vouched_us from durable_clock) from json_array_elements_text($1::json) as value

@@ -3,8 +3,8 @@
 Every call is one script, which the server runs alone: ``redis_rules.lua`` holds the rules and the layout, ``redis_<call>.lua``
 what each call does. A put wakes the processes that wait by PUBLISH, in the same script.
 
-A server may answer and the answer be lost. A put, or the end of a claim, that is repeated changes nothing more. Of claims nobody
-would know; so the next one names the first whose answer is missing, and returns what was claimed since.
+A server may answer and the answer be lost. A put, or the end of a claim, that is repeated changes nothing more; claims of which
+nobody has heard are given back when their process goes on as another owner.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import os
-from collections import defaultdict
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durable.tasks import Claims, Durability, DurableState, LaneRow
+from ratelimited_executor._core.durable.tasks import Beat, Claims, Durability, DurableState, LaneRow
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor._redis.refusals import remedy_of
 from ratelimited_executor.abc import TaskStore
@@ -41,7 +39,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ratelimited_executor._core.durable.tasks import Claim, Claimed, NewTask, Outcome, Ref, TaskRow
     from ratelimited_executor.abc import Clock
@@ -90,11 +88,6 @@ class RedisStore(TaskStore):
         self._listener: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by others
         self._is_told = False
-        self._caller = os.urandom(8)
-        self._claiming = asyncio.Lock()  # claims reach the server in the order of their numbers
-        self._call_count = 0
-        self._unanswered: dict[str, int] = {}  # owner -> the first claim whose answer is missing
-        self._held: defaultdict[str, set[Ref]] = defaultdict(set)  # owner -> claims that it has not ended
 
     def __repr__(self) -> str:
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
@@ -107,10 +100,7 @@ class RedisStore(TaskStore):
                 await self._disconnect()
                 raise
         if self._listener is None:  # else another user was faster
-            self._changed, self._claiming = (
-                asyncio.Event(),
-                asyncio.Lock(),
-            )  # of this event loop: the last one may have been another
+            self._changed = asyncio.Event()  # of this event loop: the last one may have been another
             self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
         self._user_count += 1
 
@@ -122,24 +112,18 @@ class RedisStore(TaskStore):
         answer = await self._change("put", tasks_of(tasks))
         return [each == b"1"[0] for each in answer]
 
-    async def join(self, owner: str, lease_us: int) -> None:
-        await self._run("join", owner, lease_us)
+    async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
+        return bool(await self._change("join", owner, lease_us, former, held_of(held)))
 
-    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+    async def beat(self, owner: str) -> Beat | None:
         answer = await self._change("beat", owner)
         if answer is None:
-            self._held.pop(owner, None)
             return None
-        cancelled, has_begun_anew = answer
-        if has_begun_anew:
-            async with self._claiming:  # of a claim under way nobody knows yet that it is held
-                await self._change("keep", owner, held_of(self._held[owner]))
-        return refs_of(cancelled)
+        cancelled, claimed_count = answer
+        return Beat(refs_of(cancelled), claimed_count)
 
     async def leave(self, owner: str) -> None:
         await self._change("leave", owner)
-        self._unanswered.pop(owner, None)
-        self._held.pop(owner, None)
 
     async def claim(self, claim: Claim) -> Claims | None:
         unknown = tuple(function_of(*each) for each in sorted(claim.unknown))
@@ -147,16 +131,14 @@ class RedisStore(TaskStore):
         tasks: list[Claimed] = []
         expired_count, after = 0, b""
         while True:
-            try:
-                answer = await self._claim_page(claim, claim.count - len(tasks), unknown, full_keys, after)
-            except StoreUnavailableError:
-                if not tasks:
-                    raise
-                return Claims(tasks=tuple(tasks), next_in_us=0, expired_count=expired_count)
+            answer = await self._run(
+                "claim", claim.owner, claim.queue, claim.count - len(tasks), claim.ahead_us, rank_of(claim.above),
+                int(claim.before_us is not None), claim.before_us or 0, unknown, full_keys, after,
+            )  # fmt: skip
             if answer is None:
                 return None
-            next_in_us, count, after, data = answer
-            tasks += data
+            now_us, next_in_us, count, after, data = answer
+            tasks += (record.claimed(now_us) for record in records_of(data))
             expired_count += count
             if not after or len(tasks) >= claim.count:
                 break
@@ -166,8 +148,6 @@ class RedisStore(TaskStore):
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
         answer = await self._change("finish", outcomes_of(outcomes))
-        for held in self._held.values():
-            held.difference_update(each.ref for each in outcomes)
         return [each == b"1"[0] for each in answer]
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
@@ -225,25 +205,6 @@ class RedisStore(TaskStore):
         await self._disconnect()
 
     # How scripts are run
-
-    async def _claim_page(
-        self, claim: Claim, count: int, unknown: tuple[str, ...], full_keys: tuple[str, ...], after: bytes
-    ) -> Any:
-        """Run one script of a claim, which goes on behind what others before it have left to others."""
-        async with self._claiming:
-            self._call_count += 1
-            again = self._unanswered.setdefault(claim.owner, self._call_count)
-            answer = await self._run(
-                "claim", claim.owner, claim.queue, count, claim.ahead_us, rank_of(claim.above),
-                int(claim.before_us is not None), claim.before_us or 0, unknown, full_keys, self._caller, self._call_count, again if again < self._call_count else 0, after,
-            )  # fmt: skip
-            del self._unanswered[claim.owner]
-            if answer is None:
-                return None
-            now_us, next_in_us, expired_count, after, data = answer
-            claimed = [record.claimed(now_us) for record in records_of(data)]
-            self._held[claim.owner].update(each.ref for each in claimed)
-            return next_in_us, expired_count, after, claimed
 
     async def _change(self, name: str, *values: Any) -> Any:
         """Run a script after which something may be claimable."""

@@ -5,15 +5,15 @@
 -- ARGS
 --   owner   the process
 --
--- REPLY: nil if its lease had ended; else the owner's claims that somebody has cancelled, number and token of each; 1 if the server
--- has begun anew since it was asked which claims it holds.
+-- REPLY: nil if its lease had ended; else the owner's claims that somebody has cancelled, number and token of each; how many claims
+-- it has.
 
 needs_no_memory()
 local now = clock()
 local owners, leases, seen, shortest = redis.call('HGETALL', keys.owners), {}, {}, nil
 for index = 1, #owners, 2 do
   local name = owners[index]
-  local _, _, lease, last_seen = unpacked(OWNER_RECORD, owners[index + 1])
+  local _, lease, last_seen = unpacked(OWNER_RECORD, owners[index + 1])
   leases[name], seen[name], shortest = lease, last_seen, math.min(shortest or lease, lease)
 end
 local last = redis.call('HGET', keys.store, 'beat')
@@ -21,11 +21,11 @@ vouched_us = vouched()
 if last and shortest then vouched_us = vouched_us + math.min(math.floor(shortest / 3), math.max(0, now - tonumber(last))) end
 redis.call('HSET', keys.store, 'vouched', vouched_us, 'beat', now)
 redis.call('ZREMRANGEBYSCORE', keys.ended, '-inf', string.format('%.0f', vouched_us - REMEMBERED_US))
-local text, owner, known_era = redis.call('HGET', keys.owners, args.owner), nil, nil
+local text, owner = redis.call('HGET', keys.owners, args.owner), nil
 if text then
-  local number, known, lease, _, call, caller = unpacked(OWNER_RECORD, text)
-  owner, known_era, seen[args.owner] = number, known, vouched_us
-  redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, number, known, lease, vouched_us, call, caller))
+  local number, lease = unpacked(OWNER_RECORD, text)
+  owner, seen[args.owner] = number, vouched_us
+  redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, number, lease, vouched_us))
 end
 for name, lease in pairs(leases) do
   if seen[name] + lease <= vouched_us then give_back(name, now, 1) end
@@ -35,5 +35,5 @@ if not owner then return false end
 local answer, numbers = {}, owned_in('cancelled', owner)
 read_tasks(numbers)
 for index, number in ipairs(numbers) do answer[index] = number .. pack('>d', tasks[number][TOKEN]) end
-local _, _, count = era(now)
-return {table.concat(answer), known_era < count and 1 or 0}
+local score = string.format('%.0f', owner)
+return {table.concat(answer), redis.call('ZCOUNT', keys.claimed, score, score)}

@@ -1,8 +1,5 @@
 -- Claim tasks that are due: the largest priority first, then the earliest due, then the first put.
 --
--- A claim whose answer was lost is made good by the next one of the same caller, which returns what that has claimed; if it arrives
--- only after that, it claims nothing.
---
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
@@ -11,7 +8,6 @@
 --   floor                 rank of the priority above which all are
 --   has_before, before_us   1 if of that priority those are claimed as well that are due before so long from now
 --   unknown, full_keys    functions and keys whose tasks are left to others
---   caller, call, again   who calls, 8 bytes; the call's number; that of the first call since which no answer has come, 0 if none
 --   after                 where to go on in the order of those that are READY; empty to begin
 --
 -- REPLY: nil if the owner's lease has ended; else now; how long until it is worth to claim again, -1 if nothing waits for a time;
@@ -22,9 +18,7 @@ local text = redis.call('HGET', keys.owners, args.owner)
 if not text then return false end
 needs_no_memory()
 local now = clock()
-local owner, known_era, lease, seen, last_call, last_caller = unpacked(OWNER_RECORD, text)
-if last_caller == args.caller and args.call <= last_call then return {now, -1, 0, '', ''} end
-redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, owner, known_era, lease, seen, args.call, args.caller))
+local owner = unpacked(OWNER_RECORD, text)
 
 local function make_ready(key, time)
   local min, max = '[' .. args.queue .. '\0', '(' .. args.queue .. '\0' .. order_of(time + 1)
@@ -58,16 +52,6 @@ write_all()  -- from here on records are texts, of which only the heads change
 
 local taken, records = {}, {}
 
-local function take_again()  -- what calls without an answer have claimed
-  local numbers = owned_in('claimed', owner)
-  for index, record in ipairs(read_parts('HMGET', keys.tasks, numbers)) do
-    if select(CALL, unpacked(HEAD, record)) >= args.again then
-      taken[#taken + 1] = numbers[index]
-      records[#records + 1] = record
-    end
-  end
-end
-
 local function set_of(list)
   local set = {}
   for _, each in ipairs(list) do set[each] = true end
@@ -91,8 +75,8 @@ local function take(members, least_token)  -- those that are not left to others,
     if has_filter and is_left(record) then
       left_count = left_count + 1
     else
-      local _, was_due, cancelled, due, place_us, put, token, attempts, lost, _, _, expires = unpacked(HEAD, record)
-      local head = pack(HEAD, CLAIMED, was_due, cancelled, due, place_us, put, math.max(token, least_token) + 1, attempts, lost, args.call, owner, expires)
+      local _, was_due, cancelled, due, place_us, put, token, attempts, lost, _, expires = unpacked(HEAD, record)
+      local head = pack(HEAD, CLAIMED, was_due, cancelled, due, place_us, put, math.max(token, least_token) + 1, attempts, lost, owner, expires)
       record = head .. sub(record, HEAD_SIZE + 1)
       taken[#taken + 1], records[#records + 1], gone[#gone + 1] = number, record, last
       written[#gone * 2 - 1], written[#gone * 2] = number, record
@@ -111,7 +95,7 @@ local function take_ready()  -- returns where it has stopped, if that is not the
   local after, left_count = args.after ~= '' and args.after or nil, 0
   local max = '(' .. args.queue .. '\0' .. args.floor
   if args.has_before == 1 then max = max .. order_of(now + args.before_us) end
-  local _, least_token = era(now)
+  local _, least_token = least_numbers(now)
   while #taken < args.count do
     local limit = has_filter and PAGE or math.min(PAGE, args.count - #taken)
     local min = after and '(' .. after or '[' .. args.queue .. '\0'
@@ -137,6 +121,5 @@ local function next_in()
   return wait or -1
 end
 
-if args.again > 0 then take_again() end
 local after = take_ready()
 return {now, #taken < args.count and next_in() or 0, expired_count, after, for_client(taken, records)}

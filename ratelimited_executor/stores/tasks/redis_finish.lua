@@ -61,7 +61,7 @@ for index, outcome in ipairs(outcomes) do
   local record = not seen[number] and records[index]  -- of two outcomes of one claim the second comes too late
   answers[index] = '0'
   if record then
-    local state, _, is_cancelled, _, _, _, current, _, _, _, _, _, _, is_named, id, lane = unpacked(RECORD, record)
+    local state, _, is_cancelled, _, _, _, current, _, _, _, _, _, is_named, id, lane = unpacked(RECORD, record)
     if state == CLAIMED and current == token then
       answers[index], seen[number] = '1', true
       if how == END_DONE and lane == '' then  -- nearly always: without the values of the other facts

@@ -1,15 +1,34 @@
--- Let a process claim tasks, under a lease that begins now.
+-- Let a process claim tasks, in place of a former owner: what is held passes to it, the rest is given back.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   owner      the process
+--   owner      as which it claims
 --   lease_us   of vouched time
+--   former     the other owner; empty if there was none
+--   held       numbers and tokens of the claims that pass to it
 --
--- REPLY: nothing.
+-- REPLY: 1 if one of them had a lease, else 0.
 
 needs_no_memory()
-local known = redis.call('HGET', keys.owners, args.owner)
+local known, former = redis.call('HGET', keys.owners, args.owner), redis.call('HGET', keys.owners, args.former)
 local owner = known and unpacked(OWNER_RECORD, known) or redis.call('HINCRBY', keys.store, 'owner', 1)
-local _, _, count = era(clock())
-redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, owner, count, args.lease_us, vouched(), 0, NO_HEAD))
+redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, owner, args.lease_us, vouched()))
+if former and args.former ~= args.owner then
+  local number_of_former, held = unpacked(OWNER_RECORD, former), {}
+  for at = 1, #args.held, 16 do held[sub(args.held, at, at + 15)] = true end
+  local numbers = owned_in('claimed', number_of_former)
+  read_tasks(numbers)
+  for _, number in ipairs(numbers) do
+    local task = tasks[number]
+    if held[number .. pack('>d', task[TOKEN])] then
+      leave(number, task)
+      task[OWNER] = owner
+      enter(number, task, CLAIMED)
+    end
+  end
+  give_back(args.former, clock(), 0)
+  write_all()
+  tell()
+end
+return (known or former) and 1 or 0

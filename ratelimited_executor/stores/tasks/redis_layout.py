@@ -43,7 +43,7 @@ _OUTCOME: Final = struct.Struct("<8sdBd")
 _NUMBER: Final = struct.Struct(">d")
 _BITS: Final = struct.Struct(">Q")
 _HEAD: Final = struct.Struct("<8sII")
-_RECORD: Final = struct.Struct("<BBBddddIIIddBB")
+_RECORD: Final = struct.Struct("<BBBddddIIddBB")
 _RANK_SIZE: Final = 8
 _OWNER: Final = struct.Struct("<d")
 _REF: Final = struct.Struct(">dd")
@@ -68,15 +68,11 @@ class _Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Keep:
-    owner: str
-    held: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class _Join:
     owner: str
     lease_us: int
+    former: str
+    held: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +86,6 @@ class _Claim:
     before_us: int
     unknown: tuple[str, ...]
     full_keys: tuple[str, ...]
-    caller: bytes
-    call: int
-    again: int
     after: bytes
 
 
@@ -135,7 +128,6 @@ _ARGUMENTS: Final[dict[str, type[Any]]] = {
     "put": _Put,
     "join": _Join,
     "beat": _Owner,
-    "keep": _Keep,
     "leave": _Owner,
     "claim": _Claim,
     "finish": _Finish,
@@ -225,7 +217,7 @@ class Record:
 
     def claimed(self, now_us: int) -> Claimed:
         """Return it as claimed."""
-        _, _, _, due, _, _, token, attempt_count, lost_count, _, _, expires, _, _ = self._fields
+        _, _, _, due, _, _, token, attempt_count, lost_count, _, expires, _, _ = self._fields
         task_id, lane, _, function, key = self._texts
         version, _, name = function.partition(" ")
         in_us = int(due) - now_us
@@ -247,7 +239,7 @@ class Record:
 
     def row(self, owners: Mapping[int, str]) -> TaskRow:
         """Return it for people."""
-        state, _, is_cancelled, due, _, put, _, attempt_count, lost_count, _, owner, _, _, _ = self._fields
+        state, _, is_cancelled, due, _, put, _, attempt_count, lost_count, owner, _, _, _ = self._fields
         task_id, lane, queue, function, key = self._texts
         version, _, name = function.partition(" ")
         return TaskRow(

@@ -21,7 +21,7 @@ while at <= #args.tasks do
 end
 local known = read_parts('ZMSCORE', keys.ids, ids)
 local ended = redis.call('EXISTS', keys.ended) == 1 and read_parts('ZMSCORE', keys.ended, ids) or {}
-local last, _ = era(now)
+local last = least_numbers(now)
 local answers, seen, in_lanes = {}, {}, {}
 local added, records, bodies, ready, scheduled, expiring = {}, {}, {}, {}, {}, {}
 for index, new in ipairs(news) do
@@ -38,10 +38,10 @@ for index, new in ipairs(news) do
     bodies[#bodies + 1] = number
     bodies[#bodies + 1] = sub(args.tasks, begin + length, begin + length + body_length - 1)
     if lane ~= '' then
-      tasks[number] = {BEHIND, is_due and 1 or 0, 0, due, 0, now, 0, 0, 0, 0, 0, expires, is_blocking, is_named, id, lane, rank, queue, called, key, ''}
+      tasks[number] = {BEHIND, is_due and 1 or 0, 0, due, 0, now, 0, 0, 0, 0, expires, is_blocking, is_named, id, lane, rank, queue, called, key, ''}
       in_lanes[#in_lanes + 1] = number
     else
-      local head = pack(HEAD, is_due and READY or SCHEDULED, is_due and 1 or 0, 0, due, 0, now, 0, 0, 0, 0, 0, expires)
+      local head = pack(HEAD, is_due and READY or SCHEDULED, is_due and 1 or 0, 0, due, 0, now, 0, 0, 0, 0, expires)
       records[#records + 1] = number
       records[#records + 1] = head .. sub(args.tasks, begin, begin + length - 1)
       local turns = is_due and ready or scheduled

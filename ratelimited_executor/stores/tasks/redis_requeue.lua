@@ -9,10 +9,11 @@
 
 needs_no_memory()
 local now, states = clock(), {}
-for index, number in ipairs(numbers_of(args.ids)) do
+local numbers = numbers_of(args.ids)
+for index, number in ipairs(numbers) do states[index] = number and tasks[number][STATE] or -1 end
+for _, number in ipairs(numbers) do
   local task = number and tasks[number]
-  states[index] = task and task[STATE] or -1
-  if states[index] == DEAD then
+  if task and task[STATE] == DEAD then
     leave(number, task)
     task[ATTEMPTS], task[LOST], task[DUE], task[WAS_DUE] = 0, 0, now, 1
     local lane = task[LANE] ~= '' and lane_at(task[LANE])

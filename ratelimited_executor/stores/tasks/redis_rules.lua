@@ -6,8 +6,7 @@
 -- KEYS of every script, in one slot of a cluster. A sorted set without scores is ordered by its members, byte by byte.
 --
 --   store      a hash: version of the layout; run id of the server; number of the last task; token, the least of claims
---              to come; era, how often the server has begun anew; vouched, the vouched time; beat, the clock at the last beat;
---              owner, the number of the last owner
+--              to come; vouched, the vouched time; beat, the clock at the last beat; owner, the number of the last owner
 --   ids        a sorted set: id -> number of the task, 8 bytes of which are its key everywhere else
 --   tasks      a hash: number -> record
 --   bodies     a hash: number -> arguments and cost, which no script reads
@@ -22,17 +21,16 @@
 --   dead       a sorted set: number -> number, of those that are DEAD
 --   lanes      a hash: lane -> number of its head, and the last place of those that were due when they were put
 --   crowded    a sorted set: lane -> minus how many are behind in it
---   owners     a hash: owner -> its number, the era of which it knows, its lease, when it was seen by vouched time, its last call's
---              number, and whose
+--   owners     a hash: owner -> its number, its lease, and when it was seen by vouched time
 --   ended      a sorted set: id -> vouched time of its end
 
 -- A record: its head, which changes; its facts, as the client has written them; its error, to the end.
-local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4I4dd', 63, 'BBssc8sss'
+local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4dd', 59, 'BBssc8sss'
 local RECORD = HEAD .. FACTS
-local STATE, WAS_DUE, CANCELLED, DUE, PLACE, PUT, TOKEN, ATTEMPTS, LOST, CALL, OWNER, EXPIRES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
-local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 13, 14, 15, 16, 17, 18, 19, 20, 21
+local STATE, WAS_DUE, CANCELLED, DUE, PLACE, PUT, TOKEN, ATTEMPTS, LOST, OWNER, EXPIRES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 12, 13, 14, 15, 16, 17, 18, 19, 20
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
-local OWNER_RECORD = '<dddddc8'  -- number, era, lease, seen, call, caller
+local OWNER_RECORD = '<ddd'  -- number, lease, seen
 local PART = 2000  -- values of one command; Lua's stack takes 8000
 local BATCH = 1000  -- tasks that one claim makes ready of each kind, and deletes as expired, at most: the next claim goes on
 
@@ -322,19 +320,18 @@ local function give_back(name, now, lost_count)
 end
 
 -- A server that has begun anew may have done so from an older copy of its data. Numbers and tokens that it gave out before must not
--- come again, or who holds an old claim could end a new one: they go on from the time. And of claims that had ended it may not know
--- that: so each owner is asked once which of its claims it holds.
+-- come again, or who holds an old claim could end a new one: they go on from the time.
 
-local function era(now)  -- number of the last task, the least token, and the era
+local function least_numbers(now)  -- of the last task, and of a token
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  local known, number, token, count = unpack(redis.call('HMGET', keys.store, 'run', 'number', 'token', 'era'))
-  number, token, count = tonumber(number or 0), tonumber(token or 0), tonumber(count or 0)
+  local known, number, token = unpack(redis.call('HMGET', keys.store, 'run', 'number', 'token'))
+  number, token = tonumber(number or 0), tonumber(token or 0)
   if known ~= run then
     token = known and math.max(token, now) or 0
-    number, count = math.max(number, now), count + 1
-    redis.call('HSET', keys.store, 'version', VERSION, 'run', run, 'number', number, 'token', token, 'era', count)
+    number = math.max(number, now)
+    redis.call('HSET', keys.store, 'version', VERSION, 'run', run, 'number', number, 'token', token)
   end
-  return number, token, count
+  return number, token
 end
 
 -- Replies.

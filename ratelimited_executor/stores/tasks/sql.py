@@ -10,9 +10,10 @@ from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.stores.tasks import moves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ratelimited_executor._core.durable.tasks import (
+        Beat,
         Claim,
         Claims,
         DurableState,
@@ -56,10 +57,12 @@ class SQLStore(TaskStore):
             return await self._put_with(connection, tasks)
         return await self._change(lambda now_us: moves.put(now_us, tasks))
 
-    async def join(self, owner: str, lease_us: int) -> None:
-        await self._run(lambda _: moves.join(owner, lease_us), is_durable=False)
+    async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
+        return await self._change(
+            lambda now_us: moves.join(now_us, owner, lease_us, former, held), is_told=bool(former)
+        )
 
-    async def beat(self, owner: str) -> tuple[Ref, ...] | None:
+    async def beat(self, owner: str) -> Beat | None:
         return await self._change(lambda now_us: moves.beat(now_us, owner), is_told=False)
 
     async def leave(self, owner: str) -> None:

@@ -24,6 +24,11 @@ where state = 3 and (number, token) in (select value ->> 0, value ->> 1 from jso
 delete from durable_tasks
 where state = 3 and (number, token) in (select value ->> 0, value ->> 1 from json_each($1))
 
+-- name: hand_over
+-- to an owner, from another, a list of [number, token]
+update durable_tasks set owner = $1
+where state = 3 and owner = $2 and (number, token) in (select value ->> 0, value ->> 1 from json_each($3))
+
 -- name: remember
 -- a list of ids
 insert into durable_ended (id, ended_us)

@@ -48,6 +48,9 @@ delete from durable_ended where ended_us <= $1
 -- name: cancelled_of
 select number, token, lane from durable_tasks where state = 3 and is_cancelled = 1 and owner = $1 order by number
 
+-- name: count_claimed
+select count(*) from durable_tasks where state = 3 and owner = $1
+
 -- name: give_back
 update durable_tasks set state = 1, owner = null, lost_count = lost_count + $1
 where state = 3 and is_cancelled = 0 and owner = $2

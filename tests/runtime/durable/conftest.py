@@ -1,6 +1,8 @@
 """Durable tasks in virtual time: a store in memory, and processes that share it."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 
 import pytest
 
@@ -42,10 +44,17 @@ class Process:
 
 
 class FaultyStore(MemoryStore):
-    """A store that is away while ``is_away``, and does what it is asked for without saying so while ``is_mute``."""
+    """A store that is away, or does what it is asked for without saying so, at once or only later.
+
+    Attributes:
+        is_away: whether it is away.
+        is_mute: whether no answer comes.
+        late_by: returns after how many seconds it does what it is asked for, of which no answer comes; None if it does it now.
+    """
 
     is_away = False
     is_mute = False
+    late_by: Callable[[], float] | None = None
 
     def __getattribute__(self, name):
         found = super().__getattribute__(name)
@@ -55,12 +64,21 @@ class FaultyStore(MemoryStore):
         async def call(*args, **options):
             if self.is_away:
                 raise StoreUnavailableError("the store", "it is away")
+            if self.late_by is not None and name != "put":  # one that comes after its task has run makes it run again
+                asyncio.get_running_loop().call_later(self.late_by(), lambda: _do(found(*args, **options)))
+                raise StoreUnavailableError("the store", "no answer within some time")
             answer = await found(*args, **options)
             if self.is_mute:
                 raise StoreUnavailableError("the store", "the answer is lost")
             return answer
 
         return call
+
+
+def _do(call) -> None:
+    """Run a call that does not wait."""
+    with contextlib.suppress(StopIteration):
+        call.send(None)
 
 
 @pytest.fixture

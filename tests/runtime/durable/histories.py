@@ -197,10 +197,14 @@ class World:
         draw, store = self.draw, self.store
         while self.loop.time() < SECONDS * 0.8:
             await asyncio.sleep(draw.expovariate(0.3))
-            fault = draw.choice(("away", "mute", "step"))
+            fault = draw.choice(("away", "mute", "late", "step"))
             self.history.faults[fault] += 1
             if fault == "step":
                 self.clock.ahead += draw.choice((-3600, -1, 1, 3600))
+            elif fault == "late":
+                store.late_by = lambda: draw.uniform(0, 3 * LEASE)
+                await asyncio.sleep(draw.uniform(0.05, 3 * LEASE))
+                store.late_by = None
             else:
                 setattr(store, f"is_{fault}", True)
                 await asyncio.sleep(draw.uniform(0.05, 3 * LEASE))
@@ -249,7 +253,6 @@ async def kill(runner) -> None:
         run.handle.cancel()
     runner._outcomes.clear()
     runner._loops, runner._lease.owner = [], "nobody"
-    runner._lease._former.clear()
     runner._pump_task = asyncio.ensure_future(asyncio.sleep(0))
     await asyncio.sleep(0)
 

@@ -84,14 +84,52 @@ def claims_that_stay(monkeypatch) -> None:
     monkeypatch.setattr(TaskTable, "_give_back", keeping)
 
 
+def join_that_takes_over_nothing(monkeypatch) -> None:
+    """Whoever goes on as another owner has what it holds given back, and goes on with it."""
+    join = TaskTable.join
+
+    def forgetful(self, now_us, owner, lease_us, *, former="", held=()):
+        return join(self, now_us, owner, lease_us, former=former)
+
+    monkeypatch.setattr(TaskTable, "join", forgetful)
+
+
+def join_that_gives_back_nothing(monkeypatch) -> None:
+    """What nobody has heard of stays claimed, and its owner's lease is renewed by the next owner's."""
+    join, beat = TaskTable.join, TaskTable.beat
+
+    def keeping(self, now_us, owner, lease_us, *, former="", held=()):
+        is_kept = former in self._owners or owner in self._owners
+        if former in self._owners:
+            for task in self._owners[former].claimed.values():
+                task.owner = owner
+            self._owners[owner] = self._owners.pop(former)
+        return join(self, now_us, owner, lease_us) or is_kept
+
+    def quiet(self, now_us, owner):
+        answer = beat(self, now_us, owner)
+        return answer and answer._replace(claimed_count=0)
+
+    monkeypatch.setattr(TaskTable, "join", keeping)
+    monkeypatch.setattr(TaskTable, "beat", quiet)
+
+
 @pytest.mark.parametrize(
     "broken",
-    [end_without_token, rescue_by_age, lane_without_lease, leases_by_the_clock, claims_that_stay],
+    [
+        end_without_token,
+        rescue_by_age,
+        lane_without_lease,
+        leases_by_the_clock,
+        claims_that_stay,
+        join_that_takes_over_nothing,
+        join_that_gives_back_nothing,
+    ],
 )
 def test_broken_rule_is_found(monkeypatch, broken) -> None:
     """By one of many histories."""
     broken(monkeypatch)
-    for seed in range(300):
+    for seed in range(500, 800):
         try:
             if history_of(seed).wrong:
                 return

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, NewTask
+from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
 from ratelimited_executor._runtime.clock import clock_for
-from ratelimited_executor._runtime.durable.lease import Lease, News
+from ratelimited_executor._runtime.durable.lease import Lease
 
 
 @pytest.fixture
@@ -26,20 +26,46 @@ async def claim(lease, count=1):
     return (await lease.claim(Claim(owner=lease.owner, count=count))).tasks
 
 
-async def test_each_beginning_is_another_owner(lease):
-    """What was claimed for the one before is not claimed for the next."""
+async def is_lost(call) -> bool:
+    """Await a call; return whether its answer was lost."""
+    try:
+        await call
+    except StoreUnavailableError:
+        return True
+    return False
+
+
+async def claim_unheard(lease, store):
+    """Claim a task of which nothing is heard."""
+    store.is_mute = True
+    assert await is_lost(claim(lease))
+    store.is_mute = False
+
+
+async def owners_of(store, *ids):
+    return [row.owner for row in await store.find(ids)]
+
+
+async def test_each_beginning_is_another_owner(lease, store):
+    """What was claimed for the one before is given back."""
     assert ("me-1", 1) == (lease.owner, lease.count)
+    [claimed] = await claim(lease)
     await lease.begin()
     assert ("me-2", 2) == (lease.owner, lease.count)
+    assert [""] == await owners_of(store, claimed.id)
 
 
-async def test_of_two_beginnings_at_once_the_first_counts(lease, store, monkeypatch):
+async def test_of_two_beginnings_at_once_the_second_changes_nothing(lease, store, monkeypatch):
     """Both the pump and the beat hear of a lease that has ended; what is claimed between stays renewed."""
-    join, is_answered = store.join, asyncio.Event()
+    join, is_answered, count = store.join, asyncio.Event(), 0
 
-    async def join_late(owner, lease_us):
-        await join(owner, lease_us)
-        await (asyncio.sleep(0) if owner == "me-2" else is_answered.wait())
+    async def join_late(*args, **options):
+        nonlocal count
+        count += 1
+        wait = asyncio.sleep(0) if count == 1 else is_answered.wait()
+        answer = await join(*args, **options)
+        await wait
+        return answer
 
     monkeypatch.setattr(store, "join", join_late)
     async with asyncio.TaskGroup() as group:
@@ -48,18 +74,18 @@ async def test_of_two_beginnings_at_once_the_first_counts(lease, store, monkeypa
         await asyncio.sleep(0.1)
         [claimed] = await claim(lease)
         is_answered.set()
+    assert "me-2" == lease.owner
     for _ in range(10):
         await asyncio.sleep(5)
-        assert await lease.renew(lambda: {claimed.ref}, [].append)
-    [row] = await store.find([claimed.id])
-    assert lease.owner == row.owner
+        assert () == await lease.renew(lambda: {claimed.ref})
+    assert ["me-2"] == await owners_of(store, claimed.id)
 
 
 async def test_lease_is_over_after_its_time_without_a_beat(lease):
     """Counted from the moment at which the last beat that was answered had been sent."""
     await asyncio.sleep(9.9)
     assert not lease.is_over()
-    assert await lease.renew(list, [].append)
+    assert () == await lease.renew(list)
     await asyncio.sleep(14.9)
     assert not lease.is_over()
     await asyncio.sleep(0.2)
@@ -80,60 +106,124 @@ async def test_lease_that_begins_is_over_before_it_ends_in_the_store(lease, stor
 async def test_owner_stays_while_every_claim_is_answered(lease):
     """Settling costs nothing then."""
     await claim(lease)
-    await lease.settle(list)
+    assert await lease.settle(list)
     assert 1 == lease.count
 
 
-async def test_claims_that_were_not_heard_of_go_back_when_the_others_have_ended(lease, store):
-    """Until then the owner's lease is renewed, as what is known of it runs."""
+async def test_claims_that_were_not_heard_of_are_given_back(lease, store):
+    """What is known of goes on under the next owner, with its lease and its cancellations."""
     [known] = await claim(lease)
-    store.is_mute = True
-    with pytest.raises(StoreUnavailableError):
-        await claim(lease)
-    store.is_mute = False
-    held, news = {known.ref}, []
-    await lease.settle(lambda: held)
-    assert "me-2" == lease.owner
-    assert ["2"] == [task.id for task in await claim(lease, 5)]
+    await claim_unheard(lease, store)
+    assert await lease.settle(lambda: {known.ref})
+    assert ["me-2", ""] == await owners_of(store, "0", "1")
     for _ in range(10):
-        assert await lease.renew(lambda: held, news.append)
+        assert () == await lease.renew(lambda: {known.ref})
         await asyncio.sleep(5)
-    held.clear()
-    assert await lease.renew(lambda: held, news.append)
-    assert {News()} == set(news)
-    assert ["0", "1"] == [task.id for task in await claim(lease, 5)]  # the former one has left, with all of its claims
+    await store.cancel(["0"])
+    assert (known.ref,) == await lease.renew(lambda: {known.ref})
+    assert ["1", "2"] == [task.id for task in await claim(lease, 5)]
+    assert [True] == await store.finish([Outcome(known.ref, End.DONE)])
 
 
-async def test_leaving_gives_back_what_all_owners_have(lease, store):
-    """At once."""
+async def test_claim_on_its_way_finds_no_lease(lease, store):
+    """It comes after its process has gone on as another owner, and claims nothing."""
+    store.late_by = lambda: 1.0
+    assert await is_lost(claim(lease))
+    store.late_by = None
+    assert await lease.settle(list)
+    await asyncio.sleep(2)
+    assert ["", "", ""] == await owners_of(store, "0", "1", "2")
+
+
+async def test_ends_that_the_store_has_lost_are_noticed_by_the_number_of_claims(lease, store):
+    """As after a failover: what has ended is claimed again there, by a process that knows nothing of it."""
+    ended, held = await claim(lease, 2)
+    for _ in range(2):
+        assert () == await lease.renew(lambda: {held.ref, ended.ref})
+        assert await lease.settle(lambda: {held.ref, ended.ref})
+        assert 1 == lease.count
+    assert () == await lease.renew(lambda: {held.ref})
+    assert await lease.settle(lambda: {held.ref})
+    assert ["", "me-2"] == await owners_of(store, ended.id, held.id)
+
+
+async def test_number_of_claims_counts_for_nothing_while_one_is_under_way(lease, store, monkeypatch):
+    """Whether it was made already nobody knows."""
+    is_answered, ask = asyncio.Event(), store.claim
+
+    async def claim_late(asked):
+        answer = await ask(asked)
+        await is_answered.wait()
+        return answer
+
+    monkeypatch.setattr(store, "claim", claim_late)
+    claiming = asyncio.create_task(claim(lease))
+    await asyncio.sleep(0)
+    assert () == await lease.renew(list)
+    is_answered.set()
+    await claiming
+    assert await lease.settle(list)
+    assert 1 == lease.count
+
+
+async def test_join_of_which_nothing_was_heard_is_made_again(lease, store):
+    """By the next attempt to settle, or by the beat, to which the former owner has no lease; nothing held is lost."""
     [known] = await claim(lease)
-    store.is_mute = True
-    with pytest.raises(StoreUnavailableError):
-        await claim(lease)
-    store.is_mute = False
-    await lease.settle(lambda: {known.ref})
+    for settle in (lease.settle, lease.renew):
+        await claim_unheard(lease, store)
+        before = lease.owner
+        store.is_mute = True
+        for _ in range(3):
+            assert await is_lost(lease.settle(lambda: {known.ref}))
+        assert before == lease.owner
+        store.is_mute = False
+        assert await settle(lambda: {known.ref}) is not None
+        assert before != lease.owner
+        assert [lease.owner] == await owners_of(store, known.id)
+
+
+@pytest.mark.parametrize("has_joined", [False, True])
+async def test_lease_that_has_ended_meanwhile_is_told(lease, store, has_joined):
+    """Whoever goes on as another owner then holds nothing, whether it had joined or not."""
+    [known] = await claim(lease)
+    await claim_unheard(lease, store)
+    if has_joined:
+        store.is_mute = True
+        assert await is_lost(lease.settle(lambda: {known.ref}))
+        store.is_mute = False
+    await store.join("other", 15_000_000)
+    for _ in range(6):
+        await store.beat("other")
+        await asyncio.sleep(5)
+    assert not await lease.settle(lambda: {known.ref})
+    assert ["", ""] == await owners_of(store, "0", "1")
+    assert () == await lease.renew(list)
+
+
+@pytest.mark.parametrize("has_joined", [False, True])
+async def test_leaving_gives_back_what_is_claimed(lease, store, has_joined):
+    """At once, though a claim was not heard of, or the next owner has joined and nothing was heard of that."""
+    [known] = await claim(lease)
+    await claim_unheard(lease, store)
+    if has_joined:
+        store.is_mute = True
+        assert await is_lost(lease.settle(lambda: {known.ref}))
+        store.is_mute = False
     await lease.leave()
     other = Lease(store, "other", 15.0, asyncio.get_running_loop().time)
     await other.begin()
     assert 3 == len(await claim(other, 5))
 
 
-async def test_every_owner_is_renewed_by_a_store_that_loses_its_answers(lease, store):
-    """And by one that is away for one of them: the others do not wait for it."""
+async def test_store_that_loses_its_answers_renews_the_lease(lease, store):
+    """Though this process goes by what it has heard."""
     [known] = await claim(lease)
     store.is_mute = True
-    with pytest.raises(StoreUnavailableError):
-        await claim(lease)
-    store.is_mute = False
-    await lease.settle(lambda: {known.ref})
-    [later] = await claim(lease)
-    store.is_mute = True
     for _ in range(10):
-        with pytest.raises(StoreUnavailableError):
-            await lease.renew(lambda: {known.ref, later.ref}, [].append)
+        assert await is_lost(lease.renew(lambda: {known.ref}))
         await asyncio.sleep(5)
     assert lease.is_over()  # as far as is known here
     store.is_mute = False
-    assert await lease.renew(lambda: {known.ref, later.ref}, [].append)
+    assert () == await lease.renew(lambda: {known.ref})
     assert not lease.is_over()
-    assert {"me-1", "me-2"} == {row.owner for row in await store.find([known.id, later.id])}
+    assert ["me-1"] == await owners_of(store, known.id)

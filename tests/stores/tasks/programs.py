@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import (
+    Beat,
     Claim,
     Claims,
     DurableState,
@@ -61,7 +62,7 @@ class Program:
         for _ in range(count):
             kind = self.draw.choices(
                 ("put", "claim", "finish", "beat", "pass", "cancel", "requeue", "join", "leave", "revive", "step"),
-                (3, 8, 7, 12 if self.is_hasty else 3, 6, 1, 1, 1, 0.5, 1, 0.2),
+                (3, 8, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 0.2),
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
@@ -74,10 +75,11 @@ class Program:
 
     def _both(self, method, *args, **options):
         """Call the table and the store, and return the answer on which they agree, with refs by the table's numbers."""
-        timed = method in ("put", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue")
         time = [self.now_us] if timed else []
-        expected = getattr(self.table, method)(*time, *self._with_refs(args, self.table_numbers), **options)
-        answer = yield (method, self._with_refs(args, self.store_numbers), options)
+        mine, others = self._in_numbers(options, self.table_numbers), self._in_numbers(options, self.store_numbers)
+        expected = getattr(self.table, method)(*time, *self._with_refs(args, self.table_numbers), **mine)
+        answer = yield (method, self._with_refs(args, self.store_numbers), others)
         self._learn(expected, self.table_numbers)
         self._learn(answer, self.store_numbers)
         wanted, found = by_id(expected, self.table_numbers), by_id(answer, self.store_numbers)
@@ -91,6 +93,12 @@ class Program:
             else arg
             for arg in args
         ]
+
+    def _in_numbers(self, options, numbers):
+        """Return options with refs in a side's own numbers."""
+        if "held" not in options:
+            return options
+        return options | {"held": [Ref(numbers.get(ref.number, -1), ref.token) for ref in options["held"]]}
 
     def _learn(self, answer, numbers) -> None:
         if isinstance(answer, Claims):
@@ -175,7 +183,12 @@ class Program:
 
     def _join(self):
         owner = self.draw.choice(OWNERS)
-        yield from self._both("join", owner, self._lease_of(owner))
+        options = {}
+        if self.draw.random() < 0.7:
+            stale = [held for held in self.held if held.token < self.tokens[held.id]]
+            held = self.draw.choice((self.held, self.held, stale, self.held[::2]))
+            options = {"former": self.draw.choice(OWNERS), "held": [Ref(each.id, each.token) for each in held]}
+        yield from self._both("join", owner, self._lease_of(owner), **options)
 
     def _leave(self):
         yield from self._both("leave", self.draw.choice(OWNERS))
@@ -204,8 +217,8 @@ def by_id(answer, numbers):
     ids = {number: id for id, number in numbers.items()}
     if isinstance(answer, Claims):
         return replace(answer, tasks=tuple(task._replace(ref=Ref(0, task.ref.token)) for task in answer.tasks))
-    if isinstance(answer, tuple) and answer and isinstance(answer[0], Ref):
-        return sorted((ids[ref.number], ref.token) for ref in answer)
+    if isinstance(answer, Beat):
+        return sorted((ids[ref.number], ref.token) for ref in answer.cancelled), answer.claimed_count
     if isinstance(answer, list) and answer and isinstance(answer[0], TaskRow):
         return [replace(row, number=0) for row in answer]
     return answer

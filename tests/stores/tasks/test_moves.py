@@ -22,7 +22,8 @@ class InMemory:
 
     def call(self, method, now_us, args, options):
         """Play the moves of one call."""
-        timed = method in ("put", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        options = {"former": "", "held": (), **options} if method == "join" else options
         program = getattr(moves, method)(*([now_us] if timed else []), *args, **options)
         cursor = self.connection.cursor()
         cursor.execute("begin")
@@ -48,6 +49,16 @@ BROKEN = {
     "a release without its token": ("put_aside", "token = $3", "$3 > 0"),
     "an end of what is not claimed": ("end", "state = 3 and", ""),
     "claims that nobody gives back": ("give_back", "owner = $2", "owner = $2 and 1 = 0"),
+    "claims that go to the next owner, held or not": (
+        "hand_over",
+        "(number, token) in",
+        "'' < $3 or (number, token) in",
+    ),
+    "claims that go to the next owner without their tokens": (
+        "hand_over",
+        "(number, token) in (select value ->> 0, value ->> 1",
+        "number in (select value ->> 0",
+    ),
     "leases that are never renewed": ("renew", "owner = $2", "owner = $2 and 1 = 0"),
     "leases by which nobody goes": ("owner", "owner = $1", "'' < $1 limit 1"),
     "lanes that go on over a dead letter": ("head", "(state <> 5 or is_blocking = 1)", "state <> 5"),
