@@ -151,16 +151,18 @@ class RedisStore(TaskStore):
         return [each == b"1"[0] for each in answer]
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
-        return _states_of(await self._change("cancel", tuple(ids)))
+        return _states_of(await self._change("cancel", tuple(ids))) if ids else []
 
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
-        return _states_of(await self._change("requeue", tuple(ids)))
+        return _states_of(await self._change("requeue", tuple(ids))) if ids else []
 
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
         revived, after = 0, 0
         while after >= 0:
-            count, after = await self._change("revive", queue, tuple(function_of(*each) for each in functions), after)
+            count, after = await self._run("revive", queue, tuple(function_of(*each) for each in functions), after)
             revived += count
+        if revived:  # processes ask all the time
+            self._changed.set()
         return revived
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
@@ -196,13 +198,15 @@ class RedisStore(TaskStore):
         if self._user_count or self._listener is None:
             return
         listener, self._listener = self._listener, None
-        while not listener.done():  # a client may swallow a cancellation that comes together with a message
-            listener.cancel()
-            await asyncio.wait([listener], timeout=_RECONNECT_SECONDS)
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-        await self._disconnect()
+        try:
+            while not listener.done():  # a client may swallow a cancellation that comes together with a message
+                listener.cancel()
+                await asyncio.wait([listener], timeout=_RECONNECT_SECONDS)
+        finally:  # also if it is cancelled there
+            if self._pause is not None:
+                self._pause.cancel()
+                self._pause = None
+            await self._disconnect()
 
     # How scripts are run
 

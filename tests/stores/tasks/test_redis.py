@@ -230,6 +230,21 @@ async def test_client_that_is_handed_in_stays_open_and_may_decode(opened, redis_
     await client.aclose()
 
 
+async def test_closing_that_is_cancelled_leaves_nothing_open(opened, redis_server):
+    """While it waits for its listener to end; the connections are closed all the same."""
+    before = asyncio.all_tasks()
+    connected = redis_server.ask("CLIENT", "LIST").count("\n")
+    store = await opened()
+    await store.put([task("x")])
+    closing = asyncio.ensure_future(store.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    async with asyncio.timeout(30):
+        while redis_server.ask("CLIENT", "LIST").count("\n") > connected or before != asyncio.all_tasks():
+            await asyncio.sleep(0.01)
+
+
 # Answers that are lost
 
 
