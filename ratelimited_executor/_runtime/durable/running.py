@@ -53,7 +53,7 @@ _MEASURE_SECONDS: Final = 0.25  # over which starts are counted
 _LOOK_SECONDS: Final = 0.005  # between two looks for what goes before the last of those that wait ...
 _LOOK_SECONDS_EACH: Final = 5e-6  # ... and for each of these, among which that is looked for, so much more
 _SWEEP_SECONDS: Final = 5.0  # between two looks into a store that tells of nothing
-_FULL_SECONDS: Final = 0.5  # until an executor that took no more is asked again
+_FULL_SECONDS: Final = 0.5  # until an executor that is paused, or took no more, is asked again
 _BACKOFF_SECONDS: Final = 0.1  # after the first attempt on a store that is away; then twice as long each time ...
 _BACKOFF_PARTS: Final = 6  # ... up to a sixth of a lease: it is renewed as soon as the store is back
 _CLAIM_MAX: Final = 500  # of one transaction: the event loop takes in so many without a pause
@@ -242,7 +242,9 @@ class DurableRunner:
                 self._lose_all()
             self._wake.clear()
             room, bound, timeout = self._room()
-            if room > 0 and self._is_taking():
+            if not self._is_taking():
+                timeout = min(timeout, _FULL_SECONDS)
+            elif room > 0:
                 try:
                     timeout = min(timeout, await self._claim(room, bound))
                 except (BacklogFullError, ExecutorStoppedError) as error:
