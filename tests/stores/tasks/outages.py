@@ -19,7 +19,7 @@ import psycopg
 from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
 from ratelimited_executor.durable import DurableState, DurableTasks, PostgresStore
 
-from .postgres_server import PostgresServer
+from .postgres_server import END_CONNECTIONS, PostgresServer
 
 LEASE = 3.0
 BACKLOG = 1000
@@ -156,10 +156,7 @@ def killed(server: PostgresServer, times: int):
     async def fault(outcome, runner) -> None:
         with server.connect("postgres") as connection:
             for _ in range(times):
-                connection.execute(
-                    "select pg_terminate_backend(pid) from pg_stat_activity "
-                    "where datname = 'durable' and pid <> pg_backend_pid()"
-                )
+                connection.execute(END_CONNECTIONS)
                 await asyncio.sleep(0.2)
                 outcome.claimed += len(runner._held)
 
@@ -171,10 +168,7 @@ def used_up(server: PostgresServer):
 
     async def fault(outcome, runner) -> None:
         with contextlib.ExitStack() as stack, server.connect("postgres") as connection:
-            connection.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity "
-                "where datname = 'durable' and pid <> pg_backend_pid()"
-            )
+            connection.execute(END_CONNECTIONS)
             until = time.monotonic() + 0.3
             while time.monotonic() < until:  # without a turn of the loop, or the pool would have them again
                 with contextlib.suppress(psycopg.OperationalError):

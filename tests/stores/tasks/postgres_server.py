@@ -14,6 +14,10 @@ from tests.peers.processes import HOST, give_port_back, take_port
 
 CONNECTIONS = 24
 START_SECONDS = 30
+END_CONNECTIONS = (
+    "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'durable' and pid <> pg_backend_pid()"
+)
+"""A statement that ends all connections to the database but its own."""
 
 
 class PostgresServer:

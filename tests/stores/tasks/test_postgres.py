@@ -15,6 +15,8 @@ from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, N
 from ratelimited_executor.durable import PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
 
+from .postgres_server import END_CONNECTIONS
+
 
 def task(id, **options) -> NewTask:
     return NewTask(id=str(id), name="f", **options)
@@ -38,8 +40,7 @@ async def opened(database, clock):
 async def test_processes_share_a_database_and_wake_each_other(opened):
     """By NOTIFY: long before anybody would look."""
     first, second = await opened(), await opened()
-    await asyncio.sleep(0.2)  # it listens
-    await second.wait(0.01)
+    await second.wait(30)  # it listens
     waiting = asyncio.ensure_future(second.wait(30))
     await asyncio.sleep(0.01)
     await first.put([task("x")])
@@ -145,7 +146,7 @@ async def test_closing_that_is_cancelled_leaves_nothing_open(opened):
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
-    await asyncio.sleep(0.1)  # for the notice, which is under way
+    await asyncio.wait(asyncio.all_tasks() - before - {closing}, timeout=30)  # the notice, which is under way
     assert before == asyncio.all_tasks()
 
 
@@ -153,13 +154,10 @@ async def test_backends_that_are_killed(opened, database):
     """What had returned is there; the store says so, and goes on with new connections."""
     store = await opened()
     await store.put([task("before")])
-    kill = (
-        "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'durable' and pid <> pg_backend_pid()"
-    )
     put = {"before"}
     for n in range(30):
         if n % 3 == 0:
-            database.connection.execute(kill)
+            database.connection.execute(END_CONNECTIONS)
         try:
             await store.put([task(n)])
         except StoreUnavailableError as error:
