@@ -5,7 +5,6 @@ import contextlib
 import json
 import math
 import threading
-import time
 
 import pytest
 
@@ -163,8 +162,10 @@ async def test_numbers_at_their_bounds_are_kept(tmp_path):
         await process.note.put("b", at=253402300799, priority=-0.0)
         await process.note.put("c", at=-1e12, expires=1e-6)
         await process.note.put("d", priority=-1e308)
-        statistics = await process.run(0.3)
-        assert (["d"], 1) == (process.names, statistics.expired)
+        async with process.executor, process.tasks.running(process.executor) as runner, asyncio.timeout(30):
+            while (runner.statistics().done, runner.statistics().expired) != (1, 1):
+                await asyncio.sleep(0.01)
+        assert ["d"] == process.names
         assert 2 == (await process.tasks.counts())[DurableState.SCHEDULED]
 
 
@@ -574,7 +575,7 @@ def test_loop_that_was_blocked_for_longer_than_a_lease_begins_nothing_that_anoth
     """Another process has run it meanwhile."""
     path = tmp_path / "tasks.db"
     ran: list[tuple[str, object]] = []
-    blocked, over = threading.Event(), threading.Event()
+    blocked, taken, over = threading.Event(), threading.Event(), threading.Event()
 
     def tasks_of(who):
         tasks = DurableTasks(SQLiteStore(path), lease=0.6)
@@ -582,18 +583,20 @@ def test_loop_that_was_blocked_for_longer_than_a_lease_begins_nothing_that_anoth
         @tasks.task(name="note")
         async def note(what):
             ran.append((who, what))
+            if len(ran) == 5:
+                taken.set()
 
         return tasks, note
 
     async def first() -> None:
         tasks, note = tasks_of("first")
         async with RateLimitedExecutor("x") as executor, tasks.running(executor, ahead=5) as runner:
-            for n in range(5):
-                await note.put(n, delay=1.5)
-            while runner.statistics().waiting < 5:
-                await asyncio.sleep(0.01)
+            await tasks.put_many(note.new(n, delay=3) for n in range(5))  # that is enough to get to the blockade
+            async with asyncio.timeout(20):
+                while runner.statistics().waiting < 5:
+                    await asyncio.sleep(0.01)
             blocked.set()
-            time.sleep(3.5)
+            assert taken.wait(60)
             await asyncio.sleep(1)
             over.set()
 

@@ -29,7 +29,7 @@ async def test_each_occurrence_runs_once_over_three_processes(store):
 
 async def test_cron_follows_the_wall_clock(store):
     """In a time zone."""
-    process = Process(store)
+    process = Process(store, lease=3600)  # three days of beats would take long
     process.tasks.repeat(process.note, "daily", cron="30 9 * * *", tz="Europe/London")
     async with process.tasks:
         began = wall(store)

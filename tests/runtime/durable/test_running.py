@@ -550,8 +550,8 @@ async def test_functions_that_block_run_in_threads():
     def work(what):
         ran.append((what, threading.current_thread() is threading.main_thread()))
 
-    async with process.tasks:
+    async with process.executor, process.tasks.running(process.executor) as runner, asyncio.timeout(30):
         await work.put("a")
-    statistics = await process.run(0.5)
+        while not runner.statistics().done:
+            await asyncio.sleep(0.01)
     assert [("a", False)] == ran
-    assert 1 == statistics.done

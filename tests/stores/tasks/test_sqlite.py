@@ -184,12 +184,14 @@ async def test_disk_that_is_full_changes_nothing_and_loses_nothing(opened):
 
 async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
     """It is waited for, and after a while said."""
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 200)
     store = await opened()
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_file, "_BUSY_MS", 200)
+        impatient = await opened()
     other = apsw.Connection(str(tmp_path / "tasks.db"))
     other.execute("begin immediate")
     with pytest.raises(StoreUnavailableError, match="another process has held the file"):
-        await store.put([task("x")])
+        await impatient.put([task("x")])
     putting = asyncio.ensure_future(store.put([task("x")]))
     await asyncio.sleep(0.05)
     other.execute("rollback")
