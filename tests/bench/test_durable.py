@@ -35,6 +35,7 @@ def _result(count: int, **others) -> dict:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a busy machine takes a minute and a half
 def test_section_runs_whatever_is_installed() -> None:
     """Each queue with its package and its server has a row, and what must never happen did not."""
     tables = run(Options(quick=True))

@@ -18,6 +18,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (.*)$", TEXT, re.MULTILINE)
 
 
+@pytest.mark.timeout(600)  # a busy machine takes a minute
 @pytest.mark.real_time  # the page's own rates and times, about 8 s in all; only exit statuses are asserted
 def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
     """In their order, in one directory, with the page's own targets: as a reader would."""
@@ -33,7 +34,7 @@ def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         # The demo's verdict is about this machine's timing; that it ran is what counts here.
         assert ended.returncode in ((0, 1) if " demo " in command else (0,)), (command, ended.stderr)

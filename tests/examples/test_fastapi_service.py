@@ -21,9 +21,10 @@ from ratelimited_executor.testing import audit
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fastapi_service.py"
 # A delivery may reach the receiver this much later than it was started; the machine may be busy.
-TRANSIT_SECONDS = 0.5
+TRANSIT_SECONDS = 2
+PATIENCE_SECONDS = 60  # for what takes a second on a quiet machine
 
-pytestmark = [pytest.mark.real_time("a real server process and a real HTTP client"), pytest.mark.timeout(20)]
+pytestmark = pytest.mark.real_time("a real server process and a real HTTP client")
 
 
 class Service:
@@ -44,7 +45,7 @@ def running_service(tmp_path: Path, *arguments: str) -> Iterator[Service]:
             [sys.executable, str(EXAMPLE), "--port", "0", *arguments], stdout=sink, stderr=subprocess.STDOUT, text=True
         )
     try:
-        deadline = time.monotonic() + 8
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while (match := re.search(r"running on (http://[0-9.:]+)", log.read_text())) is None:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -87,7 +88,7 @@ async def running_receiver() -> AsyncIterator[Receiver]:
 
 async def poll(client: httpx.AsyncClient, field: str, value: int) -> dict[str, object]:
     """Ask for the statistics until one of them has reached a value."""
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             statistics = (await client.get("/statistics")).json()
             if statistics[field] >= value:
@@ -96,9 +97,12 @@ async def poll(client: httpx.AsyncClient, field: str, value: int) -> dict[str, o
 
 
 async def test_deliveries_arrive_at_the_rate_the_most_important_first(tmp_path: Path) -> None:
-    """Three seconds of work are asked for at once, then something urgent: that does not wait for all of it."""
-    with running_service(tmp_path, "--rate", "20/s") as service:
-        async with running_receiver() as receiver, httpx.AsyncClient(base_url=service.url) as client:
+    """Six seconds of work are asked for at once, then something urgent: that does not wait for all of it."""
+    with running_service(tmp_path, "--rate", "10/s") as service:
+        async with (
+            running_receiver() as receiver,
+            httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as client,
+        ):
 
             async def ask(number: int, priority: int = 0) -> None:
                 delivery = {"url": receiver.url, "payload": {"number": number}, "priority": priority}
@@ -111,16 +115,19 @@ async def test_deliveries_arrive_at_the_rate_the_most_important_first(tmp_path: 
 
     numbers = [payload["number"] for payload in receiver.payloads]
     assert statistics["accepted"] == statistics["started"] == 60
-    assert statistics["rate"] == "20/s"
+    assert statistics["rate"] == "10/s"
     assert sorted(numbers) == list(range(60))
     assert numbers[-1] != 59
-    assert audit(receiver.arrivals, 20, slack=TRANSIT_SECONDS).ok
+    assert audit(receiver.arrivals, 10, slack=TRANSIT_SECONDS).ok
 
 
 async def test_a_delay_is_kept_and_a_refusal_is_counted(tmp_path: Path) -> None:
     """A delivery is never early; a receiver's error is the failure of its own delivery."""
     with running_service(tmp_path, "--rate", "100/s") as service:
-        async with running_receiver() as receiver, httpx.AsyncClient(base_url=service.url) as client:
+        async with (
+            running_receiver() as receiver,
+            httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as client,
+        ):
             asked = time.monotonic()
             await client.post("/deliveries", json={"url": receiver.url, "payload": {}, "delay": 0.5})
             await client.post("/deliveries", json={"url": f"{receiver.url}/broken", "payload": {}})
@@ -134,7 +141,7 @@ async def test_a_delay_is_kept_and_a_refusal_is_counted(tmp_path: Path) -> None:
 async def test_bad_deliveries_are_refused_and_change_nothing(tmp_path: Path) -> None:
     """A negative delay, one of thirty years or a missing address is the client's mistake."""
     with running_service(tmp_path) as service:
-        async with httpx.AsyncClient(base_url=service.url) as client:
+        async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as client:
             good = {"url": "http://127.0.0.1:9/", "payload": {}}
             for bad in ({"payload": {}}, {**good, "delay": -1}, {**good, "delay": 1e9}, {**good, "priority": "high"}):
                 response = await client.post("/deliveries", json=bad)
@@ -144,17 +151,17 @@ async def test_bad_deliveries_are_refused_and_change_nothing(tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGTERM ends a Windows process at once")
 async def test_a_signal_drains_what_is_due_and_cancels_the_rest_in_bounded_time(tmp_path: Path) -> None:
-    """Due in half a second: sent. Due in an hour: cancelled when the drain's second is over, with one warning."""
-    with running_service(tmp_path, "--rate", "100/s", "--drain-timeout", "1") as service:
+    """Due in half a second: sent. Due in an hour: cancelled when the drain's three seconds are over, with one warning."""
+    with running_service(tmp_path, "--rate", "100/s", "--drain-timeout", "3") as service:
         async with running_receiver() as receiver:
-            async with httpx.AsyncClient(base_url=service.url) as client:
+            async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as client:
                 await client.post("/deliveries", json={"url": receiver.url, "payload": {"number": 1}, "delay": 0.5})
                 await client.post("/deliveries", json={"url": receiver.url, "payload": {"number": 2}, "delay": 3600})
             began = time.monotonic()
             service.process.send_signal(signal.SIGTERM)
-            await asyncio.to_thread(service.process.wait, 8)
+            await asyncio.to_thread(service.process.wait, PATIENCE_SECONDS)
             took = time.monotonic() - began
 
         assert [{"number": 1}] == receiver.payloads
-        assert 0.9 < took < 6
+        assert 2.9 < took < 30
         assert "webhooks: closed with 1 waiting and 0 running task(s) cancelled" in service.log.read_text()

@@ -14,7 +14,6 @@ from ratelimited_executor.simulation.recordings import read_access_log, read_csv
 
 @pytest.mark.slow
 @pytest.mark.real_time("a real HTTP server and client")
-@pytest.mark.timeout(30)
 async def test_each_request_is_a_line(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
     """Two seconds of a small load: as many lines as requests, of the clients that were asked for."""
     program = example("record_arrivals")

@@ -16,11 +16,10 @@ from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor.testing import audit
 
 # On a busy machine a request may reach the server this much later than it was started.
-TRANSIT_SECONDS = 0.5
+TRANSIT_SECONDS = 1
 
 
 @pytest.mark.real_time("a real HTTP server and client")
-@pytest.mark.timeout(10)
 async def test_a_rate_below_the_limit_is_never_refused(example: Callable[[str], ModuleType]) -> None:
     """Half the limit leaves room for what the transit bunches together."""
     program = example("retry_after")
@@ -31,18 +30,17 @@ async def test_a_rate_below_the_limit_is_never_refused(example: Callable[[str], 
 
 
 @pytest.mark.real_time("a real HTTP server and client")
-@pytest.mark.timeout(10)
 async def test_refused_requests_come_back_no_earlier_than_told_and_all_succeed(
     example: Callable[[str], ModuleType],
 ) -> None:
     """At twice the limit every request is answered in the end, and attempts keep the client's rate, retries included."""
     program = example("retry_after")
 
-    server = await program.fetch_all(60, limit=30, rate=60)
+    server = await program.fetch_all(120, limit=30, rate=60)
 
     assert server.violation_count > 0
     assert server.early_count == 0
-    assert len(server.arrivals) == 60 + server.violation_count
+    assert len(server.arrivals) == 120 + server.violation_count
     assert audit(server.arrivals, 60, slack=TRANSIT_SECONDS).ok
 
 

@@ -114,6 +114,7 @@ def join_that_gives_back_nothing(monkeypatch) -> None:
     monkeypatch.setattr(TaskTable, "beat", quiet)
 
 
+@pytest.mark.timeout(600)  # a busy machine takes a minute for some
 @pytest.mark.parametrize(
     "broken",
     [

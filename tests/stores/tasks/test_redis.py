@@ -133,6 +133,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.timeout(600)  # a busy machine takes a minute for some
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock, monkeypatch, name):
     """By one of the programs."""
