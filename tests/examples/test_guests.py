@@ -35,7 +35,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 # On a busy machine a request may reach the server this much later than it was started.
 TRANSIT_SECONDS = 0.5
 
-pytestmark = [pytest.mark.real_time("a real server, and packages that know no virtual time"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.real_time("a real server, and packages that know no virtual time"), pytest.mark.timeout(300)]
 
 
 def judged(site: Site, rate: float) -> bool:
@@ -161,8 +161,8 @@ def test_workers_of_celery_share_the_rate(redis_server: RedisServer, site: Site,
         )  # fmt: skip
     try:
         code = "import sys, celery_worker as c; [c.deliver.delay(sys.argv[1], {'number': n}) for n in range(20)]"
-        subprocess.run([sys.executable, "-c", code, site.url], cwd=EXAMPLES, env=environment, check=True, timeout=20)
-        deadline = time.monotonic() + 30
+        subprocess.run([sys.executable, "-c", code, site.url], cwd=EXAMPLES, env=environment, check=True, timeout=120)
+        deadline = time.monotonic() + 120
         while log.read_text().count("succeeded") < 20:
             assert time.monotonic() < deadline, log.read_text()
             assert worker.poll() is None, log.read_text()
