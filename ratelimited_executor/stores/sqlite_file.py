@@ -34,6 +34,7 @@ _REMEDIES: Final = {
     "NotADBError": ": name another file",
     "CorruptError": ": restore it from a backup",
 }
+_NO_FILE: Final = ": name a file that is there, and that this process may read and write"
 
 
 class SQLiteFile:
@@ -47,6 +48,8 @@ class SQLiteFile:
         ValueError: if it is empty.
         ModuleNotFoundError: without the package apsw.
     """
+
+    _is_creating = True  # the file, if it is not there
 
     def __init__(self, path: str | PathLike[str]) -> None:
         if not isinstance(path, (str, PathLike)):
@@ -73,7 +76,7 @@ class SQLiteFile:
         ...
 
     async def _open_file(self) -> None:
-        """Open the file, if it is not open, and make it, if it is not there."""
+        """Open the file, if it is not open, and make it, if it is not there and may be made."""
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
         await self._in_thread(self._connect)
 
@@ -138,8 +141,9 @@ class SQLiteFile:
         if self._connection is not None:
             return
         apsw = driver()
-        with self._translated():
-            connection = apsw.Connection(os.fspath(self._path))
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._is_creating else 0)
+        with self._translated(**({} if self._is_creating else {"CantOpenError": _NO_FILE})):
+            connection = apsw.Connection(os.fspath(self._path), flags)
             try:
                 connection.set_busy_timeout(_BUSY_MS)
                 if not is_mended(apsw.sqlite_lib_version()):

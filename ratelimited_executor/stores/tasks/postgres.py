@@ -55,7 +55,7 @@ class PostgresStore(SQLStore, TaskStore):
 
     Args:
         conninfo: where the database is: a URL ``postgresql://...`` or a text of ``name=value``, as libpq reads them.
-        create: False to refuse a database that has no durable tasks yet, as for what only looks.
+        create: False to refuse a database that has no durable tasks yet, or those of an older release, as for what only looks.
 
     Raises:
         TypeError: if ``conninfo`` is no text.
@@ -213,7 +213,7 @@ class PostgresStore(SQLStore, TaskStore):
                     "create table durable_schema (version integer not null, least integer not null)"
                 )
             versions = await (await connection.execute("select version, least from durable_schema")).fetchone()
-            for step in lacking(repr(self), _SCHEMA, *(versions or (0, 0))):
+            for step in lacking(repr(self), _SCHEMA, *(versions or (0, 0)), create=self._is_creating):
                 for statement in step.statements:
                     await connection.execute(statement)
                 await connection.execute("delete from durable_schema")

@@ -53,7 +53,8 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
 
     Args:
         path: of the file; it is made if it is not there. Not on a network drive, and not ``":memory:"``.
-        create: False to refuse a file that has no durable tasks yet, as for what only looks.
+        create: False to refuse a file that is not there, has no durable tasks yet, or has those of an older release, as for
+            what only looks.
 
     Raises:
         TypeError: if the path is neither a text nor a path.
@@ -152,7 +153,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
                 "create table if not exists durable_schema (version integer not null, least integer not null) strict"
             )
             found = connection.execute("select version, least from durable_schema").fetchall()
-            for step in lacking(repr(self), _SCHEMA, *(found[0] if found else (0, 0))):
+            for step in lacking(repr(self), _SCHEMA, *(found[0] if found else (0, 0)), create=self._is_creating):
                 for statement in step.statements:
                     connection.execute(statement)
                 connection.execute("delete from durable_schema")

@@ -42,11 +42,13 @@ def read_schema(name: str) -> tuple[SchemaStep, ...]:
     )
 
 
-def lacking(store: str, steps: tuple[SchemaStep, ...], version: int, least: int) -> tuple[SchemaStep, ...]:
+def lacking(
+    store: str, steps: tuple[SchemaStep, ...], version: int, least: int, *, create: bool = True
+) -> tuple[SchemaStep, ...]:
     """Return the steps that the database of a store lacks.
 
     Raises:
-        StoreUnavailableError: if it is of a newer release that this one does not fit.
+        StoreUnavailableError: if it is of a newer release that this one does not fit; or lacks any with ``create=False``.
     """
     known = steps[-1].version
     if least > known:
@@ -55,7 +57,14 @@ def lacking(store: str, steps: tuple[SchemaStep, ...], version: int, least: int)
             f"a newer release has changed its tables (schema {version}, for processes that know {least} or later; "
             f"this one knows {known}): update this process",
         )
-    return tuple(step for step in steps if step.version > version)
+    missing = tuple(step for step in steps if step.version > version)
+    if missing and not create:
+        raise StoreUnavailableError(
+            store,
+            f"an older release has made its tables (schema {version}; this one needs {known}): start a process of this release "
+            "that puts or runs tasks, which updates them",
+        )
+    return missing
 
 
 def read_text(file: str) -> str:

@@ -107,6 +107,13 @@ async def test_file_of_somebody_else_is_left_alone_by_what_only_looks(tmp_path, 
     await store.aclose()
 
 
+async def test_file_that_is_not_there_is_not_made_by_what_only_looks(tmp_path, clock):
+    """``create=False`` says so, and the directory stays empty."""
+    with pytest.raises(StoreUnavailableError, match="name a file that is there"):
+        await SQLiteStore(tmp_path / "tasks.db", create=False).open(clock)
+    assert [] == list(tmp_path.iterdir())
+
+
 async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
     """It is there if that commits, and not if it does not; the connection stays the user's."""
     store = await opened()
@@ -249,7 +256,7 @@ async def test_loss_of_power_loses_no_put_that_has_returned(tmp_path, clock, mon
     (tmp_path / "shadow").mkdir()
     vfs = Shadow(tmp_path / "shadow")
     plain = apsw.Connection
-    monkeypatch.setattr(apsw, "Connection", lambda path: plain(path, vfs=vfs.name))
+    monkeypatch.setattr(apsw, "Connection", lambda path, flags: plain(path, flags, vfs=vfs.name))
     if not is_durable:
         transaction = SQLiteStore._transaction
         monkeypatch.setattr(SQLiteStore, "_transaction", lambda self, moves, _: transaction(self, moves, "normal"))

@@ -64,7 +64,7 @@ async def limited(tmp_path, clock, monkeypatch):
     """A store whose disk may be full, and its file system."""
     vfs = Limited(f"limited-{tmp_path}")
     plain = apsw.Connection
-    monkeypatch.setattr(apsw, "Connection", lambda path: plain(path, vfs=vfs.name))
+    monkeypatch.setattr(apsw, "Connection", lambda path, flags: plain(path, flags, vfs=vfs.name))
     store = SQLiteStore(tmp_path / "tasks.db")
     await store.open(clock)
     yield store, vfs
@@ -208,7 +208,7 @@ async def test_file_that_may_only_be_read_is_refused_with_the_remedy(tmp_path, c
     await store.put([task("a")])
     await store.aclose()
     plain = apsw.Connection
-    monkeypatch.setattr(apsw, "Connection", lambda path: plain(path, flags=apsw.SQLITE_OPEN_READONLY))
+    monkeypatch.setattr(apsw, "Connection", lambda path, flags: plain(path, apsw.SQLITE_OPEN_READONLY))
     await store.open(clock)
     with pytest.raises(StoreUnavailableError, match="this process may not write the file, or its directory"):
         await store.put([task("b")])

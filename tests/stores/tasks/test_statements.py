@@ -31,11 +31,10 @@ async def opened(module, place, clock):
     """Open a store; all are closed at the end."""
     stores = []
 
-    async def call():
-        store = (SQLiteStore if module is sqlite else PostgresStore)(place)
-        await store.open(clock)
-        stores.append(store)
-        return store
+    async def call(**options):
+        stores.append((SQLiteStore if module is sqlite else PostgresStore)(place, **options))
+        await stores[-1].open(clock)
+        return stores[-1]
 
     yield call
     for store in stores:
@@ -84,6 +83,23 @@ async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, mon
     ):
         await opened()
     await work(new, "x")
+
+
+async def test_what_only_looks_changes_no_schema(opened, module, monkeypatch):
+    """``create=False`` refuses an older one, and says what to do; then it looks."""
+    old = await opened()
+    await opened(create=False)
+    add_step(monkeypatch, module, COLOUR, least=2)
+    with pytest.raises(
+        StoreUnavailableError,
+        match=r"older release has made its tables \(schema 1; this one needs 2\): start a process",
+    ):
+        await opened(create=False)
+    with monkeypatch.context() as older:
+        older.setattr(module, "_SCHEMA", module._SCHEMA[:-1])
+        await opened()  # as the tables are still its own
+    await opened()
+    assert await old.counts() == await (await opened(create=False)).counts()
 
 
 async def test_step_that_fails_changes_nothing(opened, module, monkeypatch):
