@@ -154,8 +154,8 @@ class SQLiteFile:
             except BaseException:
                 connection.close()
                 raise
-        self._connection, self._synchronous = connection, ""
         self._file = _file_of(connection.filename)
+        self._connection, self._synchronous = connection, ""
 
     def _check_file(self) -> None:
         """Refuse a file that was deleted or replaced: what it takes would be gone with this process."""
@@ -164,6 +164,11 @@ class SQLiteFile:
             raise StoreUnavailableError(
                 repr(self), "the file was deleted or replaced while it was open: put it back, or restart this process"
             )
+
+    def _is_at(self, path: str) -> bool:
+        """Whether the open file is at a path; an empty one is nowhere."""
+        found = _file_of(path)
+        return found is not None and self._file is not None and found[1:] == self._file[1:]
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
@@ -116,7 +115,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
         """Put tasks by a connection of apsw's to the same file, in the caller's thread; its commit wakes others within a look."""
-        if self._thread is None:
+        if self._connection is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)
         self._check_user(connection)
         with self._translated(BusyError=_BUSY_WITH_USER):
@@ -127,7 +126,8 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             raise TypeError(f"connection must be an apsw.Connection to {self._path}, got {connection!r}")
         if not connection.in_transaction:
             raise ValueError("connection must have an open transaction: begin one first, best by BEGIN IMMEDIATE")
-        if not connection.filename or not Path(connection.filename).samefile(self._path):
+        self._check_file()
+        if not self._is_at(connection.filename):
             raise ValueError(f"connection must be to {self._path}, got one to {connection.filename or 'no file'}")
 
     def _is_changed_by_others(self) -> bool:

@@ -89,6 +89,26 @@ async def test_put_by_a_connection_to_another_file_is_refused(opened, tmp_path):
     assert [None] == await other.find(["x"])
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted there")
+@pytest.mark.parametrize(("gone", "error", "words"), [
+    ("tasks.db", StoreUnavailableError, "the file was deleted or replaced while it was open"),
+    ("other.db", ValueError, r"connection must be to .*tasks\.db, got one to .*other\.db"),
+    (None, ValueError, r"connection must be to .*tasks\.db, got one to no file"),
+])  # fmt: skip
+async def test_put_by_a_connection_where_a_file_is_gone_is_refused(opened, tmp_path, gone, error, words):
+    """The store's own, or that of the connection; or it has never had one."""
+    store = await opened()
+    path = ":memory:" if gone is None else str(tmp_path / gone)
+    connection = apsw.Connection(path)
+    connection.execute("create table if not exists orders (id)")
+    connection.execute("begin immediate")
+    if gone is not None:
+        (tmp_path / gone).unlink()
+    with pytest.raises(error, match=words):
+        await store.put([task("x")], connection=connection)
+    connection.close()
+
+
 async def test_file_of_somebody_else_is_left_alone_by_what_only_looks(tmp_path, clock):
     """``create=False``, as the command line has it."""
     path = tmp_path / "app.db"
