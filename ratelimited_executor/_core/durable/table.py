@@ -367,7 +367,7 @@ class TaskTable:
         end = outcome.end
         if end is End.DONE:
             self._remove(now_us, task, is_remembered=True)
-        elif end is End.GONE or task.is_cancelled:
+        elif end in (End.EXPIRED, End.CANCELLED) or task.is_cancelled:
             self._remove(now_us, task, is_remembered=not task.is_cancelled)
         elif end is End.RELEASED:
             self._enter(task, DurableState.READY)

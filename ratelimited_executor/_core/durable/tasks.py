@@ -198,8 +198,10 @@ class End(Enum):
     """It has not run, or not to its end: any process may claim it, and no attempt is counted."""
     UNKNOWN = "unknown"
     """Its function is not registered in this process: it is put aside."""
-    GONE = "gone"
-    """It was cancelled, or has expired. It is deleted."""
+    EXPIRED = "expired"
+    """It has not started in time. It is deleted."""
+    CANCELLED = "cancelled"
+    """Somebody has cancelled it. It is deleted."""
 
 
 class Outcome(NamedTuple):

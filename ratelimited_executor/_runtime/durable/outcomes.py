@@ -51,13 +51,15 @@ def outcome_of(
     error = RuntimeError("the attempt was cancelled") if handle.cancelled() else handle.exception()
     if error is None:
         return Outcome(ref, End.DONE)
-    if handle.cancelled() and (is_unwanted or is_given_up):
-        return Outcome(ref, End.GONE if is_unwanted else End.RELEASED)
+    if is_unwanted:
+        return Outcome(ref, End.CANCELLED)
+    if handle.cancelled() and is_given_up:
+        return Outcome(ref, End.RELEASED)
     is_unstarted = handle.started_at is None
     if isinstance(error, LeaseOverError) or (is_unstarted and isinstance(error, TaskDroppedError)):
         return Outcome(ref, End.RELEASED)
     if is_unstarted and isinstance(error, TaskExpiredError):
-        return Outcome(ref, End.GONE)
+        return Outcome(ref, End.EXPIRED)
     return _failed(claimed, error, retry=retry, now=now, numbers=numbers)
 
 

@@ -73,7 +73,8 @@ class DurableStatistics:
         retried: attempts that failed, and are followed by another.
         dead: tasks that failed for the last time.
         released: given back unstarted, or not ended.
-        expired: not started in time, and deleted, those included that no process had claimed; or cancelled while claimed.
+        expired: not started in time, and deleted, those included that no process had claimed.
+        cancelled: deleted, as somebody has cancelled them while they were claimed here.
         unknown: put aside, as their function is not registered here.
         lost: claims that were no longer in force when they ended: the task runs, or has run, once more.
     """
@@ -85,6 +86,7 @@ class DurableStatistics:
     dead: int
     released: int
     expired: int
+    cancelled: int
     unknown: int
     lost: int
 
@@ -190,7 +192,7 @@ class DurableRunner:
         self._claim_start_count = 0  # at the last claim
         self._starts_per_second = 0.0
         self._measured = self._now(), 0  # when, and the starts until then
-        self._counts = dict.fromkeys(("done", "retried", "dead", "released", "expired", "unknown", "lost"), 0)
+        self._counts = dict.fromkeys((*_COUNTED.values(), "lost"), 0)
         self._warnings = RateLimitedWarnings(self._now)
 
     def statistics(self) -> DurableStatistics:
@@ -351,7 +353,7 @@ class DurableRunner:
         delay = max(delay, 0.0)
         expires = None if claimed.expires_in_us is None else claimed.expires_in_us / _US - delay
         if expires is not None and expires <= 0:
-            self._end(Outcome(claimed.ref, End.GONE))
+            self._end(Outcome(claimed.ref, End.EXPIRED))
             return
         try:
             handle = self._executor.schedule(run, delay=delay, **self._options_of(claimed, function, expires))
@@ -634,5 +636,6 @@ _COUNTED: Final = {
     End.DEAD: "dead",
     End.RELEASED: "released",
     End.UNKNOWN: "unknown",
-    End.GONE: "expired",
+    End.EXPIRED: "expired",
+    End.CANCELLED: "cancelled",
 }

@@ -138,7 +138,8 @@ def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     lanes = yield "lanes_of_numbers", [(json.dumps([each.ref for each in outcomes]),)]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
     done = yield from _listed("end", json.dumps([each.ref for each in by_end.pop(End.DONE, ())]))
-    gone = yield from _listed("end", json.dumps([each.ref for each in by_end.pop(End.GONE, ())]))
+    unwanted = [*by_end.pop(End.EXPIRED, ()), *by_end.pop(End.CANCELLED, ())]
+    gone = yield from _listed("end", json.dumps([each.ref for each in unwanted]))
     others = [each for several in by_end.values() for each in several]
     cancelled = yield "end_cancelled", [each.ref for each in others]
     released = yield "put_aside", [(DurableState.READY, *each.ref) for each in by_end[End.RELEASED]]

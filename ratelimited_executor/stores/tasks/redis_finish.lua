@@ -44,7 +44,7 @@ local function finish(number, task, how, delay, text)
   task[OWNER] = 0
   if how == END_DONE then
     remove(number, task, now, true)
-  elseif how == END_GONE or task[CANCELLED] == 1 then
+  elseif how == END_EXPIRED or how == END_CANCELLED or task[CANCELLED] == 1 then
     remove(number, task, now, task[CANCELLED] == 0)
   elseif how == END_RELEASED then
     enter(number, task, READY)

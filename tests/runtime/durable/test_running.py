@@ -263,13 +263,34 @@ async def test_cancelled_before_it_is_claimed(process):
 
 async def test_cancelled_while_it_runs(process):
     """It ends within a third of the lease, and is not run again."""
-    async with process.executor, process.tasks.running(process.executor):
+    async with process.executor, process.tasks.running(process.executor) as runner:
         ref = await process.note.put("a", seconds=60)
         await asyncio.sleep(1)
         assert await ref.cancel()
         await asyncio.sleep(6)
         assert ABSENT is await ref.state()
+        assert (1, 0) == (runner.statistics().cancelled, runner.statistics().expired)
     assert asyncio.get_running_loop().time() < 10
+
+
+async def test_cancelled_task_that_then_fails_is_no_dead_letter(process, caplog):
+    """As one that raises while it tidies up: it is counted as cancelled, and nothing is logged."""
+
+    @process.tasks.task(retry=Retry(5, on=ValueError))
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError
+
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        ref = await work.put()
+        await asyncio.sleep(1)
+        await ref.cancel()
+        await asyncio.sleep(6)
+        assert ABSENT is await ref.state()
+        assert (1, 0) == (runner.statistics().cancelled, runner.statistics().retried)
+    assert [] == caplog.messages
 
 
 async def test_end_gives_back_what_has_not_started_and_waits_for_what_runs(store):

@@ -159,7 +159,7 @@ class Program:
         for held in draw.sample(known, min(len(known), draw.choice((1, 1, 2, 4)))):
             if draw.random() < 0.5:  # else it is ended once more, later
                 self.held.remove(held)
-            end = draw.choices(list(End), (4, 4, 2, 3, 1, 1))[0]
+            end = draw.choices(list(End), (4, 4, 2, 3, 1, 1, 1))[0]
             # The number stands for the id until each side's own is known.
             outcomes.append(Outcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}"))
         yield from self._both("finish", outcomes)
