@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from ratelimited_executor._core.durable.tasks import Durability, DurableState, LaneRow, TaskRow
 from ratelimited_executor._runtime.durable.codec import JSONCodec
+from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
 from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
 from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
@@ -26,6 +27,7 @@ from ratelimited_executor.stores.tasks.redis import RedisStore
 from ratelimited_executor.stores.tasks.sqlite import SQLiteStore
 
 __all__ = [
+    "CurrentTask",
     "Durability",
     "DurableFunction",
     "DurableRef",
@@ -42,4 +44,5 @@ __all__ = [
     "RedisStore",
     "SQLiteStore",
     "TaskRow",
+    "current_task",
 ]

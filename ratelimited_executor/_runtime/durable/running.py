@@ -20,6 +20,7 @@ from ratelimited_executor._core.durable.tasks import Claim, Claims, End, Outcome
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.durable.current import CURRENT
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import keep_placing
@@ -135,6 +136,7 @@ class _Run(TriedOnce):
         else:
             runner._started(self)
         runner._check_lease()  # noqa: SLF001  # of this module
+        CURRENT.set(self.claimed)  # the context is this attempt's alone
         return self.func(*self.args, **self.kwargs)
 
     def ended(self, handle: TaskHandle[Any]) -> None:
