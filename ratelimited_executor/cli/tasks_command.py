@@ -93,7 +93,7 @@ async def _show(store: TaskStore, options: TasksOptions, console: Console) -> Ex
         is_done = await _change(store, options)
         picture = await _read(store, options)
         if options.as_json:
-            console.print(json.dumps(tasks_fields(picture)), highlight=False, markup=False, soft_wrap=True)
+            console.print(json.dumps(tasks_fields(picture, time.time())), highlight=False, markup=False, soft_wrap=True)
         elif options.is_watched and console.is_terminal:
             await _watch(store, options, console)
         else:
@@ -124,8 +124,11 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
 
 async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
     state = None if options.state is None else DurableState[options.state.upper()]
+    counts = await store.counts()
+    ready = await store.rows(DurableState.READY, limit=1) if counts[DurableState.READY] else []
     return StorePicture(
-        counts=await store.counts(),
+        counts=counts,
+        first_ready=ready[0] if ready else None,
         rows=[] if state is None else await store.rows(state, limit=options.limit),
         lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],
     )

@@ -40,11 +40,13 @@ class StorePicture:
 
     Attributes:
         counts: how many tasks are in each state.
+        first_ready: of those that are ready the one that was put first; None if none is.
         rows: those to list.
         lanes: those to list.
     """
 
     counts: Mapping[DurableState, int]
+    first_ready: TaskRow | None
     rows: Sequence[TaskRow]
     lanes: Sequence[LaneRow]
 
@@ -57,7 +59,10 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
     table.add_column("")
     for state, count in picture.counts.items():
         style = "bold yellow" if count and state in _BAD else ""
-        table.add_row(Text(state.name.lower(), style), Text(f"{count:,}", style), Text(_MEANING[state], "dim"))
+        meaning = _MEANING[state]
+        if state is DurableState.READY and picture.first_ready is not None:
+            meaning += f": the first {format_duration(_overdue(picture.first_ready, now))} ago"
+        table.add_row(Text(state.name.lower(), style), Text(f"{count:,}", style), Text(meaning, "dim"))
     parts: list[Any] = [table]
     if picture.lanes:
         lanes = _listing("lane", "behind", "head", "state")
@@ -73,10 +78,12 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
     return Group(*parts)
 
 
-def tasks_fields(picture: StorePicture) -> dict[str, Any]:
+def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
     """Return the same for JSON."""
+    first = picture.first_ready
     return {
         "counts": {state.name.lower(): count for state, count in picture.counts.items()},
+        "ready_seconds": None if first is None else round(_overdue(first, now), 3),
         "lanes": [
             {
                 "lane": each.lane,
@@ -108,6 +115,10 @@ def tasks_fields(picture: StorePicture) -> dict[str, Any]:
             for row in picture.rows
         ],
     }
+
+
+def _overdue(row: TaskRow, now: float) -> float:
+    return max(0.0, now - row.due_us / _US)
 
 
 def _listing(*names: str) -> Table:

@@ -1,15 +1,18 @@
 """``tasks``: what is in a store, and what can be done about it, for people and for scripts."""
 
 import asyncio
+import io
 import json
 import re
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, TaskRow
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
 
 
@@ -54,6 +57,31 @@ def test_states_are_counted(path):
     assert 0 == status
     assert {"scheduled": 1, "ready": 1, "behind": 1, "claimed": 0, "unknown": 1, "dead": 1} == counts(path)
     assert "dead           1  dead letters" in out
+
+
+def test_age_of_what_is_ready_is_shown(path):
+    """Of the one that was put first; none, if nothing is ready."""
+    fields = json.loads(run(path, "--json")[1])
+    assert 0 <= fields["ready_seconds"] < 600
+    assert re.search(r"ready +1  due, and not claimed: the first \d.* ago", run(path)[1])
+    run(path, "--cancel", "due", "--cancel", "behind")
+    assert json.loads(run(path, "--json")[1])["ready_seconds"] is None
+    assert "due, and not claimed\n" in re.sub(" +\n", "\n", run(path)[1])
+
+
+@pytest.mark.parametrize(("ago", "seconds", "text"), [(130, 130.0, "2:10"), (-1, 0.0, "0 ms")])
+def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
+    """However long before that it was put; what becomes ready a moment ahead has none."""
+    row = TaskRow(
+        number=1, id="x", queue="default", name="f", version=1, body=b"", state=DurableState.READY, put_us=0,
+        due_us=(1000 - ago) * 1_000_000, priority=0, lane=None, key=None, attempt_count=0, lost_count=0, owner="",
+        is_cancelled=False, error="",
+    )  # fmt: skip
+    picture = StorePicture(counts={DurableState.READY: 1}, first_ready=row, rows=[], lanes=[])
+    assert seconds == tasks_fields(picture, 1000.0)["ready_seconds"]
+    out = io.StringIO()
+    Console(file=out, width=100).print(draw_tasks(picture, 1000.0))
+    assert f": the first {text} ago" in out.getvalue()
 
 
 def test_tasks_of_a_state_are_listed(path):
