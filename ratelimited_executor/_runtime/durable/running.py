@@ -39,11 +39,13 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.hooks import RandomNumbers
     from ratelimited_executor.abc import Clock, TaskStore
 
-__all__ = ["DurableRunner", "DurableStatistics"]
+__all__ = ["AHEAD_MAX", "DurableRunner", "DurableStatistics"]
 
 _Bound: TypeAlias = tuple[float, int | None]  # ``above`` and ``before_us`` of a claim
 _ALL: Final[_Bound] = (-math.inf, None)
 
+AHEAD_MAX: Final = 60.0
+"""Seconds; a task that is due later was READY before the store's clock was set back, and starts at once."""
 _US: Final = 1_000_000
 _DONE: Final = TaskState.DONE  # members of an enum are slow to look up
 _WAITING_MAX: Final = 10_000  # claimed and not started, however fast tasks start: what is lost with the process
@@ -349,7 +351,7 @@ class DurableRunner:
             return
         run = _Run(self, claimed, function, args, kwargs)
         delay = claimed.in_us / _US
-        if delay > self._ahead:  # the store's clock was set back after the task had become ready
+        if delay > AHEAD_MAX:
             delay = 0.0
         run.due = now + delay
         delay = max(delay, 0.0)

@@ -16,7 +16,7 @@ from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
 from ratelimited_executor._runtime.durable.putting import Putting
 from ratelimited_executor._runtime.durable.repeating import Repetition, cron_times, fixed_times
-from ratelimited_executor._runtime.durable.running import DurableRunner
+from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
@@ -273,12 +273,13 @@ class DurableTasks:
 
         Args:
             executor: which has started.
-            ahead: seconds of work to claim ahead, > 0: the least that lets the executor start on time.
+            ahead: seconds of work to claim ahead, > 0, at most 60: the least that lets the executor start on time.
             drain_timeout: seconds for which running tasks may go on at the end; then they are cancelled and given back. None
                 for as long as they take.
 
         Raises:
             TypeError: if the executor is none.
+            ValueError: if a number of seconds is out of its range.
             ExecutorNotStartedError: if it has not started.
             StoreUnavailableError: if the store cannot be opened.
         """
@@ -286,6 +287,10 @@ class DurableTasks:
             raise TypeError(f"executor must be a RateLimitedExecutor, got {executor!r}")
         executor._started()
         seconds = seconds_of("ahead", ahead)
+        if seconds > AHEAD_MAX:
+            raise ValueError(
+                f"ahead must be at most {AHEAD_MAX:g} seconds, got {seconds:g}: others cannot run what is claimed"
+            )
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:
             runner = DurableRunner(

@@ -151,7 +151,7 @@ class PostgresStore(SQLStore, TaskStore):
                         async with _replaced_if_read_only(driver, connection), connection.transaction():
                             result = await self._play(connection, program)
                             is_committing = True
-                except driver.OperationalError as error:
+                except (driver.OperationalError, driver.errors.IdleInTransactionSessionTimeout) as error:
                     left -= is_connected
                     is_lost = not is_committing and error.sqlstate != _LOCK_NOT_AVAILABLE
                     is_again = left > 0 and (error.sqlstate in _GIVEN_UP or is_lost)

@@ -1,6 +1,7 @@
 """What is in the store runs, under the executor's limits, at least once; and whatever happens to a process, another takes over."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -391,6 +392,27 @@ async def test_process_that_stood_still_begins_nothing_and_cancels_what_it_ran(s
         await asyncio.sleep(1)
         assert ["runs", "new"] == first.names
         assert {0} == set((await first.tasks.counts()).values())
+
+
+async def test_task_that_was_claimed_far_ahead_and_given_back_begins_when_it_is_due(store):
+    """A process that claims less far ahead takes it as READY, and lets it wait."""
+    far, near = Process(store), Process(store)
+    async with near.executor, near.tasks.running(near.executor, ahead=0.5):
+        async with far.executor, far.tasks.running(far.executor, ahead=10):
+            await far.note.put("a", delay=5)
+            await asyncio.sleep(1)
+        await asyncio.sleep(6)
+    assert [] == far.ran
+    assert [("a", 5.0)] == near.ran
+
+
+@pytest.mark.parametrize("ahead", [60.1, 0, -1, math.nan])
+async def test_claiming_too_far_ahead_is_refused(process, ahead):
+    """What one process has claimed no other can run."""
+    async with process.executor:
+        with pytest.raises(ValueError, match="ahead must be"):
+            async with process.tasks.running(process.executor, ahead=ahead):
+                pass
 
 
 async def test_what_is_claimed_while_the_store_is_away_for_a_lease_is_given_back(store):
