@@ -108,6 +108,21 @@ async def test_no_claim_is_made_twice_at_once(store):
     assert sorted(map(str, range(1000))) == sorted(claimed)
 
 
+async def test_joins_at_once_are_one(store):
+    """As when the answer to the first is lost while it is still at work: each is told that what is held stays so."""
+    await store.put([NewTask(id=str(n), name="f", lane=f"l{n % 3}" if n % 2 else None) for n in range(20)])
+    await store.join("o0", 60_000_000)
+    held = [task.ref for task in (await store.claim(Claim(owner="o0", count=8))).tasks]
+    await store.cancel(["0"])
+    for n in range(10):
+        joins = [store.join(f"o{n + 1}", 60_000_000, former=f"o{n}", held=held) for _ in range(4)]
+        assert [True] * 4 == await asyncio.gather(*joins)
+        beat = await store.beat(f"o{n + 1}")
+        assert (1, len(held)) == (len(beat.cancelled), beat.claimed_count)
+    assert not await store.join("new", 60_000_000, former="o3", held=held)
+    assert await store.finish([Outcome(ref, End.DONE) for ref in held]) == [True] * len(held)
+
+
 async def test_wait_ends_with_a_put_and_at_its_time(store):
     """In real time, as stores have it; a wake-up that comes for nothing is allowed, a missed one is not."""
     loop = asyncio.get_running_loop()
