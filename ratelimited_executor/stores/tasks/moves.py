@@ -75,8 +75,9 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
 def join(now_us: int, owner: str, lease_us: int, former: str, held: Collection[Ref]) -> Moves[bool]:
     """Begin a lease, in place of another one."""
     dropped = yield "drop_owner", [(former,)] if former not in ("", owner) else []
-    known = yield "owner", [(owner,)]  # only now: who does the same at once has waited for that row
-    yield "join", [(owner, lease_us)]
+    known = yield "join_again", [(lease_us, owner)]  # only now: who does the same at once has waited for the former's row
+    if not known:
+        yield "join", [(owner, lease_us)]
     if dropped:
         yield "hand_over", [(owner, former, json.dumps(sorted(held)))]
         yield from _give_back(now_us, [former], lost_count=0)

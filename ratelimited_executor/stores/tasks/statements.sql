@@ -30,6 +30,9 @@ insert into durable_owners (owner, lease_us, seen_us)
 values ($1, $2, (select vouched_us from durable_clock))
 on conflict (owner) do update set lease_us = excluded.lease_us, seen_us = excluded.seen_us
 
+-- name: join_again
+update durable_owners set lease_us = $1, seen_us = (select vouched_us from durable_clock) where owner = $2 returning owner
+
 -- name: set_clock
 update durable_clock set vouched_us = $1, beat_us = $2
 
