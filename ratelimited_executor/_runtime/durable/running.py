@@ -48,6 +48,7 @@ AHEAD_MAX: Final = 60.0
 """Seconds; a task that is due later was READY before the store's clock was set back, and starts at once."""
 _US: Final = 1_000_000
 _DONE: Final = TaskState.DONE  # members of an enum are slow to look up
+_END_DONE: Final = End.DONE
 _WAITING_MAX: Final = 10_000  # claimed and not started, however fast tasks start: what is lost with the process
 _WAITING_MIN: Final = 8  # claimed and not started, before it is known how fast tasks start
 _KEY_WAITING_MAX: Final = 4  # of one key, where keys have limits: more of it are not claimed, and count for nothing
@@ -419,7 +420,7 @@ class DurableRunner:
 
     def _done(self, run: _Run) -> None:
         """Note that a task has ended well: :meth:`_ended` for nearly every task."""
-        self._let_go(run, Outcome(run.claimed.ref, End.DONE))
+        self._let_go(run, Outcome(run.claimed.ref, _END_DONE))
 
     def _let_go(self, run: _Run, outcome: Outcome) -> None:
         if self._held.pop(run.claimed.ref, None) is not None and not run.is_void:
@@ -446,7 +447,7 @@ class DurableRunner:
             self._has_outcomes.clear()
         for outcome, is_in_force in zip(batch, ends, strict=True):
             if is_in_force:
-                self._counts[_COUNTED[outcome.end]] += 1
+                self._counts["done" if outcome.end is _END_DONE else _COUNTED[outcome.end]] += 1
             else:
                 self._counts["lost"] += 1
                 self._warnings.warn(

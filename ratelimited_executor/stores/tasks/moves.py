@@ -33,6 +33,7 @@ __all__ = ["Moves", "Together", "beat", "cancel", "claim", "counts", "find", "fi
 _BATCH: Final = 1000
 """How many tasks of one kind a claim makes ready, and deletes as expired, at most: it goes on with the next claim."""
 _NEVER: Final = -(2**62)  # before all times
+_DONE: Final = End.DONE  # members of an enum are slow to look up
 _SCHEDULED, _READY, _BEHIND = int(DurableState.SCHEDULED), int(DurableState.READY), int(DurableState.BEHIND)
 
 
@@ -133,16 +134,28 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
 
 def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     """End claims."""
+    refs = json.dumps([each.ref for each in outcomes])
+    lanes = yield "lanes_of_numbers", [(refs,)]
+    yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
+    others = [each for each in outcomes if each.end is not _DONE]  # seldom any
+    done = yield from _listed("end", json.dumps([each.ref for each in outcomes if each.end is _DONE]) if others else refs)
+    changed = (yield from _finish_others(now_us, others)) if others else []
+    yield from _remember([task_id for _, _, task_id, is_named, _ in done if is_named])
+    yield from _settle(now_us, {lane for (lane,) in lanes})
+    if len(done) == len(outcomes):
+        return [True] * len(outcomes)
+    in_force = {(number, token) for number, token, *_ in (*done, *changed)}
+    return [outcome.ref in in_force for outcome in outcomes]
+
+
+def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
+    """End claims of tasks that are not done; return the rows that have changed."""
     by_end: dict[End, list[Outcome]] = defaultdict(list)
     for outcome in sorted(outcomes, key=itemgetter(0)):  # by the claim
         by_end[outcome.end].append(outcome)
-    lanes = yield "lanes_of_numbers", [(json.dumps([each.ref for each in outcomes]),)]
-    yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
-    done = yield from _listed("end", json.dumps([each.ref for each in by_end.pop(End.DONE, ())]))
     unwanted = [*by_end.pop(End.EXPIRED, ()), *by_end.pop(End.CANCELLED, ())]
     gone = yield from _listed("end", json.dumps([each.ref for each in unwanted]))
-    others = [each for several in by_end.values() for each in several]
-    cancelled = yield "end_cancelled", [each.ref for each in others]
+    cancelled = yield "end_cancelled", [each.ref for several in by_end.values() for each in several]
     released = yield "put_aside", [(DurableState.READY, *each.ref) for each in by_end[End.RELEASED]]
     unknown = yield "put_aside", [(DurableState.UNKNOWN, *each.ref) for each in by_end[End.UNKNOWN]]
     retried = yield (
@@ -151,10 +164,8 @@ def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     )
     buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
     expired = [row for row in gone if not row[-1]]
-    yield from _remember([task_id for _, _, task_id, is_named, _ in (*done, *expired) if is_named])
-    yield from _settle(now_us, {lane for (lane,) in lanes})
-    changed = {tuple(row[:2]) for row in (*done, *gone, *cancelled, *released, *unknown, *retried, *buried)}
-    return [outcome.ref in changed for outcome in outcomes]
+    yield from _remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
+    return [*gone, *cancelled, *released, *unknown, *retried, *buried]
 
 
 def cancel(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
