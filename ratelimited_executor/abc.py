@@ -175,9 +175,9 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
-        """Let a process claim tasks under a lease, in place of another owner that it was before.
+        """Let a process claim tasks under a lease, in place of another owner that it was before, if there was one.
 
-        Called again it renews the lease, and changes nothing more.
+        Called again it renews the lease, if that has not ended, and changes nothing more.
 
         Args:
             owner: as which it claims from now on.
@@ -186,7 +186,7 @@ class TaskStore(Protocol):
             held: claims of the former owner that pass to this one; what else that has claimed is given back.
 
         Returns:
-            False if neither of them had a lease: then nothing is held.
+            False, with nothing changed, if there was a former owner, and neither of them has a lease: then nothing is held.
         """
         ...
 

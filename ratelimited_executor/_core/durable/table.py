@@ -109,9 +109,10 @@ class TaskTable:
         """Let a process claim tasks, in place of a former owner: what is held passes to it, the rest is given back.
 
         Returns:
-            False if neither of them had a lease.
+            False, with nothing changed, if there was a former owner, and neither of them has a lease.
         """
-        has_lease = not self._owners.keys().isdisjoint((owner, former))
+        if former and self._owners.keys().isdisjoint((owner, former)):
+            return False
         known = self._owners.setdefault(owner, _Owner())
         known.lease_us, known.seen_us = lease_us, self._vouched_us
         if former in self._owners and former != owner:
@@ -122,7 +123,7 @@ class TaskTable:
                     task.owner = owner
                     known.claimed[task.number] = task
             self._give_back(now_us, former, is_lost=False)
-        return has_lease
+        return True
 
     def beat(self, now_us: int, owner: str) -> Beat | None:
         """Renew an owner's lease, and end those of owners that have not renewed theirs.

@@ -53,9 +53,13 @@ class Lease:
         """Whether the lease may have ended: others may have been given what is claimed."""
         return self._now() - self.renewed >= self.seconds
 
+    def is_of(self, owner: str) -> bool:
+        """Whether an owner is the present one, and will stay it as far as is known."""
+        return owner == self.owner and not self._is_joining
+
     async def begin(self) -> None:
-        """Go on as another owner; what the former one has claimed is given back."""
-        await self._go_on(())
+        """Join as another owner, when the former one has no lease any more."""
+        await self._join("", ())
 
     async def claim(self, asked: Claim) -> Claims | None:
         """Claim tasks, one call at a time; should nothing be heard of it, that is remembered."""
@@ -64,7 +68,7 @@ class Lease:
         try:
             return await self.store.claim(asked)
         except BaseException:
-            self._is_unsure = True
+            self._is_unsure = self._is_unsure or asked.owner == self.owner
             raise
         finally:
             self._is_claiming = False
@@ -76,9 +80,9 @@ class Lease:
             held: returns what this process has claimed, and not told the end of.
 
         Returns:
-            False if the lease had ended: nothing is held any more.
+            False if the lease has ended: nothing is held any more.
         """
-        return await self._go_on(held()) if self._is_unsure or self._is_joining else True
+        return await self._join(self.owner, held()) if self._is_unsure or self._is_joining else True
 
     async def renew(self, held: Callable[[], Collection[Ref]]) -> tuple[Ref, ...] | None:
         """Renew the lease.
@@ -95,7 +99,7 @@ class Lease:
         if owner != self.owner:
             return ()  # it was left meanwhile
         if beat is None:
-            return () if self._is_joining and await self._go_on(held()) else None
+            return () if self._is_joining and await self._join(owner, held()) else None
         self.renewed = before
         if is_quiet and claim_count == self._claim_count and beat.claimed_count > known:
             self._is_unsure = True
@@ -107,15 +111,15 @@ class Lease:
         if self._is_joining:
             await self.store.leave(self._following())
 
-    async def _go_on(self, held: Collection[Ref]) -> bool:
-        """Join as the next owner, which takes over what is held; return False if the lease had ended.
+    async def _join(self, former: str, held: Collection[Ref]) -> bool:
+        """Join as the next owner, which takes over what is held; return False if the former one has no lease any more.
 
         Whoever does not hear of it does it again with the same name, and changes nothing more. Of two at once so does the second.
         """
-        former, owner, before = self.owner, self._following(), self._now()
+        count, owner, before = self.count, self._following(), self._now()
         self._is_joining = True
         is_kept = await self.store.join(owner, round(self.seconds * _US), former=former, held=held)
-        if former == self.owner:
+        if is_kept and count == self.count:
             self.owner = owner
             self.count += 1
             self.renewed = before - self.seconds / 3  # of the time since anybody's last beat so much counts at most

@@ -246,7 +246,7 @@ class DurableRunner:
         """Claim, until this process closes."""
         while not self._is_closing:
             if not await self._lease.settle(self._claims):
-                self._lose_all()
+                await self._start_anew()
             self._wake.clear()
             room, bound, timeout = self._room()
             if not self._is_taking():
@@ -272,7 +272,7 @@ class DurableRunner:
         asked = self._asked(room, bound)
         claims = await self._lease.claim(asked)
         while True:
-            if asked.owner != self._lease.owner:
+            if not self._lease.is_of(asked.owner):
                 return 0.0  # the lease has ended meanwhile, and they were given back with it
             if claims is None:
                 await self._start_anew()
@@ -285,7 +285,7 @@ class DurableRunner:
                 following = asyncio.get_running_loop().create_task(self._lease.claim(asked))
                 await asyncio.sleep(0)  # for its first step
             try:
-                if asked.owner == self._lease.owner:
+                if self._lease.is_of(asked.owner):
                     self._admit_all(claims)
             except (BacklogFullError, ExecutorStoppedError):
                 if following is not None:
@@ -467,6 +467,9 @@ class DurableRunner:
                 await self._start_anew()
             else:
                 self._cancel_unwanted(cancelled)
+            assert self._pump_task is not None
+            if self._pump_task.done() and not await self._lease.settle(self._claims):  # else that sees to it
+                await self._start_anew()
             await self._revive()
             await asyncio.sleep(self._lease.seconds / 3)
 
@@ -522,7 +525,10 @@ class DurableRunner:
 
     def _claims(self) -> set[Ref]:
         """Return what this process has claimed, and not told the end of."""
-        return {*self._held, *(outcome.ref for outcome in self._outcomes)}
+        return {
+            *(ref for ref, run in self._held.items() if not run.is_void),
+            *(outcome.ref for outcome in self._outcomes),
+        }
 
     async def _leave(self) -> None:
         """Write what is left to write, and give back what is still claimed."""

@@ -76,13 +76,18 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
 def join(now_us: int, owner: str, lease_us: int, former: str, held: Collection[Ref]) -> Moves[bool]:
     """Begin a lease, in place of another one."""
     dropped = yield "drop_owner", [(former,)] if former not in ("", owner) else []
-    known = yield "join_again", [(lease_us, owner)]  # only now: who does the same at once has waited for the former's row
+    known = yield (
+        "join_again",
+        [(lease_us, owner)],
+    )  # only now: who does the same at once has waited for the former's row
+    if former and not (dropped or known):
+        return False
     if not known:
         yield "join", [(owner, lease_us)]
     if dropped:
         yield "hand_over", [(owner, former, json.dumps(sorted(held)))]
         yield from _give_back(now_us, [former], lost_count=0)
-    return bool(known or dropped)
+    return True
 
 
 def beat(now_us: int, owner: str) -> Moves[Beat | None]:
@@ -138,7 +143,9 @@ def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     lanes = yield "lanes_of_numbers", [(refs,)]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
     others = [each for each in outcomes if each.end is not _DONE]  # seldom any
-    done = yield from _listed("end", json.dumps([each.ref for each in outcomes if each.end is _DONE]) if others else refs)
+    done = yield from _listed(
+        "end", json.dumps([each.ref for each in outcomes if each.end is _DONE]) if others else refs
+    )
     changed = (yield from _finish_others(now_us, others)) if others else []
     yield from _remember([task_id for _, _, task_id, is_named, _ in done if is_named])
     yield from _settle(now_us, {lane for (lane,) in lanes})

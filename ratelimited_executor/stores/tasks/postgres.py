@@ -43,6 +43,7 @@ _CHANNEL: Final = "durable_tasks"
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _LOCK_SECONDS: Final = 10  # for what a transaction of somebody else has locked, unless the server says how long
+_IDLE_SECONDS: Final = 5  # in the midst of a transaction, as of a process that is gone; it is repeated
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
 
@@ -92,7 +93,7 @@ class PostgresStore(SQLStore, TaskStore):
                 pool = AsyncConnectionPool(
                     self._conninfo, min_size=1, max_size=_CONNECTIONS_MAX, timeout=_CONNECT_SECONDS,
                     reconnect_timeout=_CONNECT_SECONDS, open=False,
-                    configure=_limit_locks, kwargs={"cursor_factory": driver.AsyncRawCursor, "autocommit": True},
+                    configure=_limit, kwargs={"cursor_factory": driver.AsyncRawCursor, "autocommit": True},
                 )  # fmt: skip
                 await pool.open()
             if self._listener is not None:  # another user was faster
@@ -272,12 +273,17 @@ class _RawConnection:
         return self._cursor(self._connection)
 
 
-async def _limit_locks(connection: Any) -> None:
-    """Let no transaction of somebody else hold up all of ours: one of the user's that has put into a lane has that lane."""
-    await connection.execute(
-        "select set_config('lock_timeout', $1, false) where current_setting('lock_timeout') = '0'",
-        (f"{_LOCK_SECONDS}s",),
-    )
+async def _limit(connection: Any) -> None:
+    """Let no transaction of somebody else hold up all of ours.
+
+    One of the user's that has put into a lane has that lane; one of a process that is gone without a word has what it had locked,
+    until the server ends it.
+    """
+    limits = {"lock_timeout": _LOCK_SECONDS, "idle_in_transaction_session_timeout": _IDLE_SECONDS}
+    for name, seconds in limits.items():
+        await connection.execute(
+            "select set_config($1, $2, false) where current_setting($1) = '0'", (name, f"{seconds}s")
+        )
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ select durable_now()
 select vouched_us, beat_us, (select min(lease_us) from durable_owners) from durable_clock for update
 
 -- name: owner
-select owner from durable_owners where owner = $1 for share
+select owner from durable_owners where owner = $1 for key share
 
 -- name: last_number
 select 0

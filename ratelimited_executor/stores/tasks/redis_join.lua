@@ -8,10 +8,11 @@
 --   former     the other owner; empty if there was none
 --   held       numbers and tokens of the claims that pass to it
 --
--- REPLY: 1 if one of them had a lease, else 0.
+-- REPLY: 1; 0, with nothing changed, if there was a former owner, and neither of them has a lease.
 
 needs_no_memory()
 local known, former = redis.call('HGET', keys.owners, args.owner), redis.call('HGET', keys.owners, args.former)
+if args.former ~= '' and not known and not former then return 0 end
 local owner = known and unpacked(OWNER_RECORD, known) or redis.call('HINCRBY', keys.store, 'owner', 1)
 redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, owner, args.lease_us, vouched()))
 if former and args.former ~= args.owner then
@@ -31,4 +32,4 @@ if former and args.former ~= args.owner then
   write_all()
   tell()
 end
-return (known or former) and 1 or 0
+return 1
