@@ -43,8 +43,8 @@ class Process:
         return runner.statistics()
 
 
-class FaultyStore(MemoryStore):
-    """A store that is away, or does what it is asked for without saying so, at once or only later.
+class Faults:
+    """What befalls the calls of a store: it is away, or does what it is asked for without saying so, at once or only later.
 
     Attributes:
         is_away: whether it is away.
@@ -56,8 +56,8 @@ class FaultyStore(MemoryStore):
     is_mute = False
     late_by: Callable[[], float] | None = None
 
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
+    def befall(self, name, found):
+        """Return a method of a store as it is with these faults."""
         if name not in ("put", "join", "beat", "leave", "claim", "finish", "revive"):
             return found
 
@@ -75,9 +75,17 @@ class FaultyStore(MemoryStore):
         return call
 
 
+class FaultyStore(Faults, MemoryStore):
+    """A store that has faults for all who know it."""
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        return found if name == "befall" else self.befall(name, found)
+
+
 def _do(call) -> None:
     """Run a call that does not wait."""
-    with contextlib.suppress(StopIteration):
+    with contextlib.suppress(StopIteration, StoreUnavailableError):
         call.send(None)
 
 

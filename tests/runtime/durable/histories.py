@@ -23,7 +23,7 @@ from ratelimited_executor.durable import DurableState, DurableTasks
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.testing import run_virtual
 
-from .conftest import FaultyStore
+from .conftest import Faults, FaultyStore
 
 SECONDS = 30.0
 LEASE = 1.5
@@ -46,8 +46,8 @@ class History:
 
 
 @TaskStore.register  # from 3.12 on isinstance() does not ask __getattr__
-class Deaf:
-    """A store to which a process sends no beats while it hangs."""
+class Way(Faults):
+    """The store as one process knows it: with faults for that one alone, and without its beats while it hangs."""
 
     def __init__(self, store) -> None:
         self.store = store
@@ -55,12 +55,12 @@ class Deaf:
         self.woken = asyncio.Event()
 
     def __getattr__(self, name):
-        return getattr(self.store, name)
+        return self.befall(name, getattr(self.store, name))
 
     async def beat(self, owner):
         while self.is_deaf:
             await self.woken.wait()
-        return await self.store.beat(owner)
+        return await self.befall("beat", self.store.beat)(owner)
 
 
 class Clock:
@@ -128,7 +128,7 @@ class World:
     async def putting(self) -> None:
         """Put tasks, and cancel a few."""
         draw = self.draw
-        link = type("Putter", (), {"link": Deaf(self.store), "work": None, "is_lost": False})()
+        link = type("Putter", (), {"link": Way(self.store), "work": None, "is_lost": False})()
         tasks = self.tasks(link)
         async with tasks:
             while self.loop.time() < SECONDS * 0.6:
@@ -157,7 +157,7 @@ class World:
         draw = self.draw
         while self.loop.time() < SECONDS:
             me = type("Process", (), {})()
-            me.link, me.is_lost = Deaf(self.store), False
+            me.link, me.is_lost = Way(self.store), False
             tasks = self.tasks(me)
             executor = RateLimitedExecutor(
                 "x", rate=draw.choice(("5/s", "50/s", "1000/s")), max_concurrency=draw.choice((1, 3, None))
@@ -169,8 +169,8 @@ class World:
                     async with tasks.running(executor, drain_timeout=draw.choice((0, 1, None))) as runner:
                         while self.loop.time() < end:
                             await asyncio.sleep(draw.uniform(0.1, 2))
-                            if draw.random() < 0.1:
-                                await self.hang(me, runner)
+                            if draw.random() < 0.15:
+                                await self.cut_off(me, runner)
                         if draw.random() < 0.5 and end < SECONDS:
                             self.history.faults["kill"] += 1
                             me.is_lost = True
@@ -179,14 +179,19 @@ class World:
                     self.history.faults["away at the start"] += 1
             await asyncio.sleep(draw.uniform(0, 2))
 
-    async def hang(self, me, runner) -> None:
-        """Be deaf for longer than a lease."""
-        self.history.faults["hang"] += 1
-        me.link.is_deaf = me.is_lost = True
-        await asyncio.sleep(self.draw.uniform(LEASE, 3 * LEASE))
-        me.link.is_deaf = False
-        me.link.woken.set()
-        me.link.woken.clear()
+    async def cut_off(self, me, runner) -> None:
+        """Hang for longer than a lease, or have a store that is away or loses answers, while the others go on."""
+        me.is_lost = True
+        for fault in self.draw.choices(("hang", "away", "mute", "late"), k=self.draw.choice((1, 2, 3))):
+            self.history.faults[f"{fault}, one"] += 1
+            if fault == "hang":
+                me.link.is_deaf = True
+                await asyncio.sleep(self.draw.uniform(LEASE, 3 * LEASE))
+                me.link.is_deaf = False
+                me.link.woken.set()
+                me.link.woken.clear()
+            else:
+                await self.disturb(fault, me.link)
         began = self.loop.time()
         while (
             runner._lease.renewed < began and self.loop.time() < began + 20 * LEASE
@@ -196,21 +201,22 @@ class World:
 
     async def faults(self) -> None:
         """Let the store be away, lose answers, and set its clock."""
-        draw, store = self.draw, self.store
+        draw = self.draw
         while self.loop.time() < SECONDS * 0.8:
             await asyncio.sleep(draw.expovariate(0.3))
             fault = draw.choice(("away", "mute", "late", "step"))
             self.history.faults[fault] += 1
             if fault == "step":
                 self.clock.ahead += draw.choice((-3600, -1, 1, 3600))
-            elif fault == "late":
-                store.late_by = lambda: draw.uniform(0, 3 * LEASE)
-                await asyncio.sleep(draw.uniform(0.05, 3 * LEASE))
-                store.late_by = None
             else:
-                setattr(store, f"is_{fault}", True)
-                await asyncio.sleep(draw.uniform(0.05, 3 * LEASE))
-                setattr(store, f"is_{fault}", False)
+                await self.disturb(fault, self.store)
+
+    async def disturb(self, fault, store) -> None:
+        """Let a store be away, lose answers, or do what it is asked for later."""
+        store.is_away, store.is_mute = fault == "away", fault == "mute"
+        store.late_by = (lambda: self.draw.uniform(0, 3 * LEASE)) if fault == "late" else None
+        await asyncio.sleep(self.draw.uniform(0.05, 3 * LEASE))
+        store.is_away, store.is_mute, store.late_by = False, False, None
 
     async def live(self) -> History:
         """Live through it."""
@@ -223,7 +229,7 @@ class World:
                 group.create_task(self.process())
         self.clock.ahead += 24 * 3600  # what a clock that was set back keeps waiting
         last = type("Last", (), {})()
-        last.link, last.is_lost = Deaf(self.store), False
+        last.link, last.is_lost = Way(self.store), False
         tasks = self.tasks(last)
         async with RateLimitedExecutor("x") as executor, tasks.running(executor):
             for _ in range(400):

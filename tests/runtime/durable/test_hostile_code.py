@@ -505,6 +505,26 @@ async def test_process_that_goes_on_after_its_lease_has_ended_gives_its_runs_up(
             assert 2 == runner._lease.count
 
 
+async def test_claims_that_were_not_heard_of_are_given_back_while_their_process_closes(virtual_clock):
+    """It waits for a long task, and others run the rest meanwhile."""
+    store = LostAnswers()
+    first, second = Process(store, lease=3), Process(store, lease=3)
+    async with first.executor, second.executor, second.tasks.running(second.executor):
+        second.executor.pause()
+        async with first.tasks.running(first.executor):
+            await first.note.put("long", seconds=60)
+            await asyncio.sleep(0.1)
+            store.losses = 1
+            await first.note.put("other")
+            while store.losses:
+                await asyncio.sleep(0)
+            second.executor.resume()
+    assert ["long"] == first.names
+    [(name, at)] = second.ran
+    assert "other" == name
+    assert at < 10
+
+
 def test_cancelled_at_any_await_and_twice_it_leaves_no_loop_behind():
     """A lease that something goes on to renew would never end."""
 

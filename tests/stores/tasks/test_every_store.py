@@ -119,7 +119,8 @@ async def test_joins_at_once_are_one(store):
         assert [True] * 4 == await asyncio.gather(*joins)
         beat = await store.beat(f"o{n + 1}")
         assert (1, len(held)) == (len(beat.cancelled), beat.claimed_count)
-    assert not await store.join("new", 60_000_000, former="o3", held=held)
+    for _ in range(2):  # a lease that has ended is told however often the answer is lost
+        assert not await store.join("new", 60_000_000, former="o3", held=held)
     assert await store.finish([Outcome(ref, End.DONE) for ref in held]) == [True] * len(held)
 
 

@@ -162,6 +162,24 @@ async def test_process_that_stands_still_in_a_transaction_loses_it_whole(clean, 
     assert [("a", 1)] == [(each.id, each.ref.token) for each in claims.tasks]
 
 
+@pytest.mark.parametrize("locks", ["durable_clock", "durable_owners where owner = 'gone'"])
+async def test_process_that_is_gone_in_a_transaction_stops_no_beats(clean, clock, monkeypatch, locks):
+    """As a machine that has lost its power: its connection stays open, with what it had locked, until the server ends that."""
+    monkeypatch.setattr(postgres, "_IDLE_SECONDS", 1)
+    store = PostgresStore(clean.url)
+    await store.open(clock)
+    await store.join("gone", 1)
+    await store.join("o", 60_000_000)
+    connection = await store._pool.getconn()
+    await connection.execute("begin")
+    await connection.execute(f"select 1 from {locks} for update")
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            assert Beat((), 0) == await store.beat("o")
+    await store._pool.putconn(connection)
+    await store.aclose()
+
+
 async def test_answer_of_a_commit_that_is_lost_is_said_and_the_call_can_be_made_again(clean, clock):
     """At each answer of the server: the put is there or not, and never twice; a claim's end holds once."""
     lost = 0

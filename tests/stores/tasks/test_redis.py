@@ -118,6 +118,7 @@ BROKEN = {
     "an end of what is not claimed": ("finish", "state == CLAIMED and current", "current"),
     "claims that nobody gives back": ("beat", "then give_back(name, now, 1) end", "then redis.call('HDEL', keys.owners, name) end"),
     "claims that go to the next owner, held or not": ("join", "if held[", "if held or held["),
+    "leases that end and are kept": ("join", "and not former then return 0 end", "and not former and false then return 0 end"),
     "claims that go to nobody": ("join", "task[OWNER] = owner", "task[OWNER] = 0"),
     "claims that nobody counts": ("beat", "redis.call('ZCOUNT', keys.claimed, score, score)", "0"),
     "claims that are given back for their age": ("beat", "seen[name] + lease <=", "seen[name] + lease / 3 <="),
