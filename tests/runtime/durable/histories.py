@@ -63,6 +63,14 @@ class Way(Faults):
         return await self.befall("beat", self.store.beat)(owner)
 
 
+def is_lost(process) -> bool:
+    """Whether others may have what a process runs: it hangs, is cut off, or knows itself that its lease may have ended.
+
+    A lease may end for one of several that all get no answers, if what one has sent arrives, late, and what another has does not.
+    """
+    return process.is_lost or (process.runner is not None and process.runner._lease.is_over())
+
+
 class Clock:
     """The store's clock: the loop's, ahead by what it was set."""
 
@@ -113,7 +121,7 @@ class World:
                 self.history.wrong.append(f"lane {lane}: {number} began after {numbers[-1]}")
             numbers.append(number)
         for what in (id, *([] if lane is None else [f"lane {lane}"])):
-            if not process.is_lost and any(not each.is_lost for each in self.running.get(what, ())):
+            if not is_lost(process) and any(not is_lost(each) for each in self.running.get(what, ())):
                 self.history.wrong.append(f"{what} twice at once")
             self.running.setdefault(what, []).append(process)
         try:
@@ -128,7 +136,7 @@ class World:
     async def putting(self) -> None:
         """Put tasks, and cancel a few."""
         draw = self.draw
-        link = type("Putter", (), {"link": Way(self.store), "work": None, "is_lost": False})()
+        link = type("Putter", (), {"link": Way(self.store), "work": None, "is_lost": False, "runner": None})()
         tasks = self.tasks(link)
         async with tasks:
             while self.loop.time() < SECONDS * 0.6:
@@ -157,7 +165,7 @@ class World:
         draw = self.draw
         while self.loop.time() < SECONDS:
             me = type("Process", (), {})()
-            me.link, me.is_lost = Way(self.store), False
+            me.link, me.is_lost, me.runner = Way(self.store), False, None
             tasks = self.tasks(me)
             executor = RateLimitedExecutor(
                 "x", rate=draw.choice(("5/s", "50/s", "1000/s")), max_concurrency=draw.choice((1, 3, None))
@@ -167,6 +175,7 @@ class World:
             async with executor:
                 try:
                     async with tasks.running(executor, drain_timeout=draw.choice((0, 1, None))) as runner:
+                        me.runner = runner
                         while self.loop.time() < end:
                             await asyncio.sleep(draw.uniform(0.1, 2))
                             if draw.random() < 0.15:
@@ -229,7 +238,7 @@ class World:
                 group.create_task(self.process())
         self.clock.ahead += 24 * 3600  # what a clock that was set back keeps waiting
         last = type("Last", (), {})()
-        last.link, last.is_lost = Way(self.store), False
+        last.link, last.is_lost, last.runner = Way(self.store), False, None
         tasks = self.tasks(last)
         async with RateLimitedExecutor("x") as executor, tasks.running(executor):
             for _ in range(400):
