@@ -7,7 +7,7 @@
         -d '{"id": "order-7-paid", "url": "https://shop.example/hooks", "event": {"order": 7}}'
 
 Kill it at any time: what it had answered with 202 is delivered by the next process. Each customer's events arrive in order, at
-most 50 requests a second leave the service, and a receiver that fails is tried again for some hours. A receiver may get an
+most 50 requests a second leave the service, and a receiver that fails is tried again for up to an hour. A receiver may get an
 event twice, as after a kill in the moment of its answer: the header ``Idempotency-Key`` tells it so.
 
 Needs: pip install 'ratelimited-executor[sqlite]' fastapi httpx uvicorn

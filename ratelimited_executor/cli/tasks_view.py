@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["StorePicture", "draw_tasks", "tasks_fields"]
 
 _US: Final = 1_000_000
+_LAST_SECONDS: Final = 253_402_300_799  # the end of the year 9999
 _MEANING: Final = {
     DurableState.SCHEDULED: "not due yet",
     DurableState.READY: "due, and not claimed",
@@ -148,4 +149,5 @@ def _cells(row: TaskRow, now: float) -> list[str]:
 
 
 def _iso(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / _US, UTC).isoformat()
+    seconds = min(time_us / _US, _LAST_SECONDS)  # a store takes times after the last year that can be written so
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -217,3 +217,18 @@ def test_store_of_postgresql(postgresql):
     status, out, err = run(postgresql, "--json")
     assert (0, "") == (status, err)
     assert 0 == sum(json.loads(out)["counts"].values())
+
+
+def test_time_after_the_last_year_is_shown_as_its_end(tmp_path):
+    """Stores take times up to the year 30,000."""
+    file = tmp_path / "tasks.db"
+
+    async def fill():
+        store = SQLiteStore(file)
+        await store.open(SystemClock())
+        await store.put([NewTask(id="x", name="f", delay_us=10**18)])
+        await store.aclose()
+
+    asyncio.run(fill())
+    [row] = json.loads(run(str(file), "--json", "--state", "scheduled")[1])["tasks"]
+    assert "9999-12-31T23:59:59+00:00" == row["due"]

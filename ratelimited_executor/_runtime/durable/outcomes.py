@@ -84,6 +84,6 @@ def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, n
             if isinstance(retry, Retry) and count < retry.attempts:
                 told += f" of {retry.attempts}, as on= of its Retry does not name this error"
     if delay_us is None:
-        LOGGER.error("durable tasks: %r (%s) is a dead letter after %s: %r", claimed.name, claimed.id, told, error)
+        LOGGER.error("durable tasks: %r (%r) is a dead letter after %s: %r", claimed.name, claimed.id, told, error)
         return Outcome(claimed.ref, End.DEAD, error=failure_of(error))
     return Outcome(claimed.ref, End.RETRY, delay_us=delay_us, error=failure_of(error))

@@ -112,7 +112,7 @@ async def test_log_says_why_a_task_is_a_dead_letter(store, caplog, retry, told):
     async with process.tasks:
         await process.note.put("bad", id="x")
     await process.run(5)
-    assert [f"durable tasks: 'note' (x) is a dead letter {told}"] == caplog.messages
+    assert [f"durable tasks: 'note' ('x') is a dead letter {told}"] == caplog.messages
 
 
 async def test_failed_attempts_are_repeated_and_the_last_makes_a_dead_letter(store):
