@@ -3,7 +3,7 @@
 import pytest
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Ref
+from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome, Ref
 
 S = 1_000_000
 NOW = 1_000_000 * S
@@ -19,7 +19,7 @@ class Store:
         self.join("a")
 
     def join(self, owner) -> None:
-        self.table.join(owner, LEASE)
+        self.table.join(self.now, owner, LEASE)
 
     def put(self, *ids, **options) -> list[bool]:
         return self.table.put(self.now, [NewTask(id=id, name="f", **options) for id in ids])
@@ -93,7 +93,7 @@ def test_cancelled_id_may_be_put_anew(store):
     assert [True] == store.put("x", is_named=True)
     ref = store.claim()["y"]
     assert [DurableState.CLAIMED] == store.table.cancel(store.now, ["y"])
-    assert (ref,) == store.beat()
+    assert Beat((ref,), 2) == store.beat()
     assert store.end(ref, End.RETRY)
     assert [True] == store.put("y", is_named=True)
 
@@ -127,7 +127,7 @@ def test_clock_that_is_set_ends_no_lease(store, step):
     store.now += step
     store.beat("b")
     assert DurableState.CLAIMED == store.state("x")
-    assert () == store.beat("a")
+    assert () == store.beat("a").cancelled
 
 
 def test_leaving_gives_back_and_counts_nothing(store):

@@ -353,7 +353,7 @@ class OddStore(FaultyStore):
 
     def __getattribute__(self, name):
         found = super().__getattribute__(name)
-        if name in ("odd", "__class__") or self.odd is None or self.odd[0] != name:
+        if name in ("odd", "__class__", "befall") or self.odd is None or self.odd[0] != name:
             return found
 
         async def call(*args, **options):
