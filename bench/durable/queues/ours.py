@@ -21,9 +21,6 @@ __all__ = ["QUEUES", "STORES", "make_store"]
 STORES = {"memory": "", "SQLite": "", "PostgreSQL": "postgres", "Redis": "redis"}
 """The server that each of our stores needs."""
 
-if not hasattr(durable, "RedisStore"):
-    del STORES["Redis"]
-
 
 def make_store(kind: str, place: Place) -> TaskStore:
     """Return an empty store."""
@@ -33,8 +30,7 @@ def make_store(kind: str, place: Place) -> TaskStore:
         return durable.SQLiteStore(Path(place.folder) / "tasks.db")
     if kind == "PostgreSQL":
         return durable.PostgresStore(place.postgres)
-    store: TaskStore = getattr(durable, "RedisStore")(place.redis)  # noqa: B009  # it is not everywhere yet
-    return store
+    return durable.RedisStore(place.redis)
 
 
 class _Ours(Opened):

@@ -42,6 +42,14 @@ async def claim_unheard(lease, store):
     store.is_mute = False
 
 
+async def settle_unheard(lease, store, known, times=1):
+    """Go on as another owner that holds a claim, and hear nothing of it."""
+    store.is_mute = True
+    for _ in range(times):
+        assert await is_lost(lease.settle(lambda: {known.ref}))
+    store.is_mute = False
+
+
 async def owners_of(store, *ids):
     return [row.owner for row in await store.find(ids)]
 
@@ -172,11 +180,8 @@ async def test_join_of_which_nothing_was_heard_is_made_again(lease, store):
     for settle in (lease.settle, lease.renew):
         await claim_unheard(lease, store)
         before = lease.owner
-        store.is_mute = True
-        for _ in range(3):
-            assert await is_lost(lease.settle(lambda: {known.ref}))
+        await settle_unheard(lease, store, known, times=3)
         assert before == lease.owner
-        store.is_mute = False
         assert await settle(lambda: {known.ref}) is not None
         assert before != lease.owner
         assert [lease.owner] == await owners_of(store, known.id)
@@ -188,17 +193,12 @@ async def test_lease_that_has_ended_meanwhile_is_told(lease, store, has_joined):
     [known] = await claim(lease)
     await claim_unheard(lease, store)
     if has_joined:
-        store.is_mute = True
-        assert await is_lost(lease.settle(lambda: {known.ref}))
-        store.is_mute = False
+        await settle_unheard(lease, store, known)
     await store.join("other", 15_000_000)
     for _ in range(6):
         await store.beat("other")
         await asyncio.sleep(5)
-    store.is_mute = True
-    for _ in range(3):  # nor does it help that an answer is lost again
-        assert await is_lost(lease.settle(lambda: {known.ref}))
-    store.is_mute = False
+    await settle_unheard(lease, store, known, times=3)  # nor does it help that an answer is lost again
     for _ in range(2):
         assert not await lease.settle(lambda: {known.ref})
         assert await lease.renew(lambda: {known.ref}) is None
@@ -214,9 +214,7 @@ async def test_leaving_gives_back_what_is_claimed(lease, store, has_joined):
     [known] = await claim(lease)
     await claim_unheard(lease, store)
     if has_joined:
-        store.is_mute = True
-        assert await is_lost(lease.settle(lambda: {known.ref}))
-        store.is_mute = False
+        await settle_unheard(lease, store, known)
     await lease.leave()
     other = Lease(store, "other", 15.0, asyncio.get_running_loop().time)
     await other.begin()
