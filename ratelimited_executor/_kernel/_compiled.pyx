@@ -1,0 +1,2 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The kernel's compiled body."""
