@@ -32,7 +32,10 @@ class KernelHook(BuildHookInterface[Any]):
                 raise
             self.app.display_warning(f"the kernel was not compiled, and will run as pure Python: {error}")
             return
-        build_data["artifacts"] += ["/ratelimited_executor/_kernel/_compiled.*.so", "/ratelimited_executor/_kernel/_compiled.*.pyd"]
+        build_data["artifacts"] += [
+            "/ratelimited_executor/_kernel/_compiled.*.so",
+            "/ratelimited_executor/_kernel/_compiled.*.pyd",
+        ]
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
@@ -47,8 +50,17 @@ def build(root: Path) -> None:
     os.chdir(root)  # names of modules and files are relative to it
     try:
         extensions = cythonize(
-            [Extension(MODULE, [SOURCE], language="c++", extra_compile_args=[] if sys.platform == "win32" else ["-O2", "-g0"])],
-            build_dir="build/kernel", quiet=True, language_level=3,
+            [
+                Extension(
+                    MODULE,
+                    [SOURCE],
+                    language="c++",
+                    extra_compile_args=[] if sys.platform == "win32" else ["-O2", "-g0"],
+                )
+            ],
+            build_dir="build/kernel",
+            quiet=True,
+            language_level=3,
         )
         command = build_ext(Distribution({"name": "ratelimited_executor", "ext_modules": extensions}))
         command.inplace = True

@@ -6,12 +6,15 @@ import os
 import platform
 import sysconfig
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["Kernel", "compiled", "kernel"]
+    T = TypeVar("T")
+
+__all__ = ["Kernel", "compiled", "kernel", "two_bodies", "used_there"]
 
 _VARIABLE: Final = "RATELIMITED_EXECUTOR_PURE"
 
@@ -52,3 +55,25 @@ def _choose() -> tuple[ModuleType | None, Kernel]:
 compiled: Final[Any]
 kernel: Final[Kernel]
 compiled, kernel = _choose()
+
+
+def two_bodies(pure: T) -> T:
+    """Return the compiled body of a function or class in place of its pure one, if there is one.
+
+    The compiled body is looked up by its name, and gets the pure one to hand on to it what it does not do itself.
+    """
+    if compiled is None:
+        return pure
+    name: str = pure.__name__  # type: ignore[attr-defined]  # a function or a class
+    compiled.connect(name, pure)
+    body: T = getattr(compiled, name)
+    if not isinstance(body, type):
+        update_wrapper(body, pure)  # type: ignore[arg-type]  # a function
+    return body
+
+
+def used_there(cls: T) -> T:
+    """Let the compiled body know of a function or class that it uses."""
+    if compiled is not None:
+        compiled.connect(cls.__name__, cls)  # type: ignore[attr-defined]  # a class
+    return cls

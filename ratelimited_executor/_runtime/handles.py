@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ratelimited_executor._core.records import PERMITS, StandIn, TaskRecord
 from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.states import FINAL_STATES, TRANSITIONS, TaskState
 from ratelimited_executor._runtime.arguments import count_of, duration_of
 from ratelimited_executor._runtime.clock import next_tick
@@ -71,6 +72,7 @@ class TaskHost(Protocol):
         ...
 
 
+@used_there
 class TaskHandle(TaskRecord, Generic[T_co]):
     """A scheduled call: its state, its result, and the means to await and to cancel it.
 
@@ -78,11 +80,9 @@ class TaskHandle(TaskRecord, Generic[T_co]):
     cancels the call, waiting or running.
     """
 
-    # _call: the callable; once the task has ended, its name. _outcome: the arguments; once ended, result or exception.
-    # _context: the variables it was scheduled with; once it has started, when that was. _callbacks: what to call at the
-    # end, or the guard of an exception that nobody has seen. _place: where it waits, then the asyncio task that runs it.
-    # Two meanings a slot, because a million handles wait: 8 bytes of each are 8 MB.
-    __slots__ = ("__weakref__", "_call", "_callbacks", "_context", "_engine", "_outcome")
+    _engine: TaskHost
+
+    __slots__ = ()  # the fields are those of Record; of a task that runs, _place is the asyncio task that does it
 
     def __init__(
         self,
@@ -95,15 +95,15 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         options: Options | None,
     ) -> None:
         self._engine = engine
-        self._call: Any = call
-        self._outcome: Any = args
+        self._call = call
+        self._outcome = args
         self._due = due
         self._class = rank
-        self._context: Any = context
+        self._context = context
         self._options = options
         self._state = TaskState.WAITING
         self._place = None
-        self._callbacks: Any = None
+        self._callbacks = None
 
     # Looking.
 
@@ -374,6 +374,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             self._context = None
         self._call_back(entries)
 
+    @two_bodies
     def _end_done(self, result: Any) -> None:
         """Enter the state of a call that has returned: what :meth:`_end` does, for nearly every task."""
         if _DONE not in TRANSITIONS[self._state]:
@@ -384,8 +385,12 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         self._outcome = result
         self._place = None
         if self._callbacks is not None:
-            entries, self._callbacks = self._entries(), None
-            self._call_back(entries)
+            self._ended()
+
+    def _ended(self) -> None:
+        """Have all callbacks called."""
+        entries, self._callbacks = self._entries(), None
+        self._call_back(entries)
 
     def _call_back(self, entries: list[tuple[Any, contextvars.Context | None]]) -> None:
         """Call what is called at once, and have all other callbacks called soon."""
@@ -497,6 +502,7 @@ class CallHost(Protocol):
         ...
 
 
+@two_bodies
 class CallHandle:
     """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``, and :meth:`reschedule`."""
 
