@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.fields import EngineFields
 from ratelimited_executor._runtime.accounts import Accounts
+from ratelimited_executor._runtime.callbacks import DoneCallbacks
 from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.limits import Limits
 from ratelimited_executor._runtime.pending import Pending
@@ -110,6 +111,7 @@ class Engine(EngineFields):
             budget=None if member is None else member.budget,
         )
         self.pending = Pending(queue, accounts, wake=self.wake)
+        self.callbacks = DoneCallbacks(self.loop)
         self.adapting: Adapting | None = None
         self._member = member
         self._runner = runner

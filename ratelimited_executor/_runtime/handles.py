@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._kernel.records import TaskClass
     from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.callbacks import DoneCallbacks
     from ratelimited_executor._runtime.limits import Limits
     from ratelimited_executor._runtime.pending import Pending
 
@@ -69,6 +70,11 @@ class TaskHost(Protocol):
     @property
     def pending(self) -> Pending:
         """What takes it out before its start."""
+        ...
+
+    @property
+    def callbacks(self) -> DoneCallbacks:
+        """They call those who asked to be told of its end."""
         ...
 
 
@@ -224,7 +230,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         if context is None:
             context = contextvars.copy_context()
         if self._state in FINAL_STATES:
-            self._engine.loop.call_soon(callback, self, context=context)
+            self._engine.callbacks.add(callback, self, context)
             return
         # A callback without any context variable, which is what most handles have, is kept without objects of its own.
         if self._callbacks is None:
@@ -368,11 +374,11 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         self._call = name
         self._outcome = outcome
         self._place = None
-        entries = self._entries()
+        callbacks = self._callbacks
         self._callbacks = _Unseen(self._engine.loop, self.name, outcome) if state is TaskState.FAILED else None
         if type(self._context) is not float:
             self._context = None
-        self._call_back(entries)
+        self._call_back(callbacks)
 
     @two_bodies
     def _end_done(self, result: Any) -> None:
@@ -389,16 +395,21 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     def _ended(self) -> None:
         """Have all callbacks called."""
-        entries, self._callbacks = self._entries(), None
-        self._call_back(entries)
+        callbacks, self._callbacks = self._callbacks, None
+        self._call_back(callbacks)
 
-    def _call_back(self, entries: list[tuple[Any, contextvars.Context | None]]) -> None:
-        """Call what is called at once, and have all other callbacks called soon."""
-        for callback, context in entries:
+    def _call_back(self, callbacks: Any) -> None:
+        """Call what is called at once, and have all other callbacks called soon; ``callbacks`` as :meth:`_entries` has them."""
+        if callbacks is None:
+            return
+        if type(callbacks) is not tuple and type(callbacks) is not list:
+            self._engine.callbacks.add(callbacks, self, None)
+            return
+        for callback, context in callbacks if type(callbacks) is list else (callbacks,):
             if context is None:
                 callback(self)
             else:
-                self._engine.loop.call_soon(callback, self, context=context)
+                self._engine.callbacks.add(callback, self, context)
 
 
 class _Awaiter(asyncio.Future[None]):
@@ -422,8 +433,16 @@ class _Awaiter(asyncio.Future[None]):
         self.messages += (msg,)
         return self.handle.cancel(msg) or super().cancel(msg)
 
-    def settle(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback
-        """End with the handle, which has just ended."""
+    def settle(self, handle: TaskHandle[Any]) -> None:
+        """End with the handle, which has just ended; behind the callbacks of other handles, if these are many."""
+        callbacks = handle._engine.callbacks  # noqa: SLF001  # of this module
+        if callbacks.is_crowded:
+            callbacks.add(self.wake, handle, None)
+        else:
+            self.wake(handle)
+
+    def wake(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback
+        """End, so that the task that awaits goes on in the next turn of the loop."""
         if not self.done():
             self.set_result(None)
 
