@@ -73,7 +73,12 @@ cdef extern from *:
     #define RLE_HAS_CLOCK 0
     static double rle_monotonic(void) { return 0.0; }
     #endif
+
+    #ifndef KERNEL_SOURCE_CRC32
+    #error "built by .packaging/build_kernel.py, which stamps the checksum of this file into the extension"
+    #endif
     """
+    const unsigned int KERNEL_SOURCE_CRC32
     bint RLE_HAS_CLOCK
     double rle_monotonic() noexcept
     void RLE_PREFETCH_SLOT(object, Py_ssize_t) noexcept
@@ -109,6 +114,9 @@ cdef int WAITING = STATES.index(TaskState.WAITING), RUNNING = STATES.index(TaskS
 cdef int DONE = STATES.index(TaskState.DONE), CANCELLED = STATES.index(TaskState.CANCELLED)
 cdef int IS_OTHER = OTHER
 cdef object IS_RUNNING = TaskState.RUNNING, IS_DONE = TaskState.DONE, IS_CANCELLED = TaskState.CANCELLED
+
+
+SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source beside the extension
 
 
 # Pairing with the pure bodies.

@@ -93,6 +93,7 @@ class Calendar(CalendarFields):
         "number", "numbers", "opened", "owner", "parcels", "soon_class", "take_count_max", "timeline",
     )  # fmt: skip
 
+    future: dict[int, Bucket]
     ready: Ready
 
     def __init__(

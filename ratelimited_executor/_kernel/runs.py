@@ -160,7 +160,7 @@ class RecordRun(RecordRunFields):
     def take(self) -> Record:
         """Return the record that :meth:`head_due` found, and go on to the next."""
         record = self.records[self.cursor]
-        self.records[self.cursor] = None  # it is never read again, and must be freed
+        self.records[self.cursor] = None  # type: ignore[call-overload]  # it is never read again, and must be freed
         self.cursor += 1
         record._place = None
         return record

@@ -63,8 +63,8 @@ class TaskFace(ExecutorBase):
     ) -> TaskHandle[T]: ...
     @overload
     def schedule(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[ScheduleOptions]) -> TaskHandle[T]: ...
-    @two_bodies
-    def schedule(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+    @two_bodies  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+    def schedule(
         self,
         fn: Callable[..., Any],
         *args: Any,
