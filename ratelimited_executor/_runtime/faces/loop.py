@@ -67,7 +67,7 @@ class LoopFace(ExecutorBase):
             bucket = calendar.future.get(int((when + calendar.epoch_offset) * calendar.per_second))
             if bucket is not None and (bucket.contexts is not None if kept else bucket.contexts is None):
                 if kept:
-                    bucket.contexts.append(engine.contexts.share(kept))
+                    bucket.contexts.append(engine.contexts.share(kept))  # type: ignore[union-attr]  # there are some
                 calls = bucket.calls
                 bucket.dues.append(when)
                 bucket.args.append(folded(args))
