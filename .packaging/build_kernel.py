@@ -7,6 +7,7 @@ given a folder, it builds there.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,12 +42,11 @@ class KernelHook(BuildHookInterface[Any]):
         is_editable = version == "editable"
         # A process of its own: compilers write where they like, and setuptools changes the process that it runs in.
         run = subprocess.run(  # noqa: S603  # ourselves
-            [sys.executable, __file__, *([] if is_editable else [self._folder.name])],
-            capture_output=True, text=True, errors="replace", check=False,
+            [sys.executable, "-u", __file__, *([] if is_editable else [self._folder.name])],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
         )  # fmt: skip
         if run.returncode:
-            words = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
-            self.app.display_warning(f"the kernel was not compiled, and runs as pure Python: {words[-1]}")
+            self.app.display_warning(f"the kernel was not compiled, and runs as pure Python: {_why(run)}")
             return
         if not is_editable:
             (built,) = Path(self._folder.name).iterdir()
@@ -58,6 +58,14 @@ class KernelHook(BuildHookInterface[Any]):
         """Remove what has been packed."""
         if hasattr(self, "_folder"):
             self._folder.cleanup()
+
+
+def _why(run: subprocess.CompletedProcess[str]) -> str:
+    """Return the line that says most: a compiler's first error, such as a header that is not there, else the last line."""
+    lines = run.stdout.strip().splitlines()
+    return next(
+        (line for line in lines if re.search(r"\berror\b", line)), lines[-1] if lines else f"status {run.returncode}"
+    )
 
 
 def build(folder: Path) -> None:
@@ -92,10 +100,20 @@ def build(folder: Path) -> None:
         new.replace(folder / built.name)
 
 
+def _words(error: BaseException) -> str:
+    """Return an error in one line; of a compiler that failed, its name without the page of arguments that it was given."""
+    source: BaseException | None = error
+    while source is not None:
+        if isinstance(source, subprocess.CalledProcessError):
+            return f"{type(error).__name__}: {source.cmd[0]} ended with status {source.returncode}"
+        source = source.__cause__ or source.__context__
+    return f"{type(error).__name__}: {error}".replace("\n", " ")
+
+
 if __name__ == "__main__":
     target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / FOLDER).resolve()
     os.chdir(ROOT)  # names of modules and files are relative to it
     try:
         build(target)
     except Exception as error:  # noqa: BLE001  # whatever a compiler and its tools raise is one line for the hook
-        sys.exit(f"{type(error).__name__}: {error}".replace("\n", " "))
+        sys.exit(_words(error))
