@@ -34,6 +34,7 @@ Source: derived here; tests/core/test_permits.py checks the law on random histor
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -81,6 +82,7 @@ class PermitGrid:
         "_lifted",
         "_next",
         "_pieces",
+        "_timed",
         "_void_to",
         "peers",
         "rank",
@@ -102,6 +104,9 @@ class PermitGrid:
         self._first = self._last = 0  # the own permits that usable() counted last: first, first + peers, ... < last
         self._lifted: tuple[int, list[Piece], int, Rate] | None = None  # when the limit was lifted, and what was then
         self._void_to: int | None = None  # where _next goes instead, if a late permit is taken
+        # The piece, number and time of the permit whose time was computed last: when one is taken, the time of the next is
+        # asked for, and once more when that one is counted.
+        self._timed: tuple[Piece | None, int, int] = (None, 0, 0)
         self._anchor(rate, now_ns)
 
     # Changing the rate.
@@ -170,26 +175,36 @@ class PermitGrid:
         return self._usable_on_grid(now_ns)
 
     def _usable_on_grid(self, now_ns: int) -> int:
-        """Count the same by the grid alone; a forecast asks for this."""
-        if not self._pieces:
+        """Count by the grid alone; forecasts ask for this."""
+        pieces, peers = self._pieces, self.peers
+        if not pieces:
             self.usable_until_ns = now_ns
             return UNLIMITED
-        piece = self._pieces[-1]
+        piece = pieces[-1]
         self._void_to = None
         self._first = self._last = 0
-        if piece.step == 0:
+        start, base, step, unit = piece
+        if step == 0:
             return 0
-        last = piece.floor(now_ns)
-        if last < self._next:
+        number, since, slack_ns = self._next, now_ns - start, self.slack_ns
+        if peers > 1:
+            number += (self.rank - number) % peers
+        ahead = base + since * step - number * unit  # phase since that permit came up, times unit
+        if ahead < 0:
             return 0
-        fresh = self._ceil_phase(now_ns - self.slack_ns)
-        first = self._own(max(self._next, fresh))
+        first, last = number, number + ahead // unit
+        if since < slack_ns and len(pieces) > 1:
+            fresh = self._ceil_phase(now_ns - slack_ns)
+        else:  # before a piece there is no slack to look back on
+            fresh = number - ((min(since, slack_ns) * step - ahead) // unit)
+        if fresh > first:
+            first = fresh if peers == 1 else self._own(fresh)
         if first <= last:
             self._first, self._last = first, last + 1
             until = self._time_of(first)
             self.usable_until_ns = now_ns if until is None else max(now_ns, until + self.slack_ns)
-            return (last - first) // self.peers + 1
-        if self.peers == 1:  # The newest permit, older than the slack: it may be used, and voids what law demands.
+            return (last - first) // peers + 1
+        if peers == 1:  # The newest permit, older than the slack: it may be used, and voids what law demands.
             self._first, self._last = last, last + 1
             self._void_to = fresh + 1
             self.usable_until_ns = now_ns
@@ -247,8 +262,18 @@ class PermitGrid:
         """Tell before when no permit comes up that is neither taken nor void; the past, if that is not known."""
         if not self._pieces or self._pieces[-1].step == 0:
             return 0
-        when = self._time_of(self._own(self._next))
+        when = self._time_of(self._next if self.peers == 1 else self._own(self._next))
         return 0 if when is None else when
+
+    def pace(self) -> tuple[float, float]:
+        """Return how many permits of this peer come up in a second, and how many may be usable at once."""
+        if not self._pieces:
+            return 0.0, math.inf
+        _, _, step, unit = self._pieces[-1]
+        if step > unit * _NS:  # one in less than 1e-18 s: no float need hold that
+            return 0.0, math.inf
+        per_second = step / unit * _NS / self.peers
+        return per_second, per_second * self.slack_ns / _NS
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
@@ -303,8 +328,16 @@ class PermitGrid:
     def _time_of(self, number: int) -> int | None:
         """Tell when a permit comes up under the rate in force; None if that was before the last change."""
         piece = self._pieces[-1]
-        ahead = number * piece.unit - piece.base
-        return None if ahead < 0 else piece.start - (-ahead // piece.step)
+        timed = self._timed
+        if timed[1] == number and timed[0] is piece:
+            return timed[2]
+        start, base, step, unit = piece
+        ahead = number * unit - base
+        if ahead < 0:
+            return None
+        when = start - (-ahead // step)
+        self._timed = piece, number, when
+        return when
 
     def _step_and_unit(self, rate: Rate) -> tuple[int, int]:
         """Return a finite rate as permits to nanoseconds, in lowest terms of the rate: ``step / unit``."""

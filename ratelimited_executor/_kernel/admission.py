@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNLIMITED", "Admission"]
 
+_MARGIN_COUNT: Final = 3  # permits, by which an estimate may be wrong
 UNLIMITED: Final = 1 << 62  # more permits than anybody takes at one instant: the answer at an infinite rate
 
 
@@ -34,10 +35,13 @@ class Admission:
         count: permits that were counted and not yet taken.
         usable_until: loop time until which they may be taken.
         next_at: loop time before which no other permit comes up.
+        per_second: how many come up in a second, evenly; 0 if that is not known.
+        usable_max: how many may be usable at once; infinity if that is not known.
     """
 
     __slots__ = (
-        "_counted_at", "_is_by_wall_clock", "_timeline", "count", "effects", "is_unlimited", "next_at", "permits", "usable_until",
+        "_counted_at", "_is_by_wall_clock", "_timeline", "count", "effects", "is_unlimited", "next_at", "per_second", "permits",
+        "usable_max", "usable_until",
     )  # fmt: skip
 
     def __init__(self, permits: Permits, timeline: Timeline) -> None:
@@ -52,6 +56,7 @@ class Admission:
         self.effects: Any = permits if permits.counts_effects and not self.is_unlimited else None
         self._is_by_wall_clock = permits.is_by_wall_clock
         self.usable_until = math.inf if self.is_unlimited else 0.0
+        self.per_second, self.usable_max = permits.pace()
         self.forget()
 
     def forget(self) -> None:
@@ -61,7 +66,9 @@ class Admission:
 
     def look(self, now: float) -> int:
         """Count the permits that may be taken at loop time ``now``."""
-        now_ns = self._timeline.to_ns(now)
+        now_ns = (
+            math.floor(now * NS) + self._timeline.offset_ns
+        )  # to_ns() without a call: this is the path of every start
         self._counted_at = now
         count: int = self.permits.usable(now_ns)
         self.count = count
@@ -86,6 +93,16 @@ class Admission:
         if not self.count and self.next_at > now:
             return self.next_at
         return self._loop_time(self.permits.next_time(self._timeline.to_ns(now)), interval_end)
+
+    def is_enough(self, count: int, now: float, end: float) -> bool | None:
+        """Return whether so many permits can be taken from ``now`` to ``end``, if their pace alone tells; else None.
+
+        The margins are for what rounding, a late start and a permit at either end may take or give.
+        """
+        since = now if self.count else self.next_at  # before the next one comes up there is none
+        if since > -math.inf and count <= (end - max(since, now)) * self.per_second - _MARGIN_COUNT:
+            return True
+        return False if count > (end - now) * self.per_second + self.usable_max + _MARGIN_COUNT else None
 
     def take(self, count: int, now: float) -> None:
         """Take some of the permits that were counted, for starts at loop time ``now``; nothing if none was, as none is needed."""

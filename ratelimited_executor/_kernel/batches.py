@@ -228,6 +228,13 @@ class RisingOrder:
         self._next = first + 1
         return first
 
+    def take_first(self, now: float) -> int | None:
+        """Remove and return the first index, if it is due at ``now``."""
+        if self.head() > now:
+            return None
+        self._next += 1
+        return self._next - 1
+
     def take(self, now: float, limit: int) -> Sequence[int]:
         """Remove and return the indexes due at or before ``now``, ``limit`` of them at most."""
         start = self._next

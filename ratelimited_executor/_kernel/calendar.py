@@ -49,6 +49,7 @@ class _Order(Protocol):
     def head(self) -> float: ...
     def take(self, now: float, limit: int) -> Sequence[int]: ...
     def take_lone(self, now: float) -> int | None: ...
+    def take_first(self, now: float) -> int | None: ...
     @property
     def left_count(self) -> int: ...
     def count_until(self, when: float) -> int: ...
@@ -352,12 +353,18 @@ class Calendar(CalendarFields):
             return None
         if len(group) > 1 and found is not self._current and found.order.head() == math.inf:
             group.remove(found)
-        source = found.source
-        if not source.is_waiting(position):
+        return _taken(found.source, position)
+
+    def take_first(self, now: float) -> tuple[Source | None, Any] | None:
+        """Take the task that is due first, past what is ready, where nothing is ready; else as of :meth:`take_lone`."""
+        groups = self.groups
+        if len(groups) > 1 and all(stream.order.head() == math.inf for stream in groups[0]):
+            groups.popleft()
+        if len(groups) != 1 or len(groups[0]) != 1:
             return None
-        if isinstance(source, Bucket) and source.args[position] is RECORD:
-            return None, source.take_record(position)
-        return source, position
+        stream = groups[0][0]
+        position = stream.order.take_first(now)
+        return None if position is None else _taken(stream.source, position)
 
     def next_due(self) -> float:
         """Return the earliest due time in the open intervals; infinity if there is none."""
@@ -613,6 +620,15 @@ class Calendar(CalendarFields):
             ready.push_run(bucket, plain, PLAIN_RANK)
         if records:
             ready.push_records(records, PLAIN_RANK)
+
+
+def _taken(source: Bucket | BatchSource, position: int) -> tuple[Source | None, Any] | None:
+    """Return a task that was taken from the order of its source, as (source, position) or (None, record); None if it has gone."""
+    if not source.is_waiting(position):
+        return None
+    if type(source) is Bucket and source.args[position] is RECORD:
+        return None, source.take_record(position)
+    return source, position
 
 
 def _head(order: _Order, now: float, steps: float) -> tuple[float, float]:

@@ -306,6 +306,10 @@ class Permits(Protocol):
         """Tell before when no permit comes up."""
         ...
 
+    def pace(self) -> tuple[float, float]:
+        """Return how many permits come up in a second, evenly, and how many may be usable at once; (0, infinity) if not known."""
+        ...
+
     @property
     def decides_each(self) -> bool:
         """Whether each start is looked at by itself, since it may leave less than one permit less for the next."""

@@ -34,6 +34,7 @@ __all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder"]
 
 _SORT_COUNT: Final = 2048  # of a fuller slot sorted at a stretch
 _MERGE_COUNT: Final = 512  # merged at a stretch: up to a millisecond
+_ROUNDING_SECONDS: Final = 1e-6  # more than by which a due time may lie before its slot, because of rounding
 _PLACE_COUNT: Final = 4096  # positions put into slots at a stretch: about a millisecond
 
 
@@ -148,11 +149,20 @@ class DueOrder:
         if cursor + 1 < len(positions):
             if self._dues[positions[cursor + 1]] <= now:
                 return None
-        elif self._slots is not None:
-            return None
+        elif self._slots is not None and (self.is_busy or now >= self._open_until - _ROUNDING_SECONDS):
+            return None  # the slots to come may hold another
         self._cursor = cursor + 1
         self.left_count -= 1
         return positions[cursor]
+
+    def take_first(self, now: float) -> int | None:
+        """Remove and return the first position, if it is due at ``now``; None if not, or while work is left."""
+        if self.head() > now or self._steps is not None:
+            return None
+        position = self._open[self._cursor]
+        self._cursor += 1
+        self.left_count -= 1
+        return position
 
     def count_until(self, when: float) -> int:
         """Count the positions left that are due at or before a time; an estimate where they are not in order yet."""

@@ -152,10 +152,9 @@ class Intervals(QueueFields):
 
     def rest(self) -> None:
         """Free what an idle queue need not hold."""
-        if not self.on_time.opened_count:
-            self.on_time.rest()
-        if not self.spread.opened_count:
-            self.spread.rest()
+        for calendar in (self.on_time, self.spread):
+            if calendar.opened and not calendar.opened_count:
+                calendar.rest()
 
     # Helpers.
 

@@ -55,6 +55,13 @@ class SpreadPlan:
         self.end = end
         self._late_count = late_count
 
+    def is_one(self, now: float, *, left: int) -> bool:
+        """Whether exactly one of ``left`` tasks starts at or before ``now``: :meth:`count_until` without a division."""
+        if now < self.next_at or self._late_count:
+            return False
+        late = now - self.next_at
+        return left <= 1 or late * left < self.end - self.next_at or late > self._slack
+
     def count_until(self, now: float, *, left: int) -> int:
         """Count the tasks that start at or before ``now``, of which ``left`` are still to start."""
         gap = (self.end - self.next_at) / max(left, 1)

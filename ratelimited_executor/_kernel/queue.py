@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainQueue"]
 
+_FEW_COUNT: Final = 256  # tasks that become ready in a moment: no wake-up is spent on them before there is a permit
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
 
 
@@ -104,6 +105,9 @@ class PlainQueue(Intervals):
         self.counts_effects = False
         self.is_by_importance = False
         self.gate: Any = None
+        self._is_plain = (
+            True  # whether nothing is special, and starts that nothing decides between go one after the other
+        )
         self._is_single = False  # whether each start is a decision of its own
         self._is_bursty = False  # whether many permits may come up at once
         self._is_sorting = False  # whether nothing starts, because not all that is due is ready
@@ -216,27 +220,81 @@ class PlainQueue(Intervals):
         return self.admit_record(calendar, record, now, is_paid=True)
 
     def take_lone(self, now: float) -> tuple[Any, Any] | None:
-        """Take what starts now, if nothing else is due or ready, and there is nothing else to do: nearly always, where little is.
+        """Take what starts now, if that is one task and it is soon found: the short way, which nearly every start goes.
 
         It comes to the same as :meth:`pull` and :meth:`take`, for a fraction of what these cost.
 
         Returns:
-            (source, position) or (None, record) of a task of :attr:`on_time`; None if more than that is to be looked at.
+            (source, position) or (None, record); None if the long way is to be gone, on which perhaps nothing starts.
         """
-        if self.is_special or self._is_single or self.chores or self.is_halted:
-            return None
-        if self.spread.opened_count or self.spread.groups or self.on_time.ready.active:
+        if not self._is_plain or self.chores or self.is_halted or (self.expiry.is_used and self._is_sweep_due(now)):
             return None
         if self._opening_at <= now and self._note_opening() <= now:
             return None
+        admission = self.admission
         if not self.is_unlimited:
-            admission = self.admission
             admission.count = 0
-            if now < admission.next_at or not admission.look(now):
+            if now < admission.next_at:
                 return None
+        on_time = self.on_time
+        if self.spread.opened_count or on_time.ready.active:
+            return self._take_one(now)
+        if not self.is_unlimited and not admission.look(now):
+            return None
         self._pulled_at = now
-        taken = self.on_time.take_lone(self.timeline.seen_until(now))
-        return taken if taken is None or self._admit(self.on_time, *taken, now) else None
+        taken = on_time.take_lone(self.timeline.seen_until(now))
+        return taken if taken is None or self._admit(on_time, *taken, now) else None
+
+    def _take_one(self, now: float) -> tuple[Any, Any] | None:
+        """Take what starts now, where something is ready, or waits to be spread."""
+        on_time, spread = self.on_time, self.spread
+        is_spread = spread.opened_count > 0
+        count = UNLIMITED if self.is_unlimited else self.admission.look(now)
+        if not count or (is_spread and (self.early or self.passing or self.wall.is_reading)):
+            return None
+        self._pulled_at = now
+        if on_time.groups and not _bring_up(on_time, self.timeline.seen_until(now)):
+            return None
+        first = on_time.ready.head() if on_time.ready.active else None
+        second = None
+        if is_spread:
+            self.is_dense = not self.is_unlimited and self._is_dense(now)
+            if first is None and not self.is_dense and self.pacing is Pacing.SPREAD:
+                return self._take_planned(now)
+            if spread.groups and not _bring_up(spread, now):
+                return None
+            second = spread.ready.head() if spread.ready.active else None
+        if first is None is second or (count > 1 and self.ready_count() > 1):
+            return None
+        self._is_planned = False
+        calendar = on_time if second is None or (first is not None and not second < first) else spread
+        run = calendar.ready.pop()
+        source, item = run.source, run.take()
+        return (source, item) if self._admit(calendar, source, item, now) else None
+
+    def _is_sweep_due(self, now: float) -> bool:
+        """Whether deadlines have passed, for which tasks are to be taken out first."""
+        sweep = self.expiry.next_sweep()
+        return sweep is not None and sweep <= self.timeline.number_at(now)
+
+    def _take_planned(self, now: float) -> tuple[Any, Any] | None:
+        """Take the task to be spread that is due first, if its planned instant has come and is the only one that has."""
+        spread = self.spread
+        ready: Any = spread.ready
+        if not self.plan.is_one(now, left=spread.opened_count + self.later_count):
+            return None
+        due = ready.earliest() if ready.active else None
+        if due is not None and spread.groups and spread.next_due() < due:
+            return None
+        if due is None:  # due times are all that counts here: nothing need be ready
+            taken = spread.take_first(now)
+            if taken is None:
+                return None
+            source, item = taken
+        else:
+            run = ready.pop_earliest()
+            source, item = run.source, run.take()
+        return (source, item) if self._admit(spread, source, item, now) else None
 
     def _choose(self, now: float) -> Calendar | None:
         """Return the calendar whose first ready task starts now; None if none does. It looks at the permits, and takes none."""
@@ -279,7 +337,11 @@ class PlainQueue(Intervals):
     def _admit(self, calendar: Calendar, source: Any, item: Any, now: float) -> bool:
         """Count a task that was taken from its run as started, and pay for it; False if it has expired."""
         if source is None:
-            return self.admit_record(calendar, item, now, is_paid=True)
+            if item._options is not None:
+                return self.admit_record(calendar, item, now, is_paid=True)
+            calendar.opened_count -= 1
+            self.spend(calendar, item._due, now)
+            return True
         calendar.opened_count -= 1
         due: float = source.due_of(item)
         if type(source) is BatchSource:
@@ -359,10 +421,10 @@ class PlainQueue(Intervals):
             now: loop time.
             may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
         """
-        if may_start and self.is_unlimited and not self.expiry.is_used and not self.is_special:
-            due = self._next_lone_due()
-            if due < self.end:
-                return due
+        if may_start:
+            instant = self.next_lone_wake(now)
+            if instant > -math.inf:
+                return instant
         wake = math.inf
         if self.expiry.is_used:
             sweep = self.expiry.next_sweep()
@@ -374,16 +436,27 @@ class PlainQueue(Intervals):
             return wake
         return min(wake, self._note_opening(), self._next_instant(now))
 
-    def _next_lone_due(self) -> float:
-        """Return the next due time, if there is no limit, and nothing else to be looked at before it; else infinity."""
-        calendar = self.on_time
-        if calendar.ready.active or self.spread.numbers or self.spread.opened_count or self.wall.is_pending:
-            return math.inf
-        due = calendar.next_due()
-        if due < self.end and not calendar.is_large_ahead:
-            self._opening_at = self.end  # or later: it is looked at then
-            return due
-        return math.inf
+    def next_lone_wake(self, now: float) -> float:
+        """Return the same if nothing but the next start in the running bucket matters; else minus infinity, and all is to be asked."""
+        if not self._is_plain or self.expiry.is_used:
+            return -math.inf
+        on_time = self.on_time
+        if self.spread.opened_count or on_time.opened_count > _FEW_COUNT:
+            instant = self._next_instant(now)
+        elif on_time.ready.active and on_time.ready.head() is not None:
+            instant = now if self.is_unlimited else self.admission.next_time(now, self.interval_end)
+        else:
+            instant = on_time.next_due() if on_time.groups else math.inf
+            admission = self.admission
+            if (
+                instant < admission.next_at and not admission.count
+            ):  # it is ready soon enough when there is a permit for it
+                instant = admission.next_at
+        # Later than that comes all else: what the wall clock brings, and other buckets, unless they are large.
+        if instant >= self.end or on_time.is_large_ahead or self.spread.is_large_ahead:
+            return -math.inf
+        self._opening_at = self.end  # or later: it is looked at then
+        return instant
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""
@@ -396,28 +469,37 @@ class PlainQueue(Intervals):
 
     def _next_instant_of(self, on_time_ready: bool, spread_ready: bool, now: float) -> float:  # two of a kind
         """Return the same, by whether a task of each calendar may start."""
-        if self.is_unlimited and not self.spread.opened_count:
-            return now if on_time_ready else self.on_time.next_due()
-        instant = min(self.on_time.next_due(), self.interval_end if spread_ready else math.inf)
+        on_time, spread = self.on_time, self.spread
+        instant = on_time.next_due() if on_time.groups else math.inf
+        if not spread.opened_count:
+            if not on_time_ready:
+                return instant
+            if self.is_unlimited:
+                return now
+            permit = self.admission.next_time(now, self.interval_end)
+            return min(instant, permit)
+        if spread_ready and instant > self.interval_end:
+            instant = self.interval_end
         planned = now if self.is_dense or self.pacing is Pacing.ON_TIME else self.plan.next_at
-        spread_due = now if spread_ready else self.spread.next_due()
+        spread_due = now if spread_ready else spread.next_due()
         if self.early and not spread_ready and spread_due < math.inf:
             spread_due = self.interval_end
-        if self.is_unlimited:
-            permit = now
-        elif on_time_ready or spread_ready:
-            permit = self.admission.next_time(now, self.interval_end)
-        else:
-            permit = now
-        if on_time_ready or (spread_ready and self.is_dense and not self.is_unlimited):
+        is_limited = not self.is_unlimited
+        permit = (
+            self.admission.next_time(now, self.interval_end) if is_limited and (on_time_ready or spread_ready) else now
+        )
+        if on_time_ready or (spread_ready and self.is_dense and is_limited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
 
     def _is_dense(self, now: float) -> bool:
         """Whether more tasks wait for this interval than it has permits."""
-        waiting = self.ready_count() + self.later_count + self._later_on_time_count
+        waiting = self.on_time.opened_count + self.spread.opened_count + self.later_count + self._later_on_time_count
         if waiting <= 1:
             return False
+        is_enough = self.admission.is_enough(waiting, now, self.interval_end)
+        if is_enough is not None:
+            return not is_enough
         now_ns = self.timeline.to_ns(now)
         return waiting > self.permits.count_until(now_ns, self.timeline.to_ns(self.interval_end))
 
@@ -474,6 +556,11 @@ class PlainQueue(Intervals):
     def _is_passing(self) -> bool:
         """Whether a task of :attr:`passing` waits, and would expire in the running interval."""
         return False
+
+
+def _bring_up(calendar: Calendar, now: float) -> bool:
+    """Make ready what is due of a calendar, and forget intervals that were read to the end; False if there is more to do."""
+    return (len(calendar.groups) == 1 and calendar.next_due() > now) or calendar.pull(now, _PULL_STEPS) > 0
 
 
 def _nothing(source: Any, item: Any, state: TaskState) -> None:

@@ -185,7 +185,10 @@ class Engine(EngineFields):
         if queue.is_halted:
             return math.inf
         self._is_full = False
-        now = begin = self.now()
+        now = self.monotonic()
+        if now >= queue.end:
+            now = self.now()
+        begin = now
         accounts.is_changed = False
         taken: Any = None
         most = accounts.max_concurrency
@@ -195,9 +198,7 @@ class Engine(EngineFields):
         if taken is not None:
             source, item = taken
             now = self.starter.start(source, item, now)
-            taken = source = item = (
-                None  # else a traceback keeps this frame, which keeps the handle, which keeps the error
-            )
+            taken = source = item = None  # else a traceback keeps this frame, and so the handle, and so the error
             if now >= queue.end:
                 now = self.now()
             if now >= stop:
@@ -206,6 +207,11 @@ class Engine(EngineFields):
                 self._is_full = most is not None and not accounts.has_place()
                 return self._rest(now, begin, 1)
             start_count = 1
+        return self._run_on(now, begin, stop, start_count)
+
+    def _run_on(self, now: float, begin: float, stop: float, start_count: int) -> float:
+        """Go on the long way: start all that may start, in the order that the queue decides."""
+        queue, accounts = self.queue, self.accounts
         while True:
             accounts.is_changed = False
             is_done = queue.pull(now)
@@ -213,7 +219,7 @@ class Engine(EngineFields):
             while (taken := self._take(now)) is not None:
                 started_before = accounts.started_count
                 now = self._start(taken, now, stop)
-                taken = None  # as above
+                taken = None  # as in run()
                 start_count += accounts.started_count - started_before
                 if now >= stop or start_count >= _START_COUNT_MAX:
                     return now
@@ -259,7 +265,9 @@ class Engine(EngineFields):
             self.accounts.on_room()
         if self._member is not None:
             self._member.look(now)
-        wake = queue.next_wake(now, may_start=not self._is_full)
+        wake = -math.inf if self._is_full else queue.next_lone_wake(now)
+        if wake == -math.inf:
+            wake = queue.next_wake(now, may_start=not self._is_full)
         # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
         runner = self._runner
         earliest = runner.earliest

@@ -170,12 +170,15 @@ class Runner:
         heap = self._heap
         if len(heap) == 1 and heap[0][0] <= now and heap[0][2].armed == heap[0][0]:  # nearly always
             engine = heap.pop()[2]
-            engine.armed = wake = -math.inf  # as below
+            engine.armed = -math.inf  # as below
             try:
-                wake = engine.run(stop)
-            finally:
+                engine.armed = wake = engine.run(stop)
+            except BaseException:
                 engine.armed = math.inf
-                self.arm(engine, wake)
+                self.arm(engine, -math.inf)
+                raise
+            if wake < math.inf:
+                heapq.heappush(self._heap, (wake, next(self._numbers), engine))
             return
         due: list[Runnable] = []
         while heap and heap[0][0] <= now:
@@ -204,6 +207,8 @@ class Runner:
     def _next(self) -> float:
         """Return when the next engine wants to be run; infinity if none does."""
         heap = self._heap
+        if len(heap) == 1 and heap[0][2].armed == heap[0][0]:  # nearly always
+            return heap[0][0]
         while heap and heap[0][2].armed != heap[0][0]:
             heapq.heappop(heap)
         if len(heap) > self._compact_count:

@@ -76,6 +76,94 @@ def test_short_cut_for_what_is_alone_changes_nothing(record_class, rate, pacing,
     assert logs[0] == logs[1]
 
 
+# What one executor is asked for: (pause before, delay or None for now, what, how many or how important).
+REQUESTS = st.tuples(
+    st.sampled_from([0.0, 0.0, 0.01, 0.125, 0.5, 1.3]),
+    st.sampled_from([None, 0.0, 0.03, 0.25, 1.0, 1.0, 1.5, 2.25]),
+    st.sampled_from(["record", "record", "important", "expiring", "call", "batch", "cancel", "rate"]),
+    st.integers(1, 9),
+)
+
+
+def play(world, requests) -> list[str]:
+    """Do what is asked for, let time pass, and return what has started when."""
+    queue, records = world.queue, []
+    for index, (pause, delay, kind, count) in enumerate(requests):
+        world.run(world.now + pause)
+        due = None if delay is None else world.now + delay
+        if kind == "batch":
+            first = world.now if due is None else due
+            kept = {"gap": 0.05 * (count % 3), "rank": PLAIN_RANK, "name": f"b{index}", "owner": None}
+            queue.add_batch(BatchSource(count, first=first, **kept), joined=first < queue.interval_end)
+        elif kind == "call":
+            for number in range(count):
+                queue.on_time.add_call(world.now if due is None else due, f"c{index}.{number}", (), None)
+        elif kind == "cancel":
+            waiting = [record for record in records if record._place is not None]
+            if waiting:
+                queue.cancel(waiting[count % len(waiting)])
+        elif kind == "rate":
+            queue.set_rate(Rate.of([2, 10, "1/3s", 100][count % 4]), world.now)
+        else:
+            for number in range(count if kind == "record" else 1):
+                priority = count if kind == "important" else 0
+                expires = count / 4 if kind == "expiring" else None
+                records.append(world.add(f"r{index}.{number}@", due, priority=priority, expires=expires))
+    queue.set_rate(Rate.of(100), world.now)
+    world.run(world.now + 10)
+    return world.log
+
+
+@given(
+    rate=st.sampled_from([math.inf, 100, 10, 3, "1/3s"]),
+    pacing=st.sampled_from(Pacing),
+    interval=st.sampled_from([0.5, 1.0, 60.0]),
+    early=st.booleans(),
+    is_exact=st.booleans(),
+    tick=st.sampled_from([0.0, 0.0, 1 / 64]),
+    requests=st.lists(REQUESTS, min_size=1, max_size=12),
+)
+@settings(max_examples=500, deadline=None)
+def test_short_way_decides_what_the_long_way_does(
+    record_class, rate, pacing, interval, early, is_exact, tick, requests
+):
+    """The same starts at the same times, in the same order, whatever waits and whatever is changed meanwhile."""
+    logs = []
+    for takes_lone in (True, False):
+        world = World(
+            record_class, rate=rate, pacing=pacing, interval=interval, early=early, is_exact=is_exact, tick=tick
+        )
+        world.takes_lone = takes_lone
+        logs.append(play(world, requests))
+        assert 0 == world.queue.live_count() == world.queue.ready_count()
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize(("rate", "delays"), [(50, [0.0] * 60), (100, [1 + i / 50 for i in range(60)])])
+@pytest.mark.parametrize("pacing", Pacing)
+def test_starts_under_a_rate_take_the_short_way(record_class, rate, delays, pacing, is_exact):
+    """Spread, on time or used up: but for the first of an interval, and where several permits are there at once."""
+    world = World(record_class, rate=rate, pacing=pacing, is_exact=is_exact)
+    for index, delay in enumerate(delays):
+        world.add(f"t{index}@", delay)
+    world.run(10.0)
+    assert len(delays) == len(world.log)
+    assert world.lone_count > 0.9 * len(delays)
+
+
+def test_deadlines_are_kept_while_each_permit_starts_something(record_class):
+    """What has expired in an overflow is taken out although starts never cease."""
+    world = World(record_class, rate=50, pacing=Pacing.ON_TIME)
+    for index in range(500):
+        world.add(f"t{index}@", 0.0)
+    for index in range(20):
+        world.add(f"e{index}@", 0.0, priority=-1, expires=0.5)
+    world.run(2.0)
+    assert 20 == sum(entry.endswith("expired") for entry in world.log)
+    assert world.lone_count > 0
+
+
 def test_what_is_alone_takes_the_short_cut(record_class):
     """Tasks that are due apart from each other each start without a look at the order."""
     world = World(record_class, rate=10, pacing=Pacing.ON_TIME)

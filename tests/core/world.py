@@ -6,6 +6,7 @@ import math
 from collections import deque
 
 from ratelimited_executor._kernel.buckets import Bucket
+from ratelimited_executor._core.exact import ExactGrid
 from ratelimited_executor._core.ordering import TaskClass, default_order
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._core.queue import TaskQueue
@@ -71,15 +72,29 @@ class CountingCalendar:
 class World:
     """A queue, a clock, and the starts as text."""
 
-    def __init__(self, record_class, *, rate=math.inf, pacing=Pacing.SPREAD, interval=1.0, early=False) -> None:
+    def __init__(
+        self,
+        record_class,
+        *,
+        rate=math.inf,
+        pacing=Pacing.SPREAD,
+        interval=1.0,
+        early=False,
+        is_exact=False,
+        tick: float = 0.0,
+    ) -> None:
         self.record_class = record_class
         self.takes_lone = True  # as the engine does
         self.lone_count = 0
+        self.tick = tick  # between two times at which the queue can be woken; 0 if it can at any
         self.now = 0.0
         self.log: list[str] = []
+        timeline = Timeline(monotonic=0.0, wall=36000.0, interval_ns=int(interval * NS))
+        permits = ExactGrid(Rate.of(rate), slack_ns=20_000_000, now_ns=timeline.to_ns(0.0)) if is_exact else None
         self.queue = TaskQueue(
-            Timeline(monotonic=0.0, wall=36000.0, interval_ns=int(interval * NS)),
+            timeline,
             now=0.0,
+            permits=permits,
             rate=Rate.of(rate),
             slack=0.02,
             pacing=pacing,
@@ -89,6 +104,7 @@ class World:
             rank=0,
             report_order_error=lambda error: None,
         )
+        self.queue.on_gone = lambda source, item, state: self.log.append(f"{item!r}{self.now:.3f}{state.value}")
 
     def add(self, name, due=None, **options):
         """Add a record; due now if no time is given."""
@@ -114,22 +130,30 @@ class World:
             if lone is not None:
                 self.lone_count += 1
                 self._start(*lone)
-            while not queue.pull(self.now):
-                pass
-            while (taken := queue.take(self.now, 1)) is not None:
-                self._start(*taken)
+            else:
+                while not queue.pull(self.now):
+                    pass
+                queue.expire(self.now)
+                while (taken := queue.take(self.now, 1)) is not None:
+                    self._start(*taken)
             wake = queue.next_wake(self.now, may_start=True)
-            assert wake > self.now, "it asks to be asked again at once, and starts nothing"
+            assert wake > self.now or lone is not None, "it asks to be asked again at once, and starts nothing"
+            if self.tick and wake < math.inf:
+                wake = math.ceil(wake / self.tick) * self.tick
             if wake > until:
                 self.now = until
                 return
-            self.now = wake
+            self.now = max(self.now, wake)
         raise AssertionError("the queue does not come to rest")
 
     def _start(self, source, item):
         due = item._due if source is None else source.due_of(item)
+        if self.queue.counts_effects:
+            self.queue.take_effect(self.now)
         if isinstance(source, Bucket):
             name, _, _ = source.take_call(item)
+        elif source is not None:
+            name = source.name_of(item)
         else:
             name = repr(item)
         assert due <= self.now or self.queue.early

@@ -265,8 +265,8 @@ MUTANTS = (
     Mutant(
         "F27: what a stall has left over is made up",
         "_core/permits.py",
-        "fresh = self._ceil_phase(now_ns - self.slack_ns)\n",
-        "fresh = 0\n",
+        "        if fresh > first:\n",
+        "        fresh = 0\n        if fresh > first:\n",
         (
             _flaw("rate", "stall_does_not_break_the_limit"),
             _law("law_of_paced_is_not_broken_by_stalls_and_changes_of_the_rate"),
@@ -285,8 +285,8 @@ MUTANTS = (
     Mutant(
         "the newest permit does not stay",
         "_core/permits.py",
-        "        if self.peers == 1:  #",
-        "        if self.peers == 0:  #",
+        "        if peers == 1:  #",
+        "        if peers == 0:  #",
         (_flaw("intervals", "submission_does_not_wait_for_the_next_interval"),),
     ),
     Mutant(
@@ -307,8 +307,8 @@ MUTANTS = (
     Mutant(
         "F29: what joins the interval passes by the order",
         "_kernel/queue.py",
-        "return self.spread if is_spread else self.on_time",
-        "return self.on_time",
+        "(first is not None and not second < first)",
+        "first is not None",
         (_flaw("rate", "submission_does_not_pass_by_the_order"),),
     ),
     Mutant(
@@ -331,8 +331,8 @@ MUTANTS = (
     Mutant(
         "F31: each start sorts the overflow",
         "_kernel/queue.py",
-        "        first = ready.head() if ready.active else None\n",
-        "        sorted(ready.keyed(), key=lambda entry: entry[0])\n        first = ready.head() if ready.active else None\n",
+        "        first = on_time.ready.head() if on_time.ready.active else None\n",
+        "        first = on_time.ready.head() if on_time.ready.active else None\n        sorted(on_time.ready.keyed())\n",
         (_flaw("load", "long_overflow_does_not_cost_anything_per_tick"),),
     ),
     Mutant(

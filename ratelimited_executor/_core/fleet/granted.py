@@ -7,6 +7,7 @@ then lapses.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort_right
 from dataclasses import dataclass
 from itertools import groupby
@@ -212,6 +213,10 @@ class GrantedPermits:
     def next_number_time(self) -> int:
         """Tell before when no permit comes up; another may be granted meanwhile."""
         return self._clock.here(self._times[0]) if self._times and self._clock.is_known else _NEVER_NS
+
+    def pace(self) -> tuple[float, float]:
+        """Return (0, infinity): what others will grant is not known."""
+        return 0.0, math.inf
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the permits that this peer may expect in [``now_ns``, ``end_ns``): what it holds, and an even share."""

@@ -9,6 +9,7 @@ A *penalty* is a time before which nothing starts, because somebody out there ha
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -215,6 +216,10 @@ class CombinedPermits:
     def next_number_time(self) -> int:
         """Tell before when no permit comes up."""
         return 0 if self.grid is None else self.grid.next_number_time()
+
+    def pace(self) -> tuple[float, float]:
+        """Return (0, infinity): each start is looked at by itself."""
+        return 0.0, math.inf
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
