@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "ratelimited_executor/_kernel"
 MODULE = "ratelimited_executor._kernel._compiled"
 SOURCE = f"{FOLDER}/_compiled.pyx"
+SOURCES = "*.p[xy][ix]"  # it, and what it includes
 
 # By the compiler's family. Those that Python was built with come first, with their level of optimisation and debug symbols.
 ARGUMENTS = {"msvc": ["/O2", "/std:c++17"]}
@@ -80,7 +81,8 @@ def build(folder: Path) -> None:
                 extension.extra_compile_args = ARGUMENTS.get(self.compiler.compiler_type, ARGUMENTS_ELSE)
             super().build_extensions()
 
-    stamp = ("KERNEL_SOURCE_CRC32", f"{crc32(Path(SOURCE).read_bytes())}u")
+    sources = b"".join(path.read_bytes() for path in sorted(Path(FOLDER).glob(SOURCES)))
+    stamp = ("KERNEL_SOURCE_CRC32", f"{crc32(sources)}u")
     with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
         extensions = cythonize(
             [Extension(MODULE, [SOURCE], language="c++", define_macros=[stamp])],

@@ -1031,3 +1031,8 @@ def _split(CalendarFields self, BucketFields bucket, positions):
         ready.push_run(bucket, plain, PLAIN_RANK)
     if records:
         ready.push_records(records, PLAIN_RANK)
+
+
+# Coroutines.
+
+include "_task.pxi"

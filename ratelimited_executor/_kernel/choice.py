@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _VARIABLE: Final = "RATELIMITED_EXECUTOR_PURE"
 _EXTENSION: Final = "ratelimited_executor._kernel._compiled"
-_SOURCE: Final = Path(__file__).with_name("_compiled.pyx")  # beside the extension in a checkout only: no wheel has it
+_SOURCES: Final = "*.p[xy][ix]"  # beside the extension in a checkout only: no wheel has them
 _REMEDY: Final = "run `python .packaging/build_kernel.py` in a checkout, or install again"
 
 
@@ -51,7 +51,7 @@ def _choose() -> tuple[Any, str]:
             return None, "no extension was built for this Python"
         return None, f"the extension cannot be loaded: {type(error).__name__}: {error}; {_REMEDY}"
     if _is_stale(extension):
-        return None, f"the extension was built from another {_SOURCE.name}; {_REMEDY}"
+        return None, f"the extension was built from another _compiled.pyx; {_REMEDY}"
     return extension, ""
 
 
@@ -69,14 +69,11 @@ def _obstacle() -> str:
 def _is_stale(extension: Any) -> bool:
     """True if building the extension again would give another one: its source has changed since, as by ``git pull``.
 
-    The build stamps the checksum of that one source into the extension. Pure modules need no check of their own: they are
+    The build stamps the checksum of these sources into the extension. Pure modules need no check of their own: they are
     no input of the build, so an extension whose source is unchanged is the one that belongs to them.
     """
-    try:
-        source = _SOURCE.read_bytes()
-    except OSError:  # installed from a wheel, which brought the extension and the pure modules together
-        return False
-    return crc32(source) != getattr(extension, "SOURCE_CRC32", None)
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob(_SOURCES)))
+    return sources != b"" and crc32(sources) != getattr(extension, "SOURCE_CRC32", None)
 
 
 _extension, _reason = _choose()

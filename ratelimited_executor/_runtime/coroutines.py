@@ -12,6 +12,7 @@ import sys
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.choice import compiled
 from ratelimited_executor._kernel.records import Record
 
 if TYPE_CHECKING:
@@ -28,7 +29,23 @@ __all__ = ["Coroutines", "cancel_guarded"]
 _IS_EAGER: Final = sys.version_info >= (3, 12)
 
 
-class Coroutines:
+if TYPE_CHECKING or compiled is None:
+
+    class _Starter:
+        """The fields of :class:`Coroutines`, where the kernel has no compiled body of them."""
+
+        __slots__ = (
+            "_contexts", "_moments", "_number", "_queue", "accounts", "is_starting", "loop", "on_free", "running",
+        )  # fmt: skip
+
+        def __init__(self, loop: asyncio.AbstractEventLoop, record_type: type[Record]) -> None:  # noqa: ARG002  # the compiled body asks after it
+            self.loop = loop
+
+else:
+    _Starter = compiled.CoroutineStarter
+
+
+class Coroutines(_Starter):
     """The coroutines of one executor that run.
 
     Args:
@@ -47,17 +64,7 @@ class Coroutines:
 
     kinds: frozenset[type] = frozenset({CoroutineType})
 
-    __slots__ = (
-        "_contexts",
-        "_moments",
-        "_number",
-        "_queue",
-        "accounts",
-        "is_starting",
-        "loop",
-        "on_free",
-        "running",
-    )  # fmt: skip
+    __slots__ = ()
 
     def __init__(
         self,
@@ -69,7 +76,7 @@ class Coroutines:
         moments: Moments,
         on_free: Callable[[], None],
     ) -> None:
-        self.loop = loop
+        super().__init__(loop, Record)
         self.accounts = accounts
         self._queue = queue
         self._contexts = contexts
@@ -79,10 +86,10 @@ class Coroutines:
         self.is_starting = False
         self.running: dict[int, asyncio.Task[Any]] = accounts.running
 
-    def start(
+    def start_watched(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
     ) -> None:
-        """Run a coroutine as a task, to its first suspension at once where the interpreter can.
+        """Run a coroutine as a task, to its first suspension at once.
 
         Args:
             owner: whom its end concerns.
@@ -96,38 +103,58 @@ class Coroutines:
         queue = self._queue
         if queue.counts_effects:
             queue.defer(effects := [])
-        watch: Any = self._watch(number, owner, coroutine, origin, effects)
-        watch.send(None)
-        name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
         loop = self.loop
         factory = loop.get_task_factory()
-        if not _IS_EAGER and factory is None:
-            task = asyncio.Task(watch, loop=loop, context=context, name=name)
+        # A step of one task cannot lie within a step of another, which before 3.12 asyncio leaves to us.
+        is_late = factory is not None or (not _IS_EAGER and asyncio.current_task(loop) is not None)
+        watch: Any = self._watch(number, owner, coroutine, origin, effects, is_late)
+        if is_late:
+            watch.send(None)
+        name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
+        begin: Callable[..., Any]
+        arguments: tuple[Any, ...]
+        if is_late or _IS_EAGER:
+            task: Any = _UNBORN
+            begin, arguments = self._make_task, (watch, context, name, factory)
         else:
-            self.running[number] = _UNBORN
-            if isinstance(owner, Record):
-                owner._place = _UNBORN
-            self.is_starting = True
-            try:
-                if factory is not None:
-                    task = loop.create_task(watch, context=context, name=name)
-                else:
-                    task = _EagerTask(watch, loop=loop, context=context, name=name, eager_start=True)
-            except BaseException as error:
-                if number not in self.running:
-                    raise  # it exits the program, in its first step
-                watch.close()  # a task factory refuses
-                coroutine.close()
-                del self.running[number]
-                self.accounts.raised(owner, error, origin)
-                return
-            finally:
-                self.is_starting = False
-            if number not in self.running:
-                return  # it has ended
+            birth: Any = _Birth()
+            task = asyncio.Task(watch, loop=birth, context=context, name=name)
+            asyncio.Future.__init__(task, loop=loop)
+            begin, arguments = context.run, (birth.step,)
         self.running[number] = task
         if isinstance(owner, Record):
             owner._place = task
+        self.is_starting = True
+        try:
+            made = begin(*arguments)
+        except BaseException as error:
+            if number not in self.running:
+                raise  # it exits the program, in its first step
+            watch.close()  # a task factory refuses, or the context is entered already
+            coroutine.close()
+            del self.running[number]
+            self.accounts.raised(owner, error, origin)
+            return
+        finally:
+            self.is_starting = False
+        if task is _UNBORN and number in self.running:
+            self.running[number] = made
+            if isinstance(owner, Record):
+                owner._place = made
+
+    if TYPE_CHECKING or compiled is None:
+        start = start_watched  # else it is the short way of the compiled body, which comes here with what is unusual
+
+    def _make_task(
+        self, watch: Coroutine[Any, Any, None], context: Context, name: str, factory: Any
+    ) -> asyncio.Task[None]:
+        """Make a task by the factory of the user, or one that takes its first step at once if the interpreter can."""
+        if factory is not None:
+            return self.loop.create_task(watch, context=context, name=name)
+        if _IS_EAGER:
+            task: asyncio.Task[None] = _EagerTask(watch, loop=self.loop, context=context, name=name, eager_start=True)
+            return task
+        return asyncio.Task(watch, loop=self.loop, context=context, name=name)
 
     async def _watch(  # noqa: PLR0912  # each branch is an end of its own; a helper that awaits would cost a frame a step
         self,
@@ -136,19 +163,21 @@ class Coroutines:
         coroutine: Coroutine[Any, Any, Any],
         origin: Context | None,
         effects: list[list[int]] | None,
-    ) -> None:
-        """Await a coroutine, and tell when it began and how it ended."""
-        is_begun = False
+        is_late: bool,
+    ) -> Any:
+        """Await a coroutine, and tell when it began and how it ended; return its result, None if it failed."""
+        is_begun = not is_late
         try:
             try:
-                await _BEGUN
+                if is_late:
+                    await _BEGUN
             finally:
                 if effects is not None:  # now, or never: then the place in the window is given back with time
                     now_ns = self._moments.ns()
                     for entry in effects:  # note_effect() without a call
                         entry[0] = now_ns
             is_begun = True
-            if self.is_starting:
+            if self.running[number] is _UNBORN:
                 self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # it is in one
                 if isinstance(owner, Record):
                     owner._place = starting
@@ -170,6 +199,7 @@ class Coroutines:
                 self.accounts.raised(owner, task._make_cancelled_error(), origin)  # type: ignore[attr-defined]  # asyncio's own
             else:
                 self.accounts.done(owner, result)
+            return result
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
             self.on_free()
@@ -181,6 +211,18 @@ class _Unborn:
     def cancel(self, message: object = None) -> bool:  # noqa: ARG002  # the shape of a task's
         """Return False."""
         return False
+
+
+class _Birth:
+    """Stands for the loop while a task is made, before 3.12: keeps its first step, in place of calling it a turn later."""
+
+    __slots__ = ("step",)
+
+    get_debug: Any = bool  # False; the loop itself is asked afterwards
+
+    def call_soon(self, step: Callable[[], None], *, context: Context) -> None:  # noqa: ARG002  # the shape of a loop's
+        """Keep what is to be called."""
+        self.step = step
 
 
 class _Once(list[None]):
