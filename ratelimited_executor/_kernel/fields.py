@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ratelimited_executor._kernel.choice import compiled
 
 if TYPE_CHECKING:
-    import asyncio
     from array import array
     from collections.abc import Callable
     from contextvars import Context
@@ -157,7 +156,7 @@ class EngineFields:
     armed: float
     contexts: Any
     is_coarse: bool
-    loop: asyncio.AbstractEventLoop
+    loop: Any
     monotonic: Callable[[], float]
     queue: Any
 

@@ -337,6 +337,8 @@ class Starter:
                         stretch.skipped_count += 1
                         continue
                     arguments = args[position]
+                    if type(arguments) is not tuple:  # unfolded() without a call
+                        arguments = (arguments,)
                     calls[position] = args[position] = None
                     if origins is not None:
                         context = origins[position]
@@ -346,13 +348,7 @@ class Starter:
                         )
                         call_in_context = context.run
                 try:
-                    result = (
-                        call_in_context(call, items[index])
-                        if is_batch
-                        else call_in_context(call, *arguments)
-                        if type(arguments) is tuple
-                        else call_in_context(call, arguments)
-                    )
+                    result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
                     self._raised(BatchItem(source, index, kept) if is_batch else accounts.calls, error)
                 else:

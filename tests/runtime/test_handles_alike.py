@@ -32,8 +32,8 @@ def split(line: str) -> list[str]:
 def shape_of(owner: type, name: str) -> str:
     """Return how a member is written: ``name`` for a property, ``name()`` for what is called."""
     member = inspect.getattr_static(owner, name)
-    assert isinstance(member, property) or inspect.isfunction(member), f"{owner.__name__}.{name}"
-    is_called = inspect.isfunction(member) or (owner, name) == (CycleHandle, "statistics")  # which works both ways
+    assert isinstance(member, property) or inspect.isroutine(member), f"{owner.__name__}.{name}"
+    is_called = inspect.isroutine(member) or (owner, name) == (CycleHandle, "statistics")  # which works both ways
     return f"{name}()" if is_called else name
 
 

@@ -95,6 +95,7 @@ class FaceParts(Insights, ObservableParts, PermitParts, CycleParts, Protocol):
 class ExecutorBase(ExecutorFields):
     """Life, settings and insight of an executor."""
 
+    _engine: Intake | None
     _make_manager: Callable[..., ManagerBase[Any]]  # of an executor that is given none
 
     # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.

@@ -49,7 +49,7 @@ class LoopFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine: Intake = self._engine  # its home thread is this one: it is open
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
         queue = engine.queue
@@ -91,7 +91,7 @@ class LoopFace(ExecutorBase):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
         """Call ``callback(*args)`` as soon as a permit is there, in the order of the calls, as ``loop.call_soon`` does."""
-        engine: Intake = self._engine  # its home thread is this one: it is open
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
         if not callable(callback):

@@ -107,7 +107,7 @@ class TaskFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait, and none is dropped.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine: Intake = self._engine  # its home thread is this one: it is open
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         options = None
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
@@ -209,7 +209,7 @@ class TaskFace(ExecutorBase):
         **rare: Any,
     ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
-        engine: Intake = self._engine  # its home thread is this one: it is open
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         options = None
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
@@ -272,7 +272,7 @@ class TaskFace(ExecutorBase):
         if self._expires is not None:
             self.submit(fn, *args, retry=None)  # only a record can expire
             return
-        engine: Intake = self._engine  # its home thread is this one: it is open
+        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != get_ident():
             engine = self._admit()
         if not callable(fn):
