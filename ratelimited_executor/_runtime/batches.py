@@ -154,7 +154,7 @@ class BatchHandle(Generic[T]):
         self._outcomes: dict[int, Outcome[T]] | None = {} if keep_results else None
         self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
         self._on_end: Callable[[int, TaskState, Any], None] | None = None  # told of each task that ends, as it does
-        self._changed: set[asyncio.Future[None]] = set()
+        self._changed: dict[asyncio.Future[None], None] = {}  # who waits, in the order in which they came
         self._error: BaseException | None = None  # that the iteration of the items raised
         self.feeder: asyncio.Task[None] | None = None
 
@@ -361,8 +361,8 @@ class BatchHandle(Generic[T]):
     def _wait_for_change(self) -> asyncio.Future[None]:
         """Return a future that is done at the next change that a waiter must see."""
         future: asyncio.Future[None] = self._engine.loop.create_future()
-        self._changed.add(future)
-        future.add_done_callback(self._changed.discard)
+        self._changed[future] = None
+        future.add_done_callback(self._changed.pop)
         return future
 
     def _wake(self) -> None:
