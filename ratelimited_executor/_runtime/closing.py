@@ -330,7 +330,7 @@ def _cut(parts: Closable, unstarted: Unstarted | None) -> Iterator[int]:
         unstarted: takes them in, unless nobody wants to know.
     """
     parts.controls.halt()
-    owners: set[BatchHandle[Any]] = {source.owner for source in parts.queue.batches()}
+    owners: dict[BatchHandle[Any], None] = dict.fromkeys(source.owner for source in parts.queue.batches())
     for owner in owners:
         if unstarted is not None:
             unstarted.add_batch(owner)
