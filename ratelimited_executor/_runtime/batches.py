@@ -154,7 +154,7 @@ class BatchHandle(Generic[T]):
         self._outcomes: dict[int, Outcome[T]] | None = {} if keep_results else None
         self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
         self._on_end: Callable[[int, TaskState, Any], None] | None = None  # told of each task that ends, as it does
-        self._changed: dict[asyncio.Future[None], None] = {}  # in order, so that who waits first is woken first
+        self._changed: dict[asyncio.Future[None], None] = {}  # who waits, in the order in which they came
         self._error: BaseException | None = None  # that the iteration of the items raised
         self.feeder: asyncio.Task[None] | None = None
 
@@ -362,11 +362,8 @@ class BatchHandle(Generic[T]):
         """Return a future that is done at the next change that a waiter must see."""
         future: asyncio.Future[None] = self._engine.loop.create_future()
         self._changed[future] = None
-        future.add_done_callback(self._forget_waiter)
+        future.add_done_callback(self._changed.pop)
         return future
-
-    def _forget_waiter(self, future: asyncio.Future[None]) -> None:
-        del self._changed[future]
 
     def _wake(self) -> None:
         if self._changed and (self._listeners or self.feeder is not None or self.done()):

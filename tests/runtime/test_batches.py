@@ -358,3 +358,17 @@ async def test_every_item_of_an_iterator_runs_once(virtual_clock: object, *, is_
         await executor.schedule_many(calls.append, items() if is_async else iter(ITEMS), over=9, count=50)
 
     assert calls == ITEMS
+
+
+async def test_awaiters_of_a_batch_go_on_in_the_order_in_which_they_came(virtual_clock):
+    """As those of a future do; there are enough of them that no order by chance is this one."""
+    order = []
+    async with RateLimitedExecutor("x") as executor:
+        batch = executor.schedule_many(len, ["a", "b"], delay=1)
+
+        async def wait(number):
+            await batch
+            order.append(number)
+
+        await asyncio.gather(*(wait(number) for number in range(50)))
+    assert list(range(50)) == order

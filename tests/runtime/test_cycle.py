@@ -600,7 +600,7 @@ async def test_bad_arguments_are_refused_by_name(virtual_clock, population, wron
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(error, match=name):
             every(executor, population, **wrong)
-        assert set() == executor._repeating
+        assert {} == executor._repeating
 
 
 async def test_two_cycles_of_two_executors(virtual_clock, population):

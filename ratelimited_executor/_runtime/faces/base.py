@@ -186,7 +186,7 @@ class ExecutorBase(ExecutorFields):
         self._parts: FaceParts | None = None
         self._observer: Observer | None = None
         self._home = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
-        self._repeating: set[RepeatingHandle | CycleHandle] = set()
+        self._repeating: dict[RepeatingHandle | CycleHandle, None] = {}  # in the order in which they began
         on_ended = self._leave if self._owns_manager and isinstance(self._peers, Fleet) else None
         self._closing = Closing(
             name, drain_timeout=timeout, on_begin=self._begin_closing, on_ended=on_ended, on_closed=self._closed
@@ -646,6 +646,10 @@ class ExecutorBase(ExecutorFields):
             self._parts.backlog.room.close(ExecutorStoppedError(repr(self)))
         for repeating in list(self._repeating):
             cancel_guarded(self._parts.engine.loop, repeating)
+
+    def _forget_repeating(self, handle: RepeatingHandle | CycleHandle) -> None:
+        """Note that something that repeats has ended."""
+        self._repeating.pop(handle, None)
 
     async def _leave(self) -> None:
         """Leave the group whose only executor this is in this process."""

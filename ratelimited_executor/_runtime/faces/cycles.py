@@ -127,9 +127,9 @@ class CycleFace(BulkFace):
                 else count_of("window", window, least=1),
                 lease=seconds_of("lease", lease),
             ),
-            self._repeating.discard,
+            self._forget_repeating,
         )
-        self._repeating.add(handle)
+        self._repeating[handle] = None
         return handle
 
 

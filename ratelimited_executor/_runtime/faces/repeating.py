@@ -238,8 +238,8 @@ class RepeatingFace(TaskFace):
             max_runs=max_runs,
             may_overlap=bool(may_overlap),
             threads=self._started().threads,
-            on_end=self._repeating.discard,
+            on_end=self._forget_repeating,
         )
         if not handle.done():
-            self._repeating.add(handle)
+            self._repeating[handle] = None
         return handle
