@@ -202,7 +202,7 @@ cdef class QueueFields:
 cdef class AccountFields:
     cdef public long long accepted_count, started_count
     cdef public bint is_changed, is_inside
-    cdef public object on_end, on_key_end
+    cdef public object on_end, on_key_end, on_room
     cdef public dict counts
 
 
@@ -212,7 +212,7 @@ cdef class ContextFields:
 
 cdef class EngineFields:
     cdef public double armed
-    cdef public object accounts, contexts, loop, queue
+    cdef public object accounts, callbacks, contexts, loop, queue
     cdef public bint is_coarse
     cdef object clock
     cdef bint is_system
@@ -225,6 +225,11 @@ cdef class EngineFields:
     def monotonic(self, value):
         self.clock = value
         self.is_system = RLE_HAS_CLOCK and value is SYSTEM_CLOCK
+
+
+cdef class CallbackFields:
+    cdef public object _pending
+    cdef public bint _is_armed, _is_debug
 
 
 cdef class ExecutorFields:
@@ -454,6 +459,36 @@ cdef class CallHandle:
 
     def __repr__(self):
         return pure["CallHandle"].__repr__(self)
+
+
+def cancel(RecordFields self, msg=None):
+    cdef BucketFields bucket
+    cdef AccountFields accounts
+    cdef EngineFields engine
+    if self.state == WAITING and self._options is None and isinstance(self._place, BucketFields):
+        bucket = <BucketFields>self._place
+        engine = <EngineFields>self._engine
+        if bucket.opened or self._due >= (<QueueFields>engine.queue).interval_end:
+            accounts = <AccountFields>engine.accounts
+            self._place = None
+            bucket.gone += 1
+            check_sparse(bucket)
+            if bucket.opened:
+                (<CalendarFields>bucket.calendar).opened_count -= 1
+            if accounts.on_key_end is not None:
+                accounts.on_key_end(self)
+            accounts.counts[IS_CANCELLED] += 1
+            call, context = self._call, self._context  # what dies with them comes last
+            args, self._outcome = self._outcome, msg
+            self._call = <object>RLE_QUALNAME(call) if type(call) is FunctionType else name_of(call)
+            self._context = None
+            self.state = CANCELLED
+            if self._callbacks is not None:
+                call_back(self)
+            if accounts.on_end is not None or accounts.on_room is not None:
+                accounts.progress()
+            return True
+    return pure["cancel"](self, msg)
 
 
 def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t start, Py_ssize_t stop):
@@ -983,8 +1018,31 @@ cdef int end_done(RecordFields record, object result) except -1:
     record._outcome = result
     record._place = None
     if record._callbacks is not None:
-        record._ended()
+        call_back(record)
     return 0
+
+
+cdef int call_back(RecordFields record) except -1:
+    """Have the callbacks of a record that has ended called: ``TaskHandle._ended``."""
+    cdef object callback = record._callbacks
+    callbacks = (<EngineFields>record._engine).callbacks if isinstance(record._engine, EngineFields) else None
+    if type(callback) is not tuple and type(callback) is not list and isinstance(callbacks, CallbackFields):
+        if (<CallbackFields>callbacks)._is_armed and not (<CallbackFields>callbacks)._is_debug:
+            record._callbacks = None
+            (<CallbackFields>callbacks)._pending.append((callback, record, None))
+            return 0
+    record._ended()
+    return 0
+
+
+def add_done_callback(RecordFields self, callback, *, context=None):
+    if (
+        context is None and self._callbacks is None and self.state <= RUNNING
+        and not isinstance(callback, (tuple, list)) and IS_MAP_KNOWN and RLE_IS_CURRENT(NO_VARIABLES)
+    ):
+        self._callbacks = callback
+    else:
+        pure["add_done_callback"](self, callback, context=context)
 
 
 def _end_done(RecordFields self, result):

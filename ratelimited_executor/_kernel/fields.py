@@ -12,6 +12,7 @@ from ratelimited_executor._kernel.choice import compiled
 
 if TYPE_CHECKING:
     from array import array
+    from collections import deque
     from collections.abc import Callable
     from contextvars import Context
     from weakref import ref
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.states import TaskClass, TaskState
 
 __all__ = [
-    "AccountFields", "BucketFields", "CalendarFields", "ContextFields", "EngineFields", "ExecutorFields", "QueueFields",
+    "AccountFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "EngineFields", "ExecutorFields", "QueueFields",
     "RecordFields", "RecordRunFields", "StretchFields",
 ]  # fmt: skip
 
@@ -127,7 +128,16 @@ class QueueFields:
 class AccountFields:
     """Of an executor's accounts."""
 
-    __slots__ = ("accepted_count", "counts", "is_changed", "is_inside", "on_end", "on_key_end", "started_count")
+    __slots__ = (
+        "accepted_count",
+        "counts",
+        "is_changed",
+        "is_inside",
+        "on_end",
+        "on_key_end",
+        "on_room",
+        "started_count",
+    )
 
     accepted_count: int
     counts: dict[TaskState, int]
@@ -135,6 +145,7 @@ class AccountFields:
     is_inside: bool
     on_end: Callable[[], None] | None
     on_key_end: Callable[[Any], None] | None
+    on_room: Callable[[], None] | None
     started_count: int
 
 
@@ -150,15 +161,26 @@ class ContextFields:
 class EngineFields:
     """Of an executor's engine."""
 
-    __slots__ = ("accounts", "armed", "contexts", "is_coarse", "loop", "monotonic", "queue")
+    __slots__ = ("accounts", "armed", "callbacks", "contexts", "is_coarse", "loop", "monotonic", "queue")
 
     accounts: Any
     armed: float
+    callbacks: Any
     contexts: Any
     is_coarse: bool
     loop: Any
     monotonic: Callable[[], float]
     queue: Any
+
+
+class CallbackFields:
+    """Of what calls the done callbacks of an executor."""
+
+    __slots__ = ("_is_armed", "_is_debug", "_pending")
+
+    _is_armed: bool
+    _is_debug: bool
+    _pending: deque[Any]
 
 
 class ExecutorFields:
@@ -172,6 +194,7 @@ class ExecutorFields:
 
 
 if not TYPE_CHECKING and compiled is not None:
+    CallbackFields = compiled.CallbackFields
     AccountFields, BucketFields, CalendarFields = compiled.AccountFields, compiled.BucketFields, compiled.CalendarFields
     ContextFields, EngineFields, ExecutorFields = compiled.ContextFields, compiled.EngineFields, compiled.ExecutorFields
     QueueFields, RecordFields, RecordRunFields = compiled.QueueFields, compiled.RecordFields, compiled.RecordRunFields

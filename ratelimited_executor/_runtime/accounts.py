@@ -71,7 +71,7 @@ class Accounts(AccountFields):
     """
 
     __slots__ = (
-        "_loop", "_queue", "calls", "detach", "feeders", "holding", "max_concurrency", "name", "on_free", "on_room", "running",
+        "_loop", "_queue", "calls", "detach", "feeders", "holding", "max_concurrency", "name", "on_free", "running",
         "settle", "try_again",
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ class Accounts(AccountFields):
         self.try_again: Callable[[Any, BaseException, contextvars.Context | None], bool] = _never
         self.on_key_end = None
         self.on_end = None
-        self.on_room: Callable[[], None] | None = None
+        self.on_room = None
 
     # Ends.
 

@@ -20,6 +20,8 @@ from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.fields import CallbackFields
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,18 +30,18 @@ __all__ = ["CALL_COUNT_MAX", "DoneCallbacks"]
 CALL_COUNT_MAX: Final = 1024  # called in one turn of the loop: about as many tasks start in one
 
 
-class DoneCallbacks:
+class DoneCallbacks(CallbackFields):
     """Calls the done callbacks of an executor's handles soon after they have ended.
 
     Args:
         loop: the event loop.
     """
 
-    __slots__ = ("_is_armed", "_is_debug", "_loop", "_pending")
+    __slots__ = ("_loop",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._pending: deque[tuple[Callable[[Any], object], Any, contextvars.Context | None]] = deque()
+        self._pending = deque()
         self._is_armed = False  # whether the loop is to call _run()
         self._is_debug = False  # whether the loop was in debug mode when it was asked
 
@@ -93,7 +95,7 @@ class DoneCallbacks:
                     scratch = contextvars.Context()
         finally:
             # else the traceback of an error keeps this frame, which keeps the handle
-            callback = handle = context = None  # type: ignore[assignment]  # as above
+            callback = handle = context = None  # as above
             if pending and not self._is_armed:
                 self._arm()
 

@@ -222,6 +222,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
     def _asyncio_future_blocking(self, is_blocking: bool) -> None:
         pass
 
+    @two_bodies
     def add_done_callback(
         self, callback: Callable[[TaskHandle[T_co]], object], *, context: contextvars.Context | None = None
     ) -> None:
@@ -281,6 +282,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     # Cancelling.
 
+    @two_bodies
     def cancel(self, msg: object = None) -> bool:
         """Cancel the call: at once if it waits, else by cancelling the coroutine that runs.
 
