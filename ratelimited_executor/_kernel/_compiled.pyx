@@ -296,6 +296,12 @@ cdef object NO_VARIABLES = PyContext_New()
 cdef bint IS_MAP_KNOWN = is_map_known()
 
 
+cdef inline object bucket_at(CalendarFields calendar, double due):
+    """Return the bucket of a later interval; None if it is not there, or its number is out of the ordinary."""
+    cdef double number = (due + calendar.epoch_offset) * calendar.per_second
+    return calendar.future.get(PyLong_FromLongLong(<long long>number)) if number < 9e18 else None
+
+
 cdef inline EngineFields home_engine(ExecutorFields executor):
     """Return the engine of an executor from whose home thread this is; else None: what then is looked at by the pure body."""
     if isinstance(executor._engine, EngineFields):
@@ -324,7 +330,7 @@ def call_later(ExecutorFields self, delay, callback, *args, context=None):
                 when = ceil(when * 1000) / 1000 if when < COARSE_MAX else INF
             if calendar.end <= when < FAR_SECONDS:
                 kept = look(<ContextFields>engine.contexts)
-                found = calendar.future.get(PyLong_FromLongLong(<long long>((when + calendar.epoch_offset) * calendar.per_second)))
+                found = bucket_at(calendar, when)
                 if found is not None and ((<BucketFields>found).contexts is None) == (kept is None):
                     bucket = <BucketFields>found
                     if kept is not None:
@@ -359,7 +365,7 @@ def schedule(ExecutorFields self, fn, *args, **options):
             due = now + <double>delay
             if now < queue.end and queue.interval_end <= due < FAR_SECONDS:
                 calendar = <CalendarFields>(queue.on_time if queue.pacing is ON_TIME else queue.spread)
-                found = calendar.future.get(PyLong_FromLongLong(<long long>((due + calendar.epoch_offset) * calendar.per_second)))
+                found = bucket_at(calendar, due)
                 if found is not None:
                     bucket = <BucketFields>found
                     record = <RecordFields>RLE_NEW(TASK_HANDLE, NO_ARGS)
@@ -576,6 +582,7 @@ cdef class DueOrder:
     """
 
     cdef object dues
+    cdef bint is_array
     cdef list todo  # sequences of positions that are to be dealt out
     cdef Py_ssize_t todo_at  # how many of the first of them were
     cdef vector[Entry] open  # sorted; those before the cursor have been read
@@ -589,6 +596,7 @@ cdef class DueOrder:
     def __init__(self, dues, double start, double end, positions=None):
         assert start < end, (start, end)
         self.dues = dues
+        self.is_array = type(dues) is array
         self.todo = []
         self.open_until = INF
         self.slot = -1
@@ -605,7 +613,7 @@ cdef class DueOrder:
         return len(self.todo) > 0 or self.sorted_count < <Py_ssize_t>self.whole.size()
 
     cdef inline double due_at(self, Py_ssize_t position) except? -1:
-        return (<carray.array>self.dues).data.as_doubles[position] if type(self.dues) is array else self.dues[position]
+        return (<carray.array>self.dues).data.as_doubles[position] if self.is_array else self.dues[position]
 
     def prepare(self):
         """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
