@@ -561,7 +561,9 @@ class Calendar(CalendarFields):
         heapq.heapify(heap)
         while heap:
             _, index, stream = heap[0]
-            limit = min(heap[1:3], default=(now,))[0]  # until the next stream's turn
+            limit, next_index, _ = min(heap[1:3], default=(now, index, stream))  # until the next stream's turn
+            if next_index < index:  # which goes first where due times are equal
+                limit = math.nextafter(limit, -math.inf)
             count_max = self._take_count_max_of(stream.source)
             positions = stream.order.take(limit, count_max)
             self._make_ready(stream.source, positions)

@@ -56,11 +56,14 @@ class SpreadPlan:
         self._late_count = late_count
 
     def is_one(self, now: float, *, left: int) -> bool:
-        """Whether exactly one of ``left`` tasks starts at or before ``now``: :meth:`count_until` without a division."""
+        """Whether exactly one of ``left`` tasks starts at or before ``now``, and the next one surely later.
+
+        That is :meth:`count_until` without a division. After a delay of more than an instant it is not sure: the plan goes on
+        from the due time of what starts, if that is later.
+        """
         if now < self.next_at or self._late_count:
             return False
-        late = now - self.next_at
-        return left <= 1 or late * left < self.end - self.next_at or late > self._slack
+        return left <= 1 or (now - self.next_at) * left < self.end - self.next_at
 
     def count_until(self, now: float, *, left: int) -> int:
         """Count the tasks that start at or before ``now``, of which ``left`` are still to start."""

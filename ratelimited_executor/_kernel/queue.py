@@ -382,7 +382,8 @@ class PlainQueue(Intervals):
             self.on_start(now - due)
         if self.is_special:
             calendar.ready.served()
-        self.admission.take(count, now)
+        if self.admission.count:
+            self.admission.take(count, now)
         if calendar is self.spread and count:
             self.plan.started(
                 due=-math.inf if self.early else due,
@@ -453,7 +454,9 @@ class PlainQueue(Intervals):
             ):  # it is ready soon enough when there is a permit for it
                 instant = admission.next_at
         # Later than that comes all else: what the wall clock brings, and other buckets, unless they are large.
-        if instant >= self.end or on_time.is_large_ahead or self.spread.is_large_ahead:
+        if instant >= self.end or (on_time.numbers and on_time.is_large_ahead):
+            return -math.inf
+        if self.spread.numbers and self.spread.is_large_ahead:
             return -math.inf
         self._opening_at = self.end  # or later: it is looked at then
         return instant

@@ -192,7 +192,7 @@ class Engine(EngineFields):
         accounts.is_changed = False
         taken: Any = None
         most = accounts.max_concurrency
-        if most is None or accounts.has_place():
+        if most is None or len(accounts.running) + len(accounts.holding) < most:  # has_place() without a call
             taken = queue.take_lone(now)
         start_count = 0
         if taken is not None:
@@ -204,7 +204,7 @@ class Engine(EngineFields):
             if now >= stop:
                 return now
             if not accounts.is_changed:
-                self._is_full = most is not None and not accounts.has_place()
+                self._is_full = most is not None and len(accounts.running) + len(accounts.holding) >= most
                 return self._rest(now, begin, 1)
             start_count = 1
         return self._run_on(now, begin, stop, start_count)

@@ -131,12 +131,14 @@ class Runner:
         """
         self.earliest = now
         self._timer_at = math.inf
+        self._is_running = True
         try:
-            self._is_running = True
             self._run(now)
         finally:
             self._is_running = False
-        self._timer_at = when = self._next()
+        heap = self._heap
+        # Of one executor, nearly always, its entry is the only one.
+        self._timer_at = when = heap[0][0] if len(heap) == 1 and heap[0][2].armed == heap[0][0] else self._next()
         return when
 
     def _on_timer(self) -> None:

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel.batches import BatchSource
@@ -122,6 +122,15 @@ def play(world, requests) -> list[str]:
     is_exact=st.booleans(),
     tick=st.sampled_from([0.0, 0.0, 1 / 64]),
     requests=st.lists(REQUESTS, min_size=1, max_size=12),
+)
+@example(
+    rate=math.inf,
+    pacing=Pacing.SPREAD,
+    interval=0.5,
+    early=False,
+    is_exact=False,
+    tick=0.0,
+    requests=[(0.0, 1.0, "batch", 2), (0.0, 1.0, "batch", 4)],
 )
 @settings(max_examples=500, deadline=None)
 def test_short_way_decides_what_the_long_way_does(
