@@ -103,7 +103,7 @@ cdef extern from "Python.h":
     bint PyCallable_Check(object)
     unsigned long PyThread_get_thread_ident()
 
-cdef double INF = math.inf, FAR_SECONDS = _FAR, COARSE_MAX = 1e12, LONG_HOLD_SECONDS = 0.1
+cdef double INF = math.inf, FAR_SECONDS = _FAR, COARSE_MAX = 1e12, ROUNDING_SECONDS = sizes.ROUNDING_SECONDS, LONG_HOLD_SECONDS = 0.1
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
 cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT
 cdef Py_ssize_t PART_COUNT = 16384  # entries sorted, or dealt out to slots, at a stretch: about a millisecond
@@ -694,11 +694,19 @@ cdef class DueOrder:
         if cursor + 1 < count:
             if self.open[cursor + 1].first <= now:
                 return None
-        elif not self.slots.empty():
-            return None
+        elif not self.slots.empty() and (self.is_busy or now >= self.open_until - ROUNDING_SECONDS):
+            return None  # the slots to come may hold another
         self.cursor += 1
         self.left_count -= 1
         return self.open[cursor].second
+
+    def take_first(self, double now):
+        """Remove and return the first position, if it is due at ``now``; None if not, or while work is left."""
+        if self.head_() > now or self.has_work():
+            return None
+        self.cursor += 1
+        self.left_count -= 1
+        return self.open[self.cursor - 1].second
 
     def count_until(self, double when):
         """Count the positions left that are due at or before a time; an estimate where they are not in order yet."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.sizes import OPEN_COUNT_MAX as OPEN_COUNT_MAX
-from ratelimited_executor._kernel.sizes import RUN_COUNT
+from ratelimited_executor._kernel.sizes import ROUNDING_SECONDS, RUN_COUNT
 from ratelimited_executor._kernel.sizes import SLOT_COUNT as SLOT_COUNT
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ __all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder"]
 
 _SORT_COUNT: Final = 2048  # of a fuller slot sorted at a stretch
 _MERGE_COUNT: Final = 512  # merged at a stretch: up to a millisecond
-_ROUNDING_SECONDS: Final = 1e-6  # more than by which a due time may lie before its slot, because of rounding
 _PLACE_COUNT: Final = 4096  # positions put into slots at a stretch: about a millisecond
 
 
@@ -149,7 +148,7 @@ class DueOrder:
         if cursor + 1 < len(positions):
             if self._dues[positions[cursor + 1]] <= now:
                 return None
-        elif self._slots is not None and (self.is_busy or now >= self._open_until - _ROUNDING_SECONDS):
+        elif self._slots is not None and (self.is_busy or now >= self._open_until - ROUNDING_SECONDS):
             return None  # the slots to come may hold another
         self._cursor = cursor + 1
         self.left_count -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LARGE_COUNT", "OPEN_COUNT_MAX", "RUN_COUNT", "SLOT_COUNT", "SPARE_COUNT"]
+__all__ = ["LARGE_COUNT", "OPEN_COUNT_MAX", "ROUNDING_SECONDS", "RUN_COUNT", "SLOT_COUNT", "SPARE_COUNT"]
 
 LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
 OPEN_COUNT_MAX: Final = (
@@ -13,3 +13,4 @@ OPEN_COUNT_MAX: Final = (
 RUN_COUNT: Final = 4096  # positions taken at a stretch: about a millisecond
 SLOT_COUNT: Final = 1024  # into which an open bucket is cut
 SPARE_COUNT: Final = 64  # empty places of a bucket that never matter
+ROUNDING_SECONDS: Final = 1e-6  # more than by which a due time may lie before its slot, because of rounding
