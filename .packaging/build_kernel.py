@@ -1,63 +1,102 @@
-"""Compiles the kernel's body while a wheel is built; without a compiler, says so in one line and goes on without it.
+"""Compiles the kernel's extension while a wheel is built; where that fails, says so in one line and goes on without it.
 
-``RATELIMITED_EXECUTOR_PURE=1`` skips it. Run as a program, it builds beside the source, for who changes that source.
+``RATELIMITED_EXECUTOR_PURE=1`` skips it. Run as a program, it builds beside the source, for whoever changes that source;
+given a folder, it builds there.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import tempfile
+from binascii import crc32
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = "ratelimited_executor/_kernel/_compiled.pyx"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = "ratelimited_executor/_kernel"
 MODULE = "ratelimited_executor._kernel._compiled"
+SOURCE = f"{FOLDER}/_compiled.pyx"
+
+# By the compiler's family. Those that Python was built with come first, with their level of optimisation and debug symbols.
+ARGUMENTS = {"msvc": ["/O2", "/std:c++17"]}
+ARGUMENTS_ELSE = ["-O2", "-g0", "-std=c++17"]
 
 
 class KernelHook(BuildHookInterface[Any]):
-    """The hook that hatchling finds here."""
+    """The hook that hatchling finds here: adds the extension to a wheel, or puts it beside the source of an editable one."""
 
     PLUGIN_NAME = "custom"
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  # the shape of a hook
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the extension, and have it packed with the rest."""
         if self.target_name != "wheel" or os.environ.get("RATELIMITED_EXECUTOR_PURE", "") not in ("", "0"):
             return
-        try:
-            build(Path(self.root))
-        except BaseException as error:  # noqa: BLE001  # whatever a compiler and its tools raise, the pure kernel is there
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            self.app.display_warning(f"the kernel was not compiled, and will run as pure Python: {error}")
+        if sys.implementation.name != "cpython" or "free-threading" in sys.version:
             return
-        build_data["artifacts"] += ["/ratelimited_executor/_kernel/_compiled.*.so", "/ratelimited_executor/_kernel/_compiled.*.pyd"]
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        self._folder = tempfile.TemporaryDirectory(prefix="kernel-")  # until finalize: the wheel is packed in between
+        is_editable = version == "editable"
+        # A process of its own: compilers write where they like, and setuptools changes the process that it runs in.
+        run = subprocess.run(  # noqa: S603  # ourselves
+            [sys.executable, __file__, *([] if is_editable else [self._folder.name])],
+            capture_output=True, text=True, errors="replace", check=False,
+        )  # fmt: skip
+        if run.returncode:
+            words = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
+            self.app.display_warning(f"the kernel was not compiled, and runs as pure Python: {words[-1]}")
+            return
+        if not is_editable:
+            (built,) = Path(self._folder.name).iterdir()
+            build_data["force_include"][str(built)] = f"{FOLDER}/{built.name}"
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  # the shape of a hook
+        """Remove what has been packed."""
+        if hasattr(self, "_folder"):
+            self._folder.cleanup()
 
 
-def build(root: Path) -> None:
-    """Compile the extension beside its source."""
-    from Cython.Build import cythonize
-    from setuptools import Distribution, Extension
-    from setuptools.command.build_ext import build_ext
+def build(folder: Path) -> None:
+    """Compile the extension into a folder; the working directory must be the project's."""
+    from Cython.Build import cythonize  # noqa: PLC0415  # needed to build, not to decide whether to
+    from setuptools import Distribution, Extension  # noqa: PLC0415  # as above
+    from setuptools.command.build_ext import build_ext  # noqa: PLC0415  # as above
 
-    here = Path.cwd()
-    os.chdir(root)  # names of modules and files are relative to it
-    try:
+    class Build(build_ext):
+        def build_extensions(self) -> None:
+            for extension in self.extensions:
+                extension.extra_compile_args = ARGUMENTS.get(self.compiler.compiler_type, ARGUMENTS_ELSE)
+            super().build_extensions()
+
+    sources = [Path(SOURCE), *sorted(Path(FOLDER).glob("*.pxi"))]  # as choice.py reads them
+    stamp = ("KERNEL_SOURCE_CRC32", f"{crc32(b''.join(path.read_bytes() for path in sources))}u")
+    with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
         extensions = cythonize(
-            [Extension(MODULE, [SOURCE], language="c++", extra_compile_args=[] if sys.platform == "win32" else ["-O2", "-g0"])],
-            build_dir="build/kernel", quiet=True, language_level=3,
-        )
-        command = build_ext(Distribution({"name": "ratelimited_executor", "ext_modules": extensions}))
-        command.inplace = True
-        command.build_temp = "build/kernel"
+            [Extension(MODULE, [SOURCE], language="c++", define_macros=[stamp])],
+            build_dir=scratch, force=True, quiet=True, language_level=3,
+        )  # fmt: skip
+        command = Build(Distribution({"name": "ratelimited-executor", "ext_modules": extensions}))
+        command.build_temp = scratch
+        command.build_lib = scratch
+        command.force = True
         command.ensure_finalized()
         command.run()
-    finally:
-        os.chdir(here)
+        built = Path(command.get_ext_fullpath(MODULE))
+        # By renaming, not over the file that is there: a process that runs has it mapped.
+        new = folder / f"{built.name}.new"
+        new.write_bytes(built.read_bytes())
+        new.chmod(0o755)
+        new.replace(folder / built.name)
 
 
 if __name__ == "__main__":
-    build(Path(__file__).parent.parent)
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / FOLDER).resolve()
+    os.chdir(ROOT)  # names of modules and files are relative to it
+    try:
+        build(target)
+    except Exception as error:  # noqa: BLE001  # whatever a compiler and its tools raise is one line for the hook
+        sys.exit(f"{type(error).__name__}: {error}".replace("\n", " "))

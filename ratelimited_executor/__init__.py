@@ -14,7 +14,7 @@ module            names
 ``cycles``        the handle of ``every``, and the stores of its progress
 ``peers``         ways to share a rate between processes
 ``retries``       retries, and the parser of ``Retry-After``
-``insight``       statistics and explanations
+``insight``       statistics, explanations, and which kernel runs
 ``exceptions``    all errors
 ``abc``           protocols that a program may implement
 ``typing``        types for annotations
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.repeating import MissedTick as MissedTick
     from ratelimited_executor._core.repeating import OnError as OnError
     from ratelimited_executor._core.retries import Retry as Retry
+    from ratelimited_executor._kernel.choice import Kernel as Kernel
+    from ratelimited_executor._kernel.choice import kernel as kernel
     from ratelimited_executor._kernel.pacing import Pacing as Pacing
     from ratelimited_executor._kernel.states import TaskState as TaskState
     from ratelimited_executor._runtime.batches import BatchHandle as BatchHandle
@@ -119,6 +121,7 @@ __all__ = [
     "GroupLimit",
     "Hold",
     "IllegalTransitionError",
+    "Kernel",
     "LimitStatistics",
     "MemoryProgress",
     "MissedTick",
@@ -158,6 +161,7 @@ __all__ = [
     "WrongLoopError",
     "default_order",
     "earliest_due_first",
+    "kernel",
     "latest_due_first",
     "parse_retry_after",
 ]
@@ -202,6 +206,7 @@ _MODULES: Final = {
         "earliest_due_first",
         "latest_due_first",
     ),
+    "_kernel.choice": ("Kernel", "kernel"),
     "_kernel.pacing": ("Pacing",),
     "_core.rates": ("Rate",),
     "_core.repeating": (

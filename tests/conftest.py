@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ratelimited_executor import kernel
+
 from .core.world import CoreRecord, CountingCalendar
 from .helpers import check_accounting
 
 if TYPE_CHECKING:
     from .peers.servers import RedisCluster, RedisServer
+
+
+def pytest_report_header() -> str:
+    """Say which body of the kernel the tests run on."""
+    return f"kernel: {kernel}"
 
 
 @pytest.fixture(scope="session")

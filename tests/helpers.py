@@ -1,9 +1,14 @@
 """What the tests of several parts ask and use."""
 
-from fractions import Fraction
 import asyncio
+import contextlib
+from fractions import Fraction
+
+import pytest
 
 from ratelimited_executor import RetryLater
+from ratelimited_executor._kernel import buckets, due_order, sizes
+from ratelimited_executor._kernel.choice import compiled
 
 
 def now() -> float:
@@ -101,3 +106,30 @@ def fluid_shares(demands, supply):
             rest -= demand
             del left[peer]
     return shares
+
+
+@contextlib.contextmanager
+def small_counts(
+    *,
+    spare=sizes.SPARE_COUNT,
+    open_max=sizes.OPEN_COUNT_MAX,
+    run=sizes.RUN_COUNT,
+    slot=sizes.SLOT_COUNT,
+    place=4096,
+    part=16384,
+):
+    """Have both bodies of the kernel go their other ways from small counts on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "SPARE_COUNT", spare)
+        patch.setattr(due_order, "OPEN_COUNT_MAX", open_max)
+        patch.setattr(due_order, "RUN_COUNT", run)
+        patch.setattr(due_order, "SLOT_COUNT", slot)
+        patch.setattr(due_order, "_PLACE_COUNT", place)
+        if compiled is None:
+            yield patch
+            return
+        compiled.set_counts(spare=spare, open_max=open_max, run=run, slot=slot, part=part)
+        try:
+            yield patch
+        finally:
+            compiled.set_counts()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import ROOT
+from ratelimited_executor import kernel
 
 __all__ = ["PACKAGES", "describe", "environment", "load_average"]
 
@@ -47,6 +48,7 @@ def environment(command: list[str]) -> dict[str, Any]:
         "command": " ".join(["python", "-m", "bench", *command]),
         "commit": _commit(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "kernel": str(kernel),
         "python_options": {"optimize": sys.flags.optimize, "gil": not sysconfig.get_config_var("Py_GIL_DISABLED")},
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "os": platform.platform(),
@@ -66,7 +68,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
     collector = f"gc {'on' if facts['gc']['enabled'] else 'off'} {tuple(facts['gc']['threshold'])}"
     return [
         f"{facts['command']}  ({facts['date']}, commit {facts['commit'] or 'unknown'})",
-        f"{facts['python']}, {packages}",
+        f"{facts['python']}, kernel {facts['kernel']}, {packages}",
         f"{facts['os']}, {facts['cpu']}, {facts['cores']} cores, clocksource {facts['clocksource'] or 'unknown'}, {collector}",
         f"load before {loads}" + (f", after {after}" if after else ""),
     ]

@@ -27,9 +27,9 @@ from ratelimited_executor._kernel.buckets import RECORD, Bucket
 from ratelimited_executor._kernel.calendar import Calendar
 from ratelimited_executor._kernel.chores import Chores
 from ratelimited_executor._kernel.contracts import is_empty
-from ratelimited_executor._kernel.due_order import RUN_COUNT
 from ratelimited_executor._kernel.queue import PlainQueue
 from ratelimited_executor._kernel.ready import ReadyQueues
+from ratelimited_executor._kernel.sizes import RUN_COUNT
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS, Timeline
 

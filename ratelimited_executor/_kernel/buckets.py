@@ -20,6 +20,11 @@ from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.choice import two_bodies, used_there
+from ratelimited_executor._kernel.fields import BucketFields
+from ratelimited_executor._kernel.sizes import SPARE_COUNT
+from ratelimited_executor._kernel.states import RECORD as RECORD
+
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterator
@@ -27,20 +32,18 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._kernel.records import Record
 
-__all__ = ["RECORD", "STEP", "Bucket", "name_of"]
+__all__ = ["RECORD", "STEP", "Bucket", "folded", "name_of", "unfolded"]
 
-RECORD: Final[Any] = object()  # in the column of arguments: the callable beside it is a record
 STEP: Final = 8192  # places moved at a stretch: about a millisecond
-_SPARE_COUNT: Final = 64  # empty places that never matter
 
 
-class Bucket:
+class Bucket(BucketFields):
     """Columns of tasks; a task is the same position in each of them.
 
     Attributes:
         dues: loop time at which each task is due.
         calls: the callable of each task, or its record; None once it has started or was cancelled.
-        args: its positional arguments, :data:`RECORD` beside a record.
+        args: its positional arguments as :func:`folded` keeps them, :data:`RECORD` beside a record.
         contexts: the context variables it was scheduled with; None as long as no task of the bucket had any.
         gone: how many tasks of the columns have started, expired or been cancelled.
         has_records: whether any of the callables may be a record.
@@ -48,10 +51,7 @@ class Bucket:
         frozen: whether they must not move although its time has not come, because they are being put in order.
     """
 
-    __slots__ = (
-        "_boundary", "_late", "_origin", "args", "calendar", "calls", "contexts", "dues", "frozen", "gone",
-        "has_records", "opened", "shift",
-    )  # fmt: skip
+    __slots__ = ()
 
     key: Final = None  # what has a key has a record, and so has what costs more than a permit
     needs: Final = None
@@ -87,7 +87,7 @@ class Bucket:
         calls = self.calls
         self.dues.append(due)
         calls.append(call)
-        self.args.append(args)
+        self.args.append(folded(args))
         return self.shift + len(calls) - 1
 
     def add_record(self, record: Record) -> None:
@@ -128,7 +128,7 @@ class Bucket:
         position = self._position(place)
         if position is None or self.calls[position] is None:
             return None
-        call, args = self.calls[position], self.args[position]
+        call, args = self.calls[position], unfolded(self.args[position])
         self.calls[position] = self.args[position] = context = None
         if self.contexts is not None:
             context, self.contexts[position] = self.contexts[position], None
@@ -150,7 +150,11 @@ class Bucket:
 
     def take_call(self, position: int) -> tuple[Any, Any, Any]:
         """Remove and return callable, arguments and context of the task at ``position``, because it starts."""
-        found = self.calls[position], self.args[position], None if self.contexts is None else self.contexts[position]
+        found = (
+            self.calls[position],
+            unfolded(self.args[position]),
+            None if self.contexts is None else self.contexts[position],
+        )
         self.clear(position)
         return found
 
@@ -205,7 +209,7 @@ class Bucket:
 
     def _args_of(self, position: int) -> Any:
         """Return its arguments."""
-        return self.args[position] or () if position < len(self.calls) else ()
+        return () if self._fn_of(position) is None else unfolded(self.args[position])
 
     def compact(self) -> Iterator[None]:
         """Move the survivors together, :data:`STEP` places between two yields; gives up if the bucket is opened."""
@@ -215,10 +219,7 @@ class Bucket:
         position = 0
         while position < len(self.calls):
             stop = min(position + STEP, len(self.calls))
-            for survivor in filter(self.is_waiting, range(position, stop)):
-                context = None if self.contexts is None else self.contexts[survivor]
-                fresh.add(self.dues[survivor], self.calls[survivor], self.args[survivor], context)
-                origin.append(self._place(survivor))
+            self.move_survivors(fresh, origin, position, stop)
             position = stop
             yield
             if self.opened or self.frozen:
@@ -235,6 +236,15 @@ class Bucket:
             if moved is not None:
                 self._empty(moved)
 
+    @two_bodies
+    def move_survivors(self, fresh: Bucket, origin: array[int], start: int, stop: int) -> None:
+        """Append what still waits between two positions to the columns of another bucket, and its first places to ``origin``."""
+        for position in filter(self.is_waiting, range(start, stop)):
+            context = None if self.contexts is None else self.contexts[position]
+            fresh.add(self.dues[position], self.calls[position], (), context)
+            fresh.args[-1] = self.args[position]  # as it is: it was folded before
+            origin.append(self._place(position))
+
     def compact_with(self, chores: deque[Iterator[None]]) -> None:
         """Move the survivors together: at once if the bucket is small, else as a chore."""
         steps = self.compact()
@@ -246,7 +256,7 @@ class Bucket:
             chores.append(steps)
 
     def _check(self) -> None:
-        if not self.opened and not self.frozen and self._late is None and self.gone > self.live + _SPARE_COUNT:
+        if not self.opened and not self.frozen and self._late is None and self.gone > self.live + SPARE_COUNT:
             self.calendar.note_sparse(self)
 
     def _empty(self, position: int) -> None:
@@ -269,6 +279,17 @@ class Bucket:
         return position if position < len(self._origin) and self._origin[position] == place else None
 
 
+def folded(args: tuple[Any, ...]) -> Any:
+    """Return what lies in the column of arguments: a single one lies there itself, so that no tuple has to (48 bytes a task)."""
+    return args[0] if len(args) == 1 and type(args[0]) is not tuple else args
+
+
+def unfolded(kept: Any) -> Any:
+    """Return the arguments that :func:`folded` has made this of."""
+    return kept if type(kept) is tuple else (kept,)
+
+
+@used_there
 def name_of(call: Any) -> str:
     """Return the qualified name of a callable, of the one inside a partial, or its type's; never fails."""
     try:

@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ratelimited_executor._kernel.batches import BatchSource, RisingOrder
 from ratelimited_executor._kernel.buckets import RECORD, Bucket
-from ratelimited_executor._kernel.due_order import RUN_COUNT, DueOrder
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.due_order import DueOrder
+from ratelimited_executor._kernel.fields import CalendarFields
 from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.sizes import LARGE_COUNT as LARGE_COUNT
+from ratelimited_executor._kernel.sizes import RUN_COUNT
 from ratelimited_executor._kernel.timeline import FAR_SECONDS, NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ratelimited_executor._kernel.contracts import Place, Ready, Source
     from ratelimited_executor._kernel.records import Record
@@ -34,7 +38,6 @@ __all__ = ["LARGE_COUNT", "PLAIN_RANK", "Calendar"]
 CallPlace: TypeAlias = "tuple[Bucket, int]"
 
 PLAIN_RANK: Final = (0, TaskClass.OTHER)  # of tasks without a record
-LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
 _LOOK_COUNT_MAX: Final = 16  # due times looked at to tell the first, before they are put in order
 _LEAD_SECONDS_PER_TASK: Final = 1e-6  # a generous estimate of what ordering a task takes
 _RECORD_COUNT_MAX: Final = 256  # of those with records made ready at a stretch: about a millisecond
@@ -61,7 +64,7 @@ class _Stream:
         self.order = order
 
 
-class Calendar:
+class Calendar(CalendarFields):
     """All waiting tasks of one kind of an executor.
 
     Args:
@@ -86,10 +89,12 @@ class Calendar:
     """
 
     __slots__ = (
-        "_ahead", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches",
-        "cancelled_count", "end", "epoch_offset", "future", "groups", "number", "numbers", "on_cancelled", "opened",
-        "opened_count", "owner", "parcels", "per_second", "ready", "soon_class", "take_count_max", "timeline",
+        "_ahead", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches", "groups",
+        "number", "numbers", "opened", "owner", "parcels", "soon_class", "take_count_max", "timeline",
     )  # fmt: skip
+
+    future: dict[int, Bucket]
+    ready: Ready
 
     def __init__(
         self, timeline: Timeline, now: float, chores: deque[Iterator[None]], *, is_punctual: bool = False
@@ -97,7 +102,7 @@ class Calendar:
         self.timeline = timeline
         self._is_punctual = is_punctual
         self._chores = chores
-        self.future: dict[int, Bucket] = {}
+        self.future = {}
         self.parcels: dict[int, dict[BatchSource, None]] = {}
         self.numbers: list[int] = []  # a heap of the keys of both
         self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
@@ -107,10 +112,10 @@ class Calendar:
         self._current: _Stream | None = None  # the bucket that a task joins in the running interval
         self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of groups
         self.cancelled_count = 0
-        self.on_cancelled: Callable[[], None] | None = None
+        self.on_cancelled = None
         self.opened_count = 0
         self.owner: Any = None
-        self.ready: Ready = ReadyQueues(self)
+        self.ready = ReadyQueues(self)
         self.soon_class = TaskClass.IMMEDIATE  # of what is asked for without delay, in the default order
         self.take_count_max = RUN_COUNT  # how many tasks become ready at a stretch
         # The asyncio face finds buckets with these two in floats, which is faster than exactly. That it may find the one
@@ -576,6 +581,7 @@ class Calendar:
         else:
             self.ready.push_run(source, positions, PLAIN_RANK)
 
+    @two_bodies
     def _split(self, bucket: Bucket, positions: Sequence[int]) -> None:
         """Make ready records and the plain tasks between them, those of one kind and rank together."""
         calls, args, ready = bucket.calls, bucket.args, self.ready

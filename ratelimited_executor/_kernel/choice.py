@@ -1,24 +1,32 @@
-"""Which body of the kernel runs: the compiled one where it was built, else pure Python, which is complete."""
+"""Which body of the kernel runs: the compiled one where it was built, else pure Python, which is complete.
+
+The choice is made once, when the package is first used. An extension that is missing, that cannot be loaded or that was
+built from another source is never an error: the pure body runs, and ``kernel.reason`` says why.
+"""
 
 from __future__ import annotations
 
 import os
-import platform
-import sysconfig
+import sys
+from binascii import crc32
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-if TYPE_CHECKING:
-    from types import ModuleType
+__all__ = ["Kernel", "compiled", "kernel", "two_bodies", "used_there"]
 
-__all__ = ["Kernel", "compiled", "kernel"]
+T = TypeVar("T")
 
 _VARIABLE: Final = "RATELIMITED_EXECUTOR_PURE"
+_EXTENSION: Final = "ratelimited_executor._kernel._compiled"
+_SOURCE: Final = Path(__file__).with_name("_compiled.pyx")  # beside the extension in a checkout only: no wheel has it
+_REMEDY: Final = "run `python .packaging/build_kernel.py` in a checkout, or install again"
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Which body of the kernel is in use.
+    """Which body of the kernel is in use: compiled, or pure Python.
 
     Attributes:
         is_compiled: True for the compiled body.
@@ -32,23 +40,67 @@ class Kernel:
         return "compiled" if self.is_compiled else f"pure Python ({self.reason})"
 
 
-def _choose() -> tuple[ModuleType | None, Kernel]:
-    """Import the compiled body, unless something speaks against it."""
-    if os.environ.get(_VARIABLE, "") not in ("", "0"):
-        return None, Kernel(False, f"{_VARIABLE} is set")
-    if platform.python_implementation() != "CPython":
-        return None, Kernel(False, "it is compiled for CPython alone")
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return None, Kernel(False, "it has no locks for a free-threaded Python")
+def _choose() -> tuple[Any, str]:
+    """Import the compiled body; return None and the reason if something speaks against it."""
+    if reason := _obstacle():
+        return None, reason
     try:
-        from ratelimited_executor._kernel import _compiled
-    except ModuleNotFoundError:
-        return None, Kernel(False, "it was installed without a compiler")
-    except ImportError as error:
-        return None, Kernel(False, f"it cannot be loaded: {error}")
-    return _compiled, Kernel(True)
+        import ratelimited_executor._kernel._compiled as extension  # type: ignore[import-not-found]  # noqa: PLC0415  # built, or not
+    except Exception as error:  # noqa: BLE001  # a broken extension may raise anything, and must not break the import
+        if isinstance(error, ModuleNotFoundError) and error.name == _EXTENSION:
+            return None, "no extension was built for this Python"
+        return None, f"the extension cannot be loaded: {type(error).__name__}: {error}; {_REMEDY}"
+    if _is_stale(extension):
+        return None, f"the extension was built from another {_SOURCE.name}; {_REMEDY}"
+    return extension, ""
 
 
-compiled: Final[Any]
-kernel: Final[Kernel]
-compiled, kernel = _choose()
+def _obstacle() -> str:
+    """Return why no extension is to be loaded at all; empty if nothing is against it."""
+    if os.environ.get(_VARIABLE, "") not in ("", "0"):
+        return f"{_VARIABLE} is set"
+    if sys.implementation.name != "cpython":
+        return f"the extension is for CPython, and this is {sys.implementation.name}"
+    if "free-threading" in sys.version:  # loading it would switch the lock on for the whole process
+        return "the extension needs the global interpreter lock, which a free-threaded build does without"
+    return ""
+
+
+def _is_stale(extension: Any) -> bool:
+    """True if building the extension again would give another one: its source has changed since, as by ``git pull``.
+
+    The build stamps the checksum of that source, and of what it includes, into the extension. Pure modules need no check of
+    their own: they are no input of the build, so an extension whose source is unchanged is the one that belongs to them.
+    """
+    try:
+        source = b"".join(path.read_bytes() for path in [_SOURCE, *sorted(_SOURCE.parent.glob("*.pxi"))])
+    except OSError:  # installed from a wheel, which brought the extension and the pure modules together
+        return False
+    return crc32(source) != getattr(extension, "SOURCE_CRC32", None)
+
+
+_extension, _reason = _choose()
+compiled: Final[Any] = _extension  # the module, or None
+kernel: Final = Kernel(is_compiled=not _reason, reason=_reason)
+
+
+def two_bodies(pure: T) -> T:
+    """Return the compiled body of a function or class in place of its pure one, if there is one.
+
+    The compiled body is looked up by its name, and gets the pure one to hand on to it what it does not do itself.
+    """
+    if compiled is None:
+        return pure
+    name: str = pure.__name__  # type: ignore[attr-defined]  # a function or a class
+    compiled.connect(name, pure)
+    body: T = getattr(compiled, name)
+    if not isinstance(body, type):
+        update_wrapper(body, pure)  # type: ignore[arg-type]  # a function
+    return body
+
+
+def used_there(cls: T) -> T:
+    """Let the compiled body know of a function or class that it uses."""
+    if compiled is not None:
+        compiled.connect(cls.__name__, cls)  # type: ignore[attr-defined]  # a class
+    return cls

@@ -22,19 +22,22 @@ from bisect import bisect_right, insort_right
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.sizes import OPEN_COUNT_MAX as OPEN_COUNT_MAX
+from ratelimited_executor._kernel.sizes import RUN_COUNT
+from ratelimited_executor._kernel.sizes import SLOT_COUNT as SLOT_COUNT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder"]
 
-SLOT_COUNT: Final = 1024
-OPEN_COUNT_MAX: Final = 512  # an insertion into so many is cheaper than the loop around it
-RUN_COUNT: Final = 4096  # taken at a stretch, and in a slot that is sorted at once: about a millisecond
 _SORT_COUNT: Final = 2048  # of a fuller slot sorted at a stretch
 _MERGE_COUNT: Final = 512  # merged at a stretch: up to a millisecond
 _PLACE_COUNT: Final = 4096  # positions put into slots at a stretch: about a millisecond
 
 
+@two_bodies
 class DueOrder:
     """Positions of a growing column of due times, read in due order.
 

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ratelimited_executor._kernel.calendar import Calendar
+from ratelimited_executor._kernel.fields import QueueFields
 from ratelimited_executor._kernel.pacing import Pacing, SpreadPlan
 from ratelimited_executor._kernel.records import TaskClass
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Intervals"]
 
 
-class Intervals:
+class Intervals(QueueFields):
     """The calendars, and the interval that runs.
 
     Args:
@@ -48,6 +49,9 @@ class Intervals:
         plan: when the tasks of the interval start.
         drops: is told of what may be dropped; None if nothing ever is.
     """
+
+    on_time: Calendar
+    spread: Calendar
 
     def __init__(
         self,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.fields import RecordRunFields
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -100,7 +102,7 @@ class Run:
                 yield self.source, position
 
 
-class RecordRun:
+class RecordRun(RecordRunFields):
     """Records of equal rank, in due order; the place of a record that is due and waits.
 
     Args:
@@ -113,15 +115,18 @@ class RecordRun:
         cursor: below it none waits.
     """
 
-    __slots__ = ("_numbers", "_stale_count", "calendar", "cursor", "records")
+    __slots__ = ()
+
+    records: list[Record]
+    _numbers: Sequence[int]
 
     opened: Final = True
     source: Final = None
 
     def __init__(self, calendar: Any, records: list[Record] | None = None, number: int = 0) -> None:
         self.calendar = calendar
-        self.records: list[Record] = [] if records is None else records
-        self._numbers: Sequence[int] = range(number, number + len(self.records))
+        self.records = [] if records is None else records
+        self._numbers = range(number, number + len(self.records))
         self.cursor = 0
         self._stale_count = 0
         for record in self.records:

@@ -1,11 +1,13 @@
-"""The states of a task, and which may follow which."""
+"""The states of a task, which may follow which, and its class among tasks of equal priority."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Final
+from enum import Enum, IntEnum
+from typing import Any, Final
 
-__all__ = ["FINAL_STATES", "TRANSITIONS", "TaskState"]
+__all__ = ["FINAL_STATES", "RECORD", "TRANSITIONS", "TaskClass", "TaskState"]
+
+RECORD: Final[Any] = object()  # in a bucket's column of arguments: the callable beside it is a record
 
 
 class TaskState(Enum):
@@ -36,3 +38,11 @@ TRANSITIONS: Final[dict[TaskState, frozenset[TaskState]]] = {
     TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.WAITING}),
     **dict.fromkeys(FINAL_STATES, frozenset()),
 }
+
+
+class TaskClass(IntEnum):
+    """The rank of a task among those of equal priority."""
+
+    REPEATING = 0
+    IMMEDIATE = 1
+    OTHER = 2

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.fields import StretchFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ class Payer(Protocol):
         ...
 
 
-class Stretch:
+class Stretch(StretchFields):
     """The stretch of a queue that is being started, if one is.
 
     Args:
@@ -49,16 +50,16 @@ class Stretch:
         skipped_count: positions read since the last :meth:`settle` whose tasks had gone before; the reader counts them.
     """
 
-    __slots__ = ("_calendar", "_count", "_is_paid", "_positions", "_queue", "_run", "skipped_count", "source")
+    __slots__ = ()
 
     def __init__(self, queue: Payer) -> None:
         self._queue = queue
-        self._calendar: Any = None
-        self._run: Any = None
-        self._positions: Any = None  # an iterator; None if nothing is being started, or the positions were let go of
+        self._calendar = None
+        self._run = None
+        self._positions = None  # an iterator; None if nothing is being started, or the positions were let go of
         self._count = 0  # tasks that may start, or records that still may
         self._is_paid = False  # whether each start takes a permit, or is planned
-        self.source: Any = None
+        self.source = None
         self.skipped_count = 0
 
     def begin(self, calendar: Calendar, run: Any, count: int, *, is_paid: bool) -> Stretch:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._kernel.fields import AccountFields
 from ratelimited_executor._kernel.states import TaskState
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class TaskOwner(Protocol):
         ...
 
 
-class Accounts:
+class Accounts(AccountFields):
     """The accounts of one executor.
 
     Args:
@@ -70,8 +71,8 @@ class Accounts:
     """
 
     __slots__ = (
-        "_loop", "_queue", "accepted_count", "calls", "counts", "detach", "feeders", "holding", "is_changed", "is_inside",
-        "max_concurrency", "name", "on_end", "on_free", "on_key_end", "on_room", "running", "settle", "started_count", "try_again",
+        "_loop", "_queue", "calls", "detach", "feeders", "holding", "max_concurrency", "name", "on_free", "on_room", "running",
+        "settle", "try_again",
     )  # fmt: skip
 
     def __init__(
@@ -96,8 +97,8 @@ class Accounts:
         self.detach: Callable[[], None] = _nothing
         self.on_free: Callable[[], None] = _nothing
         self.try_again: Callable[[Any, BaseException, contextvars.Context | None], bool] = _never
-        self.on_key_end: Callable[[Any], None] | None = None
-        self.on_end: Callable[[], None] | None = None
+        self.on_key_end = None
+        self.on_end = None
         self.on_room: Callable[[], None] | None = None
 
     # Ends.

@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextvars
 import weakref
 
+from ratelimited_executor._kernel.fields import ContextFields
+
 __all__ = ["SharedContexts"]
 
 
-class SharedContexts:
+class SharedContexts(ContextFields):
     """Captures the caller's variables, and shares them with the call before where they are the same.
 
     Attributes:
         scratch: what calls run in that were scheduled without any variable; a fresh one is made once one has been set there.
     """
 
-    __slots__ = ("_last", "scratch")
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._last: weakref.ref[contextvars.Context] | None = None
+        self._last = None
         self.scratch = contextvars.Context()
 
     def capture(self) -> contextvars.Context | None:

@@ -12,7 +12,8 @@ import sys
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._kernel.choice import compiled
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.fields import CoroutineFields
 from ratelimited_executor._kernel.records import Record
 
 if TYPE_CHECKING:
@@ -29,23 +30,7 @@ __all__ = ["Coroutines", "cancel_guarded"]
 _IS_EAGER: Final = sys.version_info >= (3, 12)
 
 
-if TYPE_CHECKING or compiled is None:
-
-    class _Starter:
-        """The fields of :class:`Coroutines`, where the kernel has no compiled body of them."""
-
-        __slots__ = (
-            "_contexts", "_moments", "_number", "_queue", "accounts", "is_starting", "loop", "on_free", "running",
-        )  # fmt: skip
-
-        def __init__(self, loop: asyncio.AbstractEventLoop, record_type: type[Record]) -> None:  # noqa: ARG002  # the compiled body asks after it
-            self.loop = loop
-
-else:
-    _Starter = compiled.CoroutineStarter
-
-
-class Coroutines(_Starter):
+class Coroutines(CoroutineFields):
     """The coroutines of one executor that run.
 
     Args:
@@ -76,7 +61,7 @@ class Coroutines(_Starter):
         moments: Moments,
         on_free: Callable[[], None],
     ) -> None:
-        super().__init__(loop, Record)
+        self.loop = loop
         self.accounts = accounts
         self._queue = queue
         self._contexts = contexts
@@ -84,9 +69,10 @@ class Coroutines(_Starter):
         self.on_free = on_free
         self._number = 0
         self.is_starting = False
-        self.running: dict[int, asyncio.Task[Any]] = accounts.running
+        self.running = accounts.running
 
-    def start_watched(
+    @two_bodies
+    def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
     ) -> None:
         """Run a coroutine as a task, to its first suspension at once.
@@ -141,9 +127,6 @@ class Coroutines(_Starter):
             self.running[number] = made
             if isinstance(owner, Record):
                 owner._place = made
-
-    if TYPE_CHECKING or compiled is None:
-        start = start_watched  # else it is the short way of the compiled body, which comes here with what is unusual
 
     def _make_task(
         self, watch: Coroutine[Any, Any, None], context: Context, name: str, factory: Any

@@ -21,7 +21,9 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.admission import UNLIMITED
+from ratelimited_executor._kernel.fields import EngineFields
 from ratelimited_executor._runtime.accounts import Accounts
+from ratelimited_executor._runtime.callbacks import DoneCallbacks
 from ratelimited_executor._runtime.contexts import SharedContexts
 from ratelimited_executor._runtime.limits import Limits
 from ratelimited_executor._runtime.pending import Pending
@@ -45,7 +47,7 @@ _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 _CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
 
 
-class Engine:
+class Engine(EngineFields):
     """One executor at work: it takes tasks in, and runs them as its queue decides.
 
     Args:
@@ -64,6 +66,10 @@ class Engine:
         coroutines: run what these leave to be awaited.
     """
 
+    accounts: Accounts
+    contexts: SharedContexts
+    queue: TaskQueue
+
     def __init__(
         self,
         name: str,
@@ -79,6 +85,7 @@ class Engine:
         self.loop = runner.loop
         self.monotonic = moments.monotonic
         self.queue = queue
+        self.is_coarse = queue.timeline.loop_time is not None
         self.armed = math.inf  # loop time of the next run, as the runner knows it
         self.accounts = accounts = Accounts(name, self.loop, queue, max_concurrency=settings.max_concurrency)
         self.contexts = contexts = SharedContexts()
@@ -104,6 +111,7 @@ class Engine:
             budget=None if member is None else member.budget,
         )
         self.pending = Pending(queue, accounts, wake=self.wake)
+        self.callbacks = DoneCallbacks(self.loop)
         self.adapting: Adapting | None = None
         self._member = member
         self._runner = runner

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ratelimited_executor._core.records import PERMITS, StandIn, TaskRecord
 from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.states import FINAL_STATES, TRANSITIONS, TaskState
 from ratelimited_executor._runtime.arguments import count_of, duration_of
 from ratelimited_executor._runtime.clock import next_tick
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._kernel.records import TaskClass
     from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.callbacks import DoneCallbacks
     from ratelimited_executor._runtime.limits import Limits
     from ratelimited_executor._runtime.pending import Pending
 
@@ -70,7 +72,13 @@ class TaskHost(Protocol):
         """What takes it out before its start."""
         ...
 
+    @property
+    def callbacks(self) -> DoneCallbacks:
+        """They call those who asked to be told of its end."""
+        ...
 
+
+@used_there
 class TaskHandle(TaskRecord, Generic[T_co]):
     """A scheduled call: its state, its result, and the means to await and to cancel it.
 
@@ -78,11 +86,9 @@ class TaskHandle(TaskRecord, Generic[T_co]):
     cancels the call, waiting or running.
     """
 
-    # _call: the callable; once the task has ended, its name. _outcome: the arguments; once ended, result or exception.
-    # _context: the variables it was scheduled with; once it has started, when that was. _callbacks: what to call at the
-    # end, or the guard of an exception that nobody has seen. _place: where it waits, then the asyncio task that runs it.
-    # Two meanings a slot, because a million handles wait: 8 bytes of each are 8 MB.
-    __slots__ = ("__weakref__", "_call", "_callbacks", "_context", "_engine", "_outcome")
+    _engine: TaskHost
+
+    __slots__ = ()  # the fields are those of Record; of a task that runs, _place is the asyncio task that does it
 
     def __init__(
         self,
@@ -95,15 +101,15 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         options: Options | None,
     ) -> None:
         self._engine = engine
-        self._call: Any = call
-        self._outcome: Any = args
+        self._call = call
+        self._outcome = args
         self._due = due
         self._class = rank
-        self._context: Any = context
+        self._context = context
         self._options = options
         self._state = TaskState.WAITING
         self._place = None
-        self._callbacks: Any = None
+        self._callbacks = None
 
     # Looking.
 
@@ -224,7 +230,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         if context is None:
             context = contextvars.copy_context()
         if self._state in FINAL_STATES:
-            self._engine.loop.call_soon(callback, self, context=context)
+            self._engine.callbacks.add(callback, self, context)
             return
         # A callback without any context variable, which is what most handles have, is kept without objects of its own.
         if self._callbacks is None:
@@ -368,12 +374,13 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         self._call = name
         self._outcome = outcome
         self._place = None
-        entries = self._entries()
+        callbacks = self._callbacks
         self._callbacks = _Unseen(self._engine.loop, self.name, outcome) if state is TaskState.FAILED else None
         if type(self._context) is not float:
             self._context = None
-        self._call_back(entries)
+        self._call_back(callbacks)
 
+    @two_bodies
     def _end_done(self, result: Any) -> None:
         """Enter the state of a call that has returned: what :meth:`_end` does, for nearly every task."""
         if _DONE not in TRANSITIONS[self._state]:
@@ -384,16 +391,25 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         self._outcome = result
         self._place = None
         if self._callbacks is not None:
-            entries, self._callbacks = self._entries(), None
-            self._call_back(entries)
+            self._ended()
 
-    def _call_back(self, entries: list[tuple[Any, contextvars.Context | None]]) -> None:
-        """Call what is called at once, and have all other callbacks called soon."""
-        for callback, context in entries:
+    def _ended(self) -> None:
+        """Have all callbacks called."""
+        callbacks, self._callbacks = self._callbacks, None
+        self._call_back(callbacks)
+
+    def _call_back(self, callbacks: Any) -> None:
+        """Call what is called at once, and have all other callbacks called soon; ``callbacks`` as :meth:`_entries` has them."""
+        if callbacks is None:
+            return
+        if type(callbacks) is not tuple and type(callbacks) is not list:
+            self._engine.callbacks.add(callbacks, self, None)
+            return
+        for callback, context in callbacks if type(callbacks) is list else (callbacks,):
             if context is None:
                 callback(self)
             else:
-                self._engine.loop.call_soon(callback, self, context=context)
+                self._engine.callbacks.add(callback, self, context)
 
 
 class _Awaiter(asyncio.Future[None]):
@@ -417,8 +433,16 @@ class _Awaiter(asyncio.Future[None]):
         self.messages += (msg,)
         return self.handle.cancel(msg) or super().cancel(msg)
 
-    def settle(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback
-        """End with the handle, which has just ended."""
+    def settle(self, handle: TaskHandle[Any]) -> None:
+        """End with the handle, which has just ended; behind the callbacks of other handles, if these are many."""
+        callbacks = handle._engine.callbacks  # noqa: SLF001  # of this module
+        if callbacks.is_crowded:
+            callbacks.add(self.wake, handle, None)
+        else:
+            self.wake(handle)
+
+    def wake(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback
+        """End, so that the task that awaits goes on in the next turn of the loop."""
         if not self.done():
             self.set_result(None)
 
@@ -497,6 +521,7 @@ class CallHost(Protocol):
         ...
 
 
+@two_bodies
 class CallHandle:
     """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``, and :meth:`reschedule`."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._runtime.accounts import Accounts
+    from ratelimited_executor._runtime.callbacks import DoneCallbacks
     from ratelimited_executor._runtime.contexts import SharedContexts
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.limits import Limits
@@ -34,6 +35,7 @@ class Intake(Protocol):
         contexts: captures the caller's variables.
         limits: what starts take.
         pending: takes tasks out before their start.
+        callbacks: call those who asked to be told of an end.
         armed: loop time at which it is run next.
     """
 
@@ -44,6 +46,7 @@ class Intake(Protocol):
     contexts: SharedContexts
     limits: Limits
     pending: Pending
+    callbacks: DoneCallbacks
     armed: float
 
     def now(self) -> float:

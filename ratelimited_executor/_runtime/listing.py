@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskView
-from ratelimited_executor._kernel.buckets import RECORD, Bucket, name_of
+from ratelimited_executor._kernel.buckets import RECORD, Bucket, name_of, unfolded
 from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Unstarted(Collection[TaskView]):
         """Take in a task that has no handle, before its place is emptied."""
         self._dues.append(bucket.dues[position])
         self._fns.append(bucket.calls[position])
-        self._args.append(bucket.args[position])
+        self._args.append(unfolded(bucket.args[position]))
 
     def add_batch(self, batch: BatchHandle[Any]) -> None:
         """Take in what waits of a batch, before it is cancelled."""
@@ -187,5 +187,5 @@ def _walk_bucket(bucket: Bucket, to_epoch: Callable[[float], float]) -> Iterator
             record = bucket.calls[position]
             yield _view_of_record(record, _call_of(record))
         else:
-            call = _KeptCall(bucket.calls[position], bucket.args[position])
+            call = _KeptCall(bucket.calls[position], unfolded(bucket.args[position]))
             yield _view_of_call(to_epoch(bucket.dues[position]), call)

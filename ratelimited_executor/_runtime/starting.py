@@ -21,6 +21,7 @@ from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
 from ratelimited_executor._runtime.launch import (
@@ -272,6 +273,7 @@ class Starter:
         self._accounts.progress()
         return now
 
+    @two_bodies
     def _start_records(self, stretch: Stretch, now: float, stop: float) -> float:
         """Start records: each has a state of its own, and is counted as it starts."""
         accounts, queue, monotonic = self._accounts, self._queue, self._monotonic
@@ -295,6 +297,7 @@ class Starter:
                 break
         return now
 
+    @two_bodies
     def _start_plain(self, stretch: Stretch, now: float, stop: float) -> float:  # noqa: PLR0912, PLR0915  # a helper would cost as much as the call
         """Start calls of a bucket, or items of a batch: nothing is counted in between."""
         accounts, contexts, monotonic = self._accounts, self._contexts, self._monotonic
@@ -343,7 +346,13 @@ class Starter:
                         )
                         call_in_context = context.run
                 try:
-                    result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
+                    result = (
+                        call_in_context(call, items[index])
+                        if is_batch
+                        else call_in_context(call, *arguments)
+                        if type(arguments) is tuple
+                        else call_in_context(call, arguments)
+                    )
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
                     self._raised(BatchItem(source, index, kept) if is_batch else accounts.calls, error)
                 else:
@@ -364,6 +373,11 @@ class Starter:
         finally:
             self._end(stretch, index, result)
         return now
+
+    @staticmethod
+    def item_of(source: BatchSource, index: int, kept: Any) -> BatchItem:
+        """Return whom the end of an item of a stretch concerns."""
+        return BatchItem(source, index, kept)
 
     def _raised(self, owner: Any, error: BaseException) -> None:
         """End a call of a stretch that has raised."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ratelimited_executor import Rate
+from ratelimited_executor import Rate, kernel
 from ratelimited_executor._core.durations import parse_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.options import RunOptions
@@ -60,7 +60,11 @@ class _Rate(click.ParamType[Rate]):
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="ratelimited-executor", prog_name="ratelimited-executor")
+@click.version_option(
+    package_name="ratelimited-executor",
+    prog_name="ratelimited-executor",
+    message=f"%(prog)s, version %(version)s\nkernel: {str(kernel).replace('%', '%%')}",
+)
 def cli() -> None:
     """Start calls on time, under a rate.
 

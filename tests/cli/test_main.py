@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,18 @@ def test_help_and_version_are_there(arguments: list[str]) -> None:
     by_script = subprocess.run([str(script), *arguments], capture_output=True, text=True, timeout=60)
     assert (0, 0, "") == (by_module.returncode, by_script.returncode, by_module.stderr)
     assert by_module.stdout.replace("python -m ratelimited_executor", "ratelimited-executor") == by_script.stdout
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_version_names_the_kernel(value: str) -> None:
+    """Which body runs, and why: nothing else that a user sees differs."""
+    code = "from ratelimited_executor import kernel; print(kernel)"
+    environment = {**os.environ, "RATELIMITED_EXECUTOR_PURE": value}
+    shown, chosen = (
+        subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60).stdout
+        for arguments in (["-m", "ratelimited_executor", "--version"], ["-c", code])
+    )
+    assert (f"kernel: {chosen.strip()}", value == "1") == (shown.splitlines()[1], "RATELIMITED_EXECUTOR_PURE" in shown)
 
 
 def test_no_command_shows_the_help_with_status_2() -> None:

@@ -7,7 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel import buckets
-from ratelimited_executor._kernel.buckets import RECORD, Bucket, name_of
+from ratelimited_executor._kernel.buckets import RECORD, Bucket, folded, name_of, unfolded
+
+from ..helpers import small_counts
 
 OPS = st.lists(
     st.one_of(
@@ -27,9 +29,8 @@ OPS = st.lists(
 @pytest.mark.parametrize("step", [3, 1000])
 def test_handles_find_their_task_through_every_compaction(step, ops, open_at, record_class, calendar_class):
     """Whatever is added, cancelled and compacted, at once or in steps, each place names its own task."""
-    with pytest.MonkeyPatch.context() as patch:
+    with small_counts(spare=1) as patch:
         patch.setattr(buckets, "STEP", step)
-        patch.setattr(buckets, "_SPARE_COUNT", 1)
         calendar = calendar_class()
         bucket = Bucket(calendar)
         waiting: dict[int, tuple] = {}  # place -> what lies there, in order of arrival
@@ -72,7 +73,7 @@ def test_handles_find_their_task_through_every_compaction(step, ops, open_at, re
                 (
                     bucket.due_of(at),
                     bucket.calls[at],
-                    bucket.args[at],
+                    RECORD if bucket.args[at] is RECORD else unfolded(bucket.args[at]),
                     None if bucket.contexts is None else bucket.contexts[at],
                 )
                 for at in bucket.positions()
@@ -149,3 +150,12 @@ def test_names_are_those_of_the_function():
     assert "test_names_are_those_of_the_function" == name_of(test_names_are_those_of_the_function)
     assert "sorted" == name_of(partial(sorted, []))
     assert name_of(Caller()).endswith("Caller")
+
+
+@pytest.mark.parametrize(
+    "args", [(), (None,), (1,), ((),), ((1, 2),), ([1],), (1, 2), (None, None), (((1,),),)], ids=repr
+)
+def test_arguments_come_back_as_they_were_given(args):
+    """A single argument is kept without its tuple, but for one that is a tuple itself."""
+    assert args == unfolded(folded(args))
+    assert (len(args) == 1 and type(args[0]) is not tuple) == (folded(args) is not args)

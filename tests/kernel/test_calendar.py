@@ -15,6 +15,8 @@ from ratelimited_executor._kernel.buckets import Bucket
 from ratelimited_executor._kernel.calendar import PLAIN_RANK, Calendar
 from ratelimited_executor._kernel.timeline import NS, Timeline
 
+from ..helpers import small_counts
+
 START = 100.0
 DELAYS = st.one_of(st.sampled_from([0.0, 0.5, 0.999, 1.0, 1.5, 2.0, 7.0]), st.floats(0, 8))
 
@@ -75,11 +77,8 @@ def take_all(calendar: Calendar) -> list:
 @settings(max_examples=500, deadline=None)
 def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
     """Whatever is added, cancelled and compacted, what is due is ready, nothing else is, and the counts agree."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buckets, "_SPARE_COUNT", 1)
+    with small_counts(spare=1, open_max=4, slot=8) as patch:
         patch.setattr(buckets, "STEP", 4)
-        patch.setattr(due_order, "OPEN_COUNT_MAX", 4)
-        patch.setattr(due_order, "SLOT_COUNT", 8)
         calendar, timeline = make(width)
         model: dict[str, float] = {}  # waiting tasks and when they are due
         cancels: dict[str, object] = {}

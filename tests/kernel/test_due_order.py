@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from ratelimited_executor._kernel import due_order
 from ratelimited_executor._kernel.due_order import DueOrder
 
+from ..helpers import small_counts
+
 DUES = st.one_of(
     st.sampled_from([10.0, 10.25, 10.5, 10.999999, 9.0, 11.0, 12.0]), st.floats(min_value=9.5, max_value=11.5)
 )
@@ -42,11 +44,7 @@ def drain(order: DueOrder, now: float, limit: int) -> list[int]:
 @settings(max_examples=600, deadline=None)
 def test_tasks_come_out_as_sorted_by_due_time_and_arrival(initial, steps, limit):
     """At every reading, what is due comes in the order of a stable sort; additions may come at any moment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(due_order, "SLOT_COUNT", 5)
-        patch.setattr(due_order, "OPEN_COUNT_MAX", 6)
-        patch.setattr(due_order, "RUN_COUNT", 4)
-        patch.setattr(due_order, "_PLACE_COUNT", 3)
+    with small_counts(slot=5, open_max=6, run=4, place=3, part=3):
         dues = list(initial)
         order = DueOrder(dues, 10.0, 11.0)
         waiting = set(range(len(dues)))

@@ -30,7 +30,10 @@ def _run(tests: list[str], copy: Path) -> tuple[int, set[str], str]:
         "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-p", "ratelimited_executor.testing.pytest_plugin",
         "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib --strict-markers", "--timeout=20", *(str(ROOT / "tests" / test) for test in tests),
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    # A mutant is a change of pure Python, which a compiled kernel would not run.
+    environment = {
+        **os.environ, "PYTHONPATH": str(copy), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "RATELIMITED_EXECUTOR_PURE": "1",
+    }  # fmt: skip
     run = subprocess.run(
         command, cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )
@@ -41,7 +44,7 @@ def _run(tests: list[str], copy: Path) -> tuple[int, set[str], str]:
 def _copy(folder: Path, mutant: Mutant | None) -> Path:
     """Copy the package without the parts that no mutant is in, and change it."""
     copied = folder / PACKAGE.name
-    shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__", "cli"))
+    shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__", "cli", "*.so", "*.pyd"))
     if mutant is not None:
         path = copied / mutant.module
         text = path.read_text(encoding="utf-8").replace(mutant.old, mutant.new)

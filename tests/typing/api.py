@@ -21,6 +21,7 @@ from ratelimited_executor import (
     ExecutorManager,
     Explanation,
     FuturesFace,
+    Kernel,
     Outcome,
     Paced,
     Window,
@@ -36,6 +37,7 @@ from ratelimited_executor import (
     TaskState,
     TaskView,
     earliest_due_first,
+    kernel,
 )
 from ratelimited_executor import RedisPeers as TopRedisPeers
 from ratelimited_executor import SQLiteProgress as TopSQLiteProgress
@@ -247,3 +249,10 @@ def modules() -> None:
     RateLimitedExecutor("name", policy=Window(margin=timedelta(milliseconds=5)))
     assert_type(RedisPeers, type[TopRedisPeers])
     assert_type(SQLiteProgress, type[TopSQLiteProgress])
+
+
+def body() -> None:
+    """Which kernel runs, and why, can be read and not set."""
+    assert_type(kernel, Kernel)
+    assert_type((kernel.is_compiled, kernel.reason), tuple[bool, str])
+    kernel.reason = "slow"  # type: ignore[misc]

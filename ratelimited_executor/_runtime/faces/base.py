@@ -10,6 +10,7 @@ from ratelimited_executor._core.keys import KeyTable
 from ratelimited_executor._core.ordering import default_order
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._kernel.fields import ExecutorFields
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime import insight, listing
 from ratelimited_executor._runtime.arguments import (
@@ -91,7 +92,7 @@ class FaceParts(Insights, ObservableParts, PermitParts, CycleParts, Protocol):
         ...
 
 
-class ExecutorBase:
+class ExecutorBase(ExecutorFields):
     """Life, settings and insight of an executor."""
 
     _make_manager: Callable[..., ManagerBase[Any]]  # of an executor that is given none
@@ -101,9 +102,6 @@ class ExecutorBase:
         "__weakref__",
         "_adaptive",
         "_closing",
-        "_engine",
-        "_expires",
-        "_home",
         "_is_early",
         "_is_paused",
         "_key_limits",
@@ -183,10 +181,10 @@ class ExecutorBase:
         self._threads = threads_of(max_threads, thread_pool)
         timeout = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         self._is_paused = False
-        self._engine: Intake | None = None
+        self._engine = None
         self._parts: FaceParts | None = None
         self._observer: Observer | None = None
-        self._home: Any = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
+        self._home = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
         self._repeating: set[RepeatingHandle | CycleHandle] = set()
         on_ended = self._leave if self._owns_manager and isinstance(self._peers, Fleet) else None
         self._closing = Closing(

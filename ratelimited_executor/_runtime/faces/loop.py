@@ -10,7 +10,9 @@ from contextvars import copy_context
 from threading import get_ident as _thread_id
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
+from ratelimited_executor._kernel.buckets import folded
 from ratelimited_executor._kernel.calendar import LARGE_COUNT
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.timeline import FAR_SECONDS
 from ratelimited_executor._runtime.arguments import callable_of, number_of
 from ratelimited_executor._runtime.clock import next_tick
@@ -35,6 +37,7 @@ class LoopFace(ExecutorBase):
 
     __slots__ = ()
 
+    @two_bodies
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
@@ -46,7 +49,7 @@ class LoopFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
+        engine: Intake = self._engine  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
         queue = engine.queue
@@ -67,7 +70,7 @@ class LoopFace(ExecutorBase):
                     bucket.contexts.append(engine.contexts.share(kept))  # type: ignore[union-attr]  # there are some
                 calls = bucket.calls
                 bucket.dues.append(when)
-                bucket.args.append(args)
+                bucket.args.append(folded(args))
                 calls.append(callback)
                 engine.accounts.accepted_count += 1
                 count = len(calls)
@@ -88,7 +91,7 @@ class LoopFace(ExecutorBase):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
         """Call ``callback(*args)`` as soon as a permit is there, in the order of the calls, as ``loop.call_soon`` does."""
-        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
+        engine: Intake = self._engine  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
         if not callable(callback):

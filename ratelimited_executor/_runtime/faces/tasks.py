@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple,
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options
 from ratelimited_executor._core.retries import Attempts
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._runtime.arguments import (
     INHERITED,
@@ -62,7 +63,8 @@ class TaskFace(ExecutorBase):
     ) -> TaskHandle[T]: ...
     @overload
     def schedule(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[ScheduleOptions]) -> TaskHandle[T]: ...
-    def schedule(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+    @two_bodies  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+    def schedule(
         self,
         fn: Callable[..., Any],
         *args: Any,
@@ -105,7 +107,7 @@ class TaskFace(ExecutorBase):
             BacklogFullError: if ``max_pending`` tasks wait, and none is dropped.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
+        engine: Intake = self._engine  # its home thread is this one: it is open
         options = None
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
@@ -207,7 +209,7 @@ class TaskFace(ExecutorBase):
         **rare: Any,
     ) -> TaskHandle[Any]:
         """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
-        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
+        engine: Intake = self._engine  # its home thread is this one: it is open
         options = None
         if self._home._thread_id != get_ident():
             engine, options = self._admit_one(rare)
@@ -270,7 +272,7 @@ class TaskFace(ExecutorBase):
         if self._expires is not None:
             self.submit(fn, *args, retry=None)  # only a record can expire
             return
-        engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
+        engine: Intake = self._engine  # its home thread is this one: it is open
         if self._home._thread_id != get_ident():
             engine = self._admit()
         if not callable(fn):

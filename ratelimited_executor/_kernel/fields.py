@@ -1,0 +1,197 @@
+"""The fields of those classes that the hot paths touch: slots in pure Python, a C struct where the kernel is compiled.
+
+Each class of the library that has such fields stands on its base from here, and is the same Python class on both. A compiled
+body reads and writes these fields without a look-up; everything else of the class may be slow and clear.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor._kernel.choice import compiled
+
+if TYPE_CHECKING:
+    import asyncio
+    from array import array
+    from collections.abc import Callable
+    from contextvars import Context
+    from weakref import ref
+
+    from ratelimited_executor._kernel.pacing import Pacing
+    from ratelimited_executor._kernel.states import TaskClass, TaskState
+
+__all__ = [
+    "AccountFields", "BucketFields", "CalendarFields", "ContextFields", "CoroutineFields", "EngineFields", "ExecutorFields",
+    "QueueFields", "RecordFields", "RecordRunFields", "StretchFields",
+]  # fmt: skip
+
+
+class BucketFields:
+    """Of ``buckets.Bucket``, which says what they are."""
+
+    __slots__ = (
+        "_boundary", "_late", "_origin", "args", "calendar", "calls", "contexts", "dues", "frozen", "gone",
+        "has_records", "opened", "shift",
+    )  # fmt: skip
+
+    _boundary: int
+    _late: list[int] | None
+    _origin: array[int] | None
+    args: list[Any]
+    calendar: Any
+    calls: list[Any]
+    contexts: list[Any] | None
+    dues: array[float]
+    frozen: bool
+    gone: int
+    has_records: bool
+    opened: bool
+    shift: int
+
+
+class CalendarFields:
+    """Of ``calendar.Calendar``."""
+
+    __slots__ = (
+        "cancelled_count", "end", "epoch_offset", "future", "on_cancelled", "opened_count", "per_second", "ready",
+    )  # fmt: skip
+
+    cancelled_count: int
+    end: float
+    epoch_offset: float
+    future: dict[int, Any]
+    on_cancelled: Callable[[], None] | None
+    opened_count: int
+    per_second: float
+    ready: Any
+
+
+class RecordFields:
+    """Of ``records.Record``, and of the handles that are records."""
+
+    __slots__ = (
+        "__weakref__", "_call", "_callbacks", "_class", "_context", "_due", "_engine", "_options", "_outcome", "_place",
+        "_state",
+    )  # fmt: skip
+
+    _call: Any
+    _callbacks: Any
+    _class: TaskClass
+    _context: Any
+    _due: float
+    _engine: Any
+    _options: Any
+    _outcome: Any
+    _place: Any
+    _state: TaskState
+
+
+class RecordRunFields:
+    """Of ``runs.RecordRun``."""
+
+    __slots__ = ("_numbers", "_stale_count", "calendar", "cursor", "records")
+
+    _numbers: Any
+    _stale_count: int
+    calendar: Any
+    cursor: int
+    records: list[Any]
+
+
+class StretchFields:
+    """Of ``stretch.Stretch``."""
+
+    __slots__ = ("_calendar", "_count", "_is_paid", "_positions", "_queue", "_run", "skipped_count", "source")
+
+    _calendar: Any
+    _count: int
+    _is_paid: bool
+    _positions: Any
+    _queue: Any
+    _run: Any
+    skipped_count: int
+    source: Any
+
+
+class QueueFields:
+    """Of ``intervals.Intervals``, whose calendars these are."""
+
+    __slots__ = ("end", "interval_end", "on_time", "pacing", "spread")
+
+    end: float
+    interval_end: float
+    on_time: Any
+    pacing: Pacing
+    spread: Any
+
+
+class AccountFields:
+    """Of an executor's accounts."""
+
+    __slots__ = ("accepted_count", "counts", "is_changed", "is_inside", "on_end", "on_key_end", "started_count")
+
+    accepted_count: int
+    counts: dict[TaskState, int]
+    is_changed: bool
+    is_inside: bool
+    on_end: Callable[[], None] | None
+    on_key_end: Callable[[Any], None] | None
+    started_count: int
+
+
+class ContextFields:
+    """Of what shares the contexts of an executor's tasks."""
+
+    __slots__ = ("_last", "scratch")
+
+    _last: ref[Context] | None
+    scratch: Context
+
+
+class CoroutineFields:
+    """Of what runs the coroutines of an executor."""
+
+    __slots__ = (
+        "_contexts", "_moments", "_number", "_queue", "accounts", "is_starting", "loop", "on_free", "running",
+    )  # fmt: skip
+
+    _contexts: Any
+    _moments: Any
+    _number: int
+    _queue: Any
+    accounts: Any
+    is_starting: bool
+    loop: asyncio.AbstractEventLoop
+    on_free: Callable[[], None]
+    running: dict[int, asyncio.Task[Any]]
+
+
+class EngineFields:
+    """Of an executor's engine."""
+
+    __slots__ = ("accounts", "armed", "contexts", "is_coarse", "loop", "monotonic", "queue")
+
+    accounts: Any
+    armed: float
+    contexts: Any
+    is_coarse: bool
+    loop: asyncio.AbstractEventLoop
+    monotonic: Callable[[], float]
+    queue: Any
+
+
+class ExecutorFields:
+    """Of an executor."""
+
+    __slots__ = ("_engine", "_expires", "_home")
+
+    _engine: Any
+    _expires: float | None
+    _home: Any
+
+
+if not TYPE_CHECKING and compiled is not None:
+    AccountFields, BucketFields, CalendarFields = compiled.AccountFields, compiled.BucketFields, compiled.CalendarFields
+    ContextFields, CoroutineFields, EngineFields = compiled.ContextFields, compiled.CoroutineFields, compiled.EngineFields
+    ExecutorFields, QueueFields, RecordFields = compiled.ExecutorFields, compiled.QueueFields, compiled.RecordFields
+    RecordRunFields, StretchFields = compiled.RecordRunFields, compiled.StretchFields

@@ -1,0 +1,142 @@
+"""Which body of the kernel runs, and what is said of it: each reason, on a copy of the package in a process of its own.
+
+In the copy a module of Python stands for the extension: the import finds either by the same name.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from binascii import crc32
+from dataclasses import FrozenInstanceError
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import ratelimited_executor
+from ratelimited_executor import Kernel, kernel
+from ratelimited_executor._kernel import choice
+
+PACKAGE = Path(ratelimited_executor.__file__).parent
+CODE = """
+import json
+from ratelimited_executor._kernel.choice import compiled, kernel
+print(json.dumps([kernel.is_compiled, kernel.reason, getattr(compiled, "__name__", None)]))
+"""
+REMEDY = "; run `python .packaging/build_kernel.py` in a checkout, or install again"
+
+
+@pytest.fixture
+def kernel_of(tmp_path):
+    """Import a copy of the package that has the extension given, after a prelude, and return what it has chosen."""
+    copy = tmp_path / PACKAGE.name
+    for name in ("__init__.py", "_kernel"):
+        ignored = shutil.ignore_patterns("__pycache__", "_compiled.*", "*.pxi")
+        source = PACKAGE / name
+        copy.mkdir(exist_ok=True)
+        shutil.copytree(source, copy / name, ignore=ignored) if source.is_dir() else shutil.copy(source, copy)
+
+    def run(extension=None, *, source=None, prelude="", variable=None, file="_compiled.py"):
+        if extension is not None:
+            (copy / "_kernel" / file).write_text(extension, encoding="utf-8")
+        if source is not None:
+            (copy / "_kernel" / "_compiled.pyx").write_bytes(source)
+        environment = {name: value for name, value in os.environ.items() if name != "RATELIMITED_EXECUTOR_PURE"}
+        if variable is not None:
+            environment["RATELIMITED_EXECUTOR_PURE"] = variable
+        environment["PYTHONPATH"] = str(tmp_path)
+        ended = subprocess.run(
+            [sys.executable, "-c", f"{prelude}\n{CODE}"],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert (0, "") == (ended.returncode, ended.stderr)
+        return tuple(json.loads(ended.stdout))
+
+    return run
+
+
+COMPILED = (True, "", "ratelimited_executor._kernel._compiled")
+
+
+@pytest.mark.parametrize("variable", [None, "", "0"])
+def test_an_extension_that_is_there_runs(kernel_of, variable):
+    """Installed from a wheel, it has no source beside it; the variable switches it off by more than being there."""
+    assert COMPILED == kernel_of("SOURCE_CRC32 = 1", variable=variable)
+
+
+def test_an_extension_of_the_source_beside_it_runs(kernel_of):
+    """As in a checkout."""
+    assert COMPILED == kernel_of(f"SOURCE_CRC32 = {crc32(b'text')}", source=b"text")
+
+
+@pytest.mark.parametrize("extension", [f"SOURCE_CRC32 = {crc32(b'before')}", ""])
+def test_an_extension_of_another_source_does_not_run(kernel_of, extension):
+    """After ``git pull`` the source is another one, and pure modules may ask for what the extension does not know."""
+    assert (False, f"the extension was built from another _compiled.pyx{REMEDY}", None) == kernel_of(
+        extension, source=b"after"
+    )
+
+
+def test_the_variable_switches_to_pure_python(kernel_of):
+    """The extension is not even loaded."""
+    assert (False, "RATELIMITED_EXECUTOR_PURE is set", None) == kernel_of("print('loaded')", variable="1")
+
+
+def test_another_implementation_runs_pure_python(kernel_of):
+    """PyPy could load an extension, and would be slower with it."""
+    reason = "the extension is for CPython, and this is pypy"
+    assert (False, reason, None) == kernel_of("print('loaded')", prelude="import sys; sys.implementation.name = 'pypy'")
+
+
+def test_a_free_threaded_python_runs_pure_python(kernel_of):
+    """To load an extension that needs the lock would switch it on for the whole process."""
+    reason = "the extension needs the global interpreter lock, which a free-threaded build does without"
+    prelude = "import sys; sys.version = '3.14.0 free-threading build (main) [GCC]'"
+    assert (False, reason, None) == kernel_of("print('loaded')", prelude=prelude)
+
+
+def test_without_an_extension_pure_python_runs(kernel_of):
+    """As from the wheel for all, or where there was no compiler; also with a source beside that nobody has built."""
+    assert (False, "no extension was built for this Python", None) == kernel_of(source=b"text")
+
+
+@pytest.mark.parametrize(
+    ("extension", "error"),
+    [
+        ("raise ImportError('undefined symbol: 100 %')", "ImportError: undefined symbol: 100 %"),
+        ("import ratelimited_executor._kernel.gone", "ModuleNotFoundError: No module named 'ratelimited_executor._kernel.gone'"),
+        ("from ratelimited_executor._kernel.pacing import gone", "ImportError: cannot import name 'gone' from"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)  # fmt: skip
+def test_an_extension_that_raises_does_not_break_the_import(kernel_of, extension, error):
+    """Whatever it is, a missing module of its own among it: the reason has the error, and what to do."""
+    is_compiled, reason, module = kernel_of(extension)
+    assert (False, None) == (is_compiled, module)
+    assert reason.startswith(f"the extension cannot be loaded: {error}")
+    assert reason.endswith(REMEDY)
+
+
+def test_a_file_that_is_no_extension_does_not_break_the_import(kernel_of):
+    """As one that was cut off while it was copied, or is of another machine."""
+    is_compiled, reason, _ = kernel_of("cut off", file=f"_compiled{EXTENSION_SUFFIXES[0]}")
+    assert not is_compiled
+    assert reason.startswith("the extension cannot be loaded: ImportError: ")
+
+
+def test_a_kernel_says_what_it_is():
+    """In one line for people, and as a value for programs."""
+    assert "compiled" == str(Kernel(True))
+    assert "pure Python (it rains)" == str(Kernel(False, "it rains"))
+    assert "Kernel(is_compiled=False, reason='it rains')" == repr(Kernel(False, "it rains"))
+    assert Kernel(True) == Kernel(True, "") != Kernel(False)
+    with pytest.raises(FrozenInstanceError):
+        Kernel(True).reason = "it rains"
+
+
+def test_the_kernel_of_this_process_has_a_reason_exactly_if_it_is_pure():
+    """And modules of the kernel find the extension where it is in use."""
+    assert (kernel.is_compiled, kernel) == (not kernel.reason, choice.kernel)
+    assert kernel.is_compiled == (choice.compiled is not None)

@@ -1,0 +1,192 @@
+"""Building wheels: with the extension where a compiler is, without it and in one line where none is, and without litter.
+
+Each test works on a copy of the project, by hatchling as it is installed; nothing comes from a network.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+FOLDER = Path("ratelimited_executor", "_kernel")
+OF_ANOTHER_PYTHON = FOLDER / "_compiled.cpython-399-somewhere.so"
+BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
+HOOK = """
+from hatchling.builders.wheel import WheelBuilder
+builder = WheelBuilder(".")
+builder.get_build_hooks("dist")["custom"].initialize("editable", builder.get_default_build_data())
+"""
+STAMPED = """
+cdef extern from *:
+    const unsigned int KERNEL_SOURCE_CRC32
+SOURCE_CRC32 = KERNEL_SOURCE_CRC32
+"""
+CHOSEN = "from ratelimited_executor import kernel; print(kernel)"
+USE = """
+import asyncio
+from ratelimited_executor import RateLimitedExecutor, kernel
+
+async def main():
+    async with RateLimitedExecutor("smoke", rate=1000) as executor:
+        print(kernel, await executor.schedule(abs, -7, delay=0.01))
+
+asyncio.run(main())
+"""
+
+needs_compiler = pytest.mark.skipif(
+    sys.platform != "win32" and not shutil.which((sysconfig.get_config_var("CXX") or "c++").split()[0]),
+    reason="there is no C++ compiler; .ci/run refuses a pure kernel where there is one",
+)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A copy of the project with what is packed, and with an extension of another Python beside the source."""
+    copy = tmp_path / "project"
+    for name in (".packaging", "ratelimited_executor"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        if (ROOT / name).exists():  # a source distribution has all of them
+            shutil.copy(ROOT / name, copy)
+    (copy / OF_ANOTHER_PYTHON).write_text("of another Python", encoding="utf-8")
+    return copy
+
+
+def run(folder, *arguments, **changes):
+    """Run Python in a folder, and return its output; the variable that switches the kernel off is that of the test."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RATELIMITED_", "PYTHONPATH"))
+    }
+    ended = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment | changes, capture_output=True, text=True, timeout=110
+    )
+    assert 0 == ended.returncode, ended.stderr
+    return ended
+
+
+def build_wheel(project, **changes):
+    """Build a wheel; return its path, and what was said."""
+    ended = run(project, "-c", BUILD, "build_wheel", str(project.parent), **changes)
+    return project.parent / ended.stdout.strip(), ended.stderr
+
+
+def extensions(wheel):
+    """Return the files of a wheel that are an extension, or the source of one."""
+    with zipfile.ZipFile(wheel) as archive:
+        return [name for name in archive.namelist() if re.search(r"\.(so|pyd|pyx|pxi|cpp)$", name)]
+
+
+def files(folder):
+    """Return all files below a folder, but what Python compiles for itself."""
+    return {
+        path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_wheel_holds_one_extension_of_this_python(project):
+    """Quietly, without its source, without what lies in the tree, and without leaving anything there; and it runs."""
+    before = files(project)
+    wheel, said = build_wheel(project)
+
+    assert "" == said
+    assert [str(FOLDER / f"_compiled{SUFFIX}")] == extensions(wheel)
+    version = "cp{}{}".format(*sys.version_info[:2])
+    assert f"-{version}-{version}-" in wheel.name
+    assert before == files(project)
+
+    installed = project.parent / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        assert b"Root-Is-Purelib: false" in archive.read(
+            next(each for each in archive.namelist() if each.endswith("/WHEEL"))
+        )
+        archive.extractall(installed)
+    assert "compiled 7\n" == run(installed, "-c", USE).stdout
+
+
+@pytest.mark.slow
+def test_without_a_compiler_a_wheel_is_pure_in_one_line(project):
+    """Which has the compiler's error; the wheel is for every Python, and runs."""
+    nothing = str(project.parent / "nothing")
+    wheel, said = build_wheel(project, CC=nothing, CXX=nothing, PATH=nothing)
+
+    assert re.fullmatch(r"the kernel was not compiled, and runs as pure Python: \w+: .*\n", said), said
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert [] == extensions(wheel)
+
+    installed = project.parent / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    assert "pure Python (no extension was built for this Python) 7\n" == run(installed, "-c", USE).stdout
+
+
+def test_a_source_that_cannot_be_compiled_gives_a_pure_wheel(project):
+    """As with a compiler too old for it, or with another version of Cython."""
+    (project / FOLDER / "_compiled.pyx").write_text("this is no source\n", encoding="utf-8")
+    wheel, said = build_wheel(project)
+
+    assert (1, True) == (said.count("\n"), said.startswith("the kernel was not compiled"))
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_the_variable_gives_a_pure_wheel(project):
+    """Without a word, and without need of a compiler: how the wheel for all is made."""
+    wheel, said = build_wheel(project, RATELIMITED_EXECUTOR_PURE="1", PATH="")
+
+    assert ("", []) == (said, extensions(wheel))
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_an_editable_install_builds_beside_the_source(project):
+    """And a source that has changed since falls back to pure Python, until it is built again."""
+    pyx = project / FOLDER / "_compiled.pyx"
+    pyx.write_text(STAMPED, encoding="utf-8")  # the real one takes long to compile
+    before = files(project)
+
+    assert ("", "") == ((hook := run(project, "-c", HOOK)).stdout, hook.stderr)
+    assert {FOLDER / f"_compiled{SUFFIX}"} == files(project) - before
+    assert "compiled\n" == run(project, "-c", CHOSEN).stdout
+    assert (
+        "pure Python (RATELIMITED_EXECUTOR_PURE is set)\n"
+        == run(project, "-c", CHOSEN, RATELIMITED_EXECUTOR_PURE="1").stdout
+    )
+
+    pyx.write_text(f"{STAMPED}# changed\n", encoding="utf-8")
+    assert "the extension was built from another _compiled.pyx" in run(project, "-c", CHOSEN).stdout
+    run(project, ".packaging/build_kernel.py")
+    assert "compiled\n" == run(project, "-c", CHOSEN).stdout
+
+
+@pytest.mark.parametrize("version", ["pypy", "free-threading"])
+def test_a_python_without_use_for_the_extension_builds_none(project, version):
+    """What choice.py would not load is not built."""
+    (project / "sitecustomize.py").write_text(
+        "import sys\n"
+        + ("sys.implementation.name = 'pypy'" if version == "pypy" else "sys.version += ' free-threading build'"),
+        encoding="utf-8",
+    )
+    wheel, said = build_wheel(project, PYTHONPATH=str(project))
+
+    assert ("", []) == (said, extensions(wheel))
+
+
+def test_a_source_distribution_has_what_a_build_needs(project):
+    """The source and the hook, but no extension."""
+    name = run(project, "-c", BUILD, "build_sdist", str(project.parent)).stdout.strip()
+    with tarfile.open(project.parent / name) as archive:
+        packed = {each.partition("/")[2] for each in archive.getnames()}
+
+    assert {"pyproject.toml", ".packaging/build_kernel.py", (FOLDER / "_compiled.pyx").as_posix()} <= packed
+    assert set() == {each for each in packed if each.endswith((".so", ".pyd"))}
