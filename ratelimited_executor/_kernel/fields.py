@@ -192,6 +192,10 @@ class ExecutorFields:
 
 if not TYPE_CHECKING and compiled is not None:
     AccountFields, BucketFields, CalendarFields = compiled.AccountFields, compiled.BucketFields, compiled.CalendarFields
-    ContextFields, CoroutineFields, EngineFields = compiled.ContextFields, compiled.CoroutineFields, compiled.EngineFields
+    ContextFields, CoroutineFields, EngineFields = (
+        compiled.ContextFields,
+        compiled.CoroutineFields,
+        compiled.EngineFields,
+    )
     ExecutorFields, QueueFields, RecordFields = compiled.ExecutorFields, compiled.QueueFields, compiled.RecordFields
     RecordRunFields, StretchFields = compiled.RecordRunFields, compiled.StretchFields
