@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.states import TaskClass, TaskState
 
 __all__ = [
-    "AccountFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "EngineFields", "ExecutorFields", "QueueFields",
-    "RecordFields", "RecordRunFields", "StretchFields",
+    "AccountFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "CoroutineFields", "EngineFields",
+    "ExecutorFields", "QueueFields", "RecordFields", "RecordRunFields", "StretchFields",
 ]  # fmt: skip
 
 
@@ -158,6 +158,24 @@ class ContextFields:
     scratch: Context
 
 
+class CoroutineFields:
+    """Of what runs the coroutines of an executor."""
+
+    __slots__ = (
+        "_contexts", "_moments", "_number", "_queue", "accounts", "is_starting", "loop", "on_free", "running",
+    )  # fmt: skip
+
+    _contexts: Any
+    _moments: Any
+    _number: int
+    _queue: Any
+    accounts: Any
+    is_starting: bool
+    loop: Any
+    on_free: Callable[[], None]
+    running: dict[int, Any]
+
+
 class EngineFields:
     """Of an executor's engine."""
 
@@ -194,8 +212,15 @@ class ExecutorFields:
 
 
 if not TYPE_CHECKING and compiled is not None:
-    CallbackFields = compiled.CallbackFields
     AccountFields, BucketFields, CalendarFields = compiled.AccountFields, compiled.BucketFields, compiled.CalendarFields
-    ContextFields, EngineFields, ExecutorFields = compiled.ContextFields, compiled.EngineFields, compiled.ExecutorFields
-    QueueFields, RecordFields, RecordRunFields = compiled.QueueFields, compiled.RecordFields, compiled.RecordRunFields
-    StretchFields = compiled.StretchFields
+    CallbackFields, ContextFields, CoroutineFields = (
+        compiled.CallbackFields,
+        compiled.ContextFields,
+        compiled.CoroutineFields,
+    )
+    EngineFields, ExecutorFields, QueueFields = compiled.EngineFields, compiled.ExecutorFields, compiled.QueueFields
+    RecordFields, RecordRunFields, StretchFields = (
+        compiled.RecordFields,
+        compiled.RecordRunFields,
+        compiled.StretchFields,
+    )

@@ -1,8 +1,13 @@
 """Runs coroutines as asyncio tasks, and notes how each ends in the turn in which it does.
 
 Theory. A done callback would cost half of what the task costs (0.8 of 1.6 microseconds), and a turn of the loop. So each
-coroutine is awaited by one of ours, which sees its end (0.4). Ours has taken a step of its own before the task is made, so
-that it also sees a cancellation that comes before the task's first step.
+coroutine is awaited by one of ours, which sees its end (0.4). In the compiled body an object without a frame does so.
+
+The first step is taken in the turn of the start, on every interpreter: a start takes effect at once, and a coroutine that does
+not suspend costs no turn of the loop. From 3.12 on asyncio does so when asked. Before that a stand-in for the loop is given to
+the new task, which has its first step called by it; then the task is made a future of the loop itself. Where the step must
+come later (a task factory, or a start within a step of another task), ours has taken a step of its own before the task is
+made, so that it also sees a cancellation that comes before the task's first step.
 """
 
 from __future__ import annotations
@@ -12,7 +17,8 @@ import sys
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._kernel.choice import compiled
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.fields import CoroutineFields
 from ratelimited_executor._kernel.records import Record
 
 if TYPE_CHECKING:
@@ -29,23 +35,7 @@ __all__ = ["Coroutines", "cancel_guarded"]
 _IS_EAGER: Final = sys.version_info >= (3, 12)
 
 
-if TYPE_CHECKING or compiled is None:
-
-    class _Starter:
-        """The fields of :class:`Coroutines`, where the kernel has no compiled body of them."""
-
-        __slots__ = (
-            "_contexts", "_moments", "_number", "_queue", "accounts", "is_starting", "loop", "on_free", "running",
-        )  # fmt: skip
-
-        def __init__(self, loop: asyncio.AbstractEventLoop, record_type: type[Record]) -> None:  # noqa: ARG002  # the compiled body asks after it
-            self.loop = loop
-
-else:
-    _Starter = compiled.CoroutineStarter
-
-
-class Coroutines(_Starter):
+class Coroutines(CoroutineFields):
     """The coroutines of one executor that run.
 
     Args:
@@ -62,6 +52,8 @@ class Coroutines(_Starter):
         is_starting: whether one is in its first step at this moment.
     """
 
+    loop: asyncio.AbstractEventLoop
+    running: dict[int, asyncio.Task[Any]]
     kinds: frozenset[type] = frozenset({CoroutineType})
 
     __slots__ = ()
@@ -76,7 +68,7 @@ class Coroutines(_Starter):
         moments: Moments,
         on_free: Callable[[], None],
     ) -> None:
-        super().__init__(loop, Record)
+        self.loop = loop
         self.accounts = accounts
         self._queue = queue
         self._contexts = contexts
@@ -84,9 +76,10 @@ class Coroutines(_Starter):
         self.on_free = on_free
         self._number = 0
         self.is_starting = False
-        self.running: dict[int, asyncio.Task[Any]] = accounts.running
+        self.running = accounts.running
 
-    def start_watched(
+    @two_bodies
+    def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
     ) -> None:
         """Run a coroutine as a task, to its first suspension at once.
@@ -134,16 +127,14 @@ class Coroutines(_Starter):
             coroutine.close()
             del self.running[number]
             self.accounts.raised(owner, error, origin)
-            return
+        else:
+            if task is _UNBORN and number in self.running:
+                self.running[number] = made
+                if isinstance(owner, Record):
+                    owner._place = made
         finally:
             self.is_starting = False
-        if task is _UNBORN and number in self.running:
-            self.running[number] = made
-            if isinstance(owner, Record):
-                owner._place = made
-
-    if TYPE_CHECKING or compiled is None:
-        start = start_watched  # else it is the short way of the compiled body, which comes here with what is unusual
+            del owner  # as in _watch(), whose frame may lead to this one
 
     def _make_task(
         self, watch: Coroutine[Any, Any, None], context: Context, name: str, factory: Any

@@ -33,7 +33,7 @@ def kernel_of(tmp_path):
     """Import a copy of the package that has the extension given, after a prelude, and return what it has chosen."""
     copy = tmp_path / PACKAGE.name
     for name in ("__init__.py", "_kernel"):
-        ignored = shutil.ignore_patterns("__pycache__", "_compiled.*")
+        ignored = shutil.ignore_patterns("__pycache__", "_compiled.*", "*.pxi")
         source = PACKAGE / name
         copy.mkdir(exist_ok=True)
         shutil.copytree(source, copy / name, ignore=ignored) if source.is_dir() else shutil.copy(source, copy)

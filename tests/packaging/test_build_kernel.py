@@ -82,7 +82,7 @@ def build_wheel(project, **changes):
 def extensions(wheel):
     """Return the files of a wheel that are an extension, or the source of one."""
     with zipfile.ZipFile(wheel) as archive:
-        return [name for name in archive.namelist() if re.search(r"\.(so|pyd|pyx|cpp)$", name)]
+        return [name for name in archive.namelist() if re.search(r"\.(so|pyd|pyx|pxi|cpp)$", name)]
 
 
 def files(folder):
