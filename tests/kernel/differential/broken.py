@@ -89,6 +89,10 @@ def _early(take: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, now, *args: take(self, now + 2e-4, *args)
 
 
+def _with_one_more(started: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *, left, **rest: started(self, left=left + 1, **rest)
+
+
 def _added(count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return lambda method: lambda self, *args, **rest: method(self, *args, **rest) + count
 
@@ -175,7 +179,7 @@ BROKEN: dict[str, Flaw] = {
     ),
     "a call is moved a bit too far": Flaw(_wrap(Bucket, "set_due", _moved_too_far), "moved within a second"),
     "the plan of an interval has one instant more": Flaw(
-        _wrap(SpreadPlan, "count_until", _added(1)), "a plan that others join"
+        _wrap(SpreadPlan, "started", _with_one_more), "a plan that others join"
     ),
     "a single None is no argument": Flaw(_wrap(Bucket, "take_call", _losing_none)),
     "a stretch counts one too many": Flaw(_wrap(Stretch, "settle", _added_to_many(1)), "used up"),
