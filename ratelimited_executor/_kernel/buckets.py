@@ -87,7 +87,8 @@ class Bucket(BucketFields):
         calls = self.calls
         self.dues.append(due)
         calls.append(call)
-        self.args.append(folded(args))
+        is_single = args and not args[1:] and type(args[0]) is not tuple  # folded() without a call
+        self.args.append(args[0] if is_single else args)
         return self.shift + len(calls) - 1
 
     def add_record(self, record: Record) -> None:
@@ -128,7 +129,9 @@ class Bucket(BucketFields):
         position = self._position(place)
         if position is None or self.calls[position] is None:
             return None
-        call, args = self.calls[position], unfolded(self.args[position])
+        call, args = self.calls[position], self.args[position]
+        if type(args) is not tuple:  # unfolded() without a call
+            args = (args,)
         self.calls[position] = self.args[position] = context = None
         if self.contexts is not None:
             context, self.contexts[position] = self.contexts[position], None

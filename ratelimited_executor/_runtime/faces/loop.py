@@ -10,7 +10,6 @@ from contextvars import copy_context
 from threading import get_ident as _thread_id
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
-from ratelimited_executor._kernel.buckets import folded
 from ratelimited_executor._kernel.calendar import LARGE_COUNT
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.timeline import FAR_SECONDS
@@ -70,7 +69,9 @@ class LoopFace(ExecutorBase):
                     bucket.contexts.append(engine.contexts.share(kept))  # type: ignore[union-attr]  # there are some
                 calls = bucket.calls
                 bucket.dues.append(when)
-                bucket.args.append(folded(args))
+                given: tuple[Any, ...] = args
+                is_single = given and not given[1:] and type(given[0]) is not tuple  # folded() without a call
+                bucket.args.append(given[0] if is_single else given)
                 calls.append(callback)
                 engine.accounts.accepted_count += 1
                 count = len(calls)
