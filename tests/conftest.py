@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from ratelimited_executor import kernel
@@ -20,6 +21,10 @@ from .helpers import check_accounting
 
 if TYPE_CHECKING:
     from .peers.servers import RedisCluster, RedisServer
+
+# How long an example takes is the machine's affair: two runs of all tests may share it.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_report_header() -> str:
