@@ -103,7 +103,8 @@ cdef extern from "Python.h":
     bint PyCallable_Check(object)
     unsigned long PyThread_get_thread_ident()
 
-cdef double INF = math.inf, FAR_SECONDS = _FAR, COARSE_MAX = 1e12, ROUNDING_SECONDS = sizes.ROUNDING_SECONDS, LONG_HOLD_SECONDS = 0.1
+cdef double INF = math.inf, FAR_SECONDS = _FAR, ROUNDING_SECONDS = sizes.ROUNDING_SECONDS
+cdef double LONG_HOLD_SECONDS = sizes.LONG_HOLD_SECONDS, TICKS = sizes.TICKS, TICKS_MAX = sizes.TICKS_MAX
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
 cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT
 cdef Py_ssize_t PART_COUNT = 16384  # entries sorted, or dealt out to slots, at a stretch: about a millisecond
@@ -327,7 +328,7 @@ def call_later(ExecutorFields self, delay, callback, *args, context=None):
             except OverflowError:
                 when = INF
             if engine.is_coarse:
-                when = ceil(when * 1000) / 1000 if when < COARSE_MAX else INF
+                when = ceil(when * TICKS) / TICKS if when < TICKS_MAX else INF
             if calendar.end <= when < FAR_SECONDS:
                 kept = look(<ContextFields>engine.contexts)
                 found = bucket_at(calendar, when)

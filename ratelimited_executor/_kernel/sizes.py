@@ -1,10 +1,20 @@
-"""Counts from which on the kernel goes another way, the same for both of its bodies."""
+"""Counts and times from which on the kernel goes another way, the same for both of its bodies."""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LARGE_COUNT", "OPEN_COUNT_MAX", "ROUNDING_SECONDS", "RUN_COUNT", "SLOT_COUNT", "SPARE_COUNT"]
+__all__ = [
+    "LARGE_COUNT",
+    "LONG_HOLD_SECONDS",
+    "OPEN_COUNT_MAX",
+    "ROUNDING_SECONDS",
+    "RUN_COUNT",
+    "SLOT_COUNT",
+    "SPARE_COUNT",
+    "TICKS",
+    "TICKS_MAX",
+]
 
 LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
 OPEN_COUNT_MAX: Final = (
@@ -14,3 +24,6 @@ RUN_COUNT: Final = 4096  # positions taken at a stretch: about a millisecond
 SLOT_COUNT: Final = 1024  # into which an open bucket is cut
 SPARE_COUNT: Final = 64  # empty places of a bucket that never matter
 ROUNDING_SECONDS: Final = 1e-6  # more than by which a due time may lie before its slot, because of rounding
+LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
+TICKS: Final = 1000  # in a second of a loop whose time is coarse
+TICKS_MAX: Final = 1e12  # in seconds: from there on there are no ticks any more

@@ -8,6 +8,7 @@ import time
 from types import MethodType
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._kernel.sizes import TICKS, TICKS_MAX
 from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ __all__ = ["Moments", "SystemClock", "clock_for", "coarse_time_of", "is_of_syste
 
 # A loop not of asyncio's whose time is further than this from the system's keeps its own. uvloop's is up to a turn behind.
 _FOREIGN_SECONDS: Final = 60.0
-_TICKS: Final = 1000  # in a second of a loop whose time is coarse
-_TICKS_MAX: Final = 1e12
 # Two clocks that are read within this count as read at once; a thread that is put aside each time gives up in the end.
 _READING_SECONDS: Final = 0.0002
 _READINGS_MAX: Final = 100
@@ -114,4 +113,4 @@ def coarse_time_of(loop: asyncio.AbstractEventLoop, clock: Clock) -> Callable[[]
 
 def next_tick(when: float) -> float:
     """Return the first tick of a coarse loop at or after a time; the time itself where there are no ticks any more."""
-    return math.ceil(when * _TICKS) / _TICKS if -_TICKS_MAX < when < _TICKS_MAX else when
+    return math.ceil(when * TICKS) / TICKS if -TICKS_MAX < when < TICKS_MAX else when

@@ -22,6 +22,7 @@ from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.sizes import LONG_HOLD_SECONDS
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
 from ratelimited_executor._runtime.launch import (
@@ -51,7 +52,6 @@ __all__ = ["HOLD", "Starter"]
 
 HOLD: Final[Any] = StandIn(None)  # in place of a callable: the permit is handed to a waiter, who says when he is done
 _DONE: Final = TaskState.DONE  # members of an enum are slow to look up
-_LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
 
 
 class Starter:
@@ -139,7 +139,7 @@ class Starter:
         after = self._monotonic()
         if self._queue.counts_effects:
             self._queue.take_effect(after)
-        if after - now > _LONG_HOLD_SECONDS:
+        if after - now > LONG_HOLD_SECONDS:
             self._note_hold(call, after - now)
         return after
 
@@ -289,7 +289,7 @@ class Starter:
             after = monotonic()
             if queue.counts_effects:
                 queue.take_effect(after)
-            if after - now > _LONG_HOLD_SECONDS:
+            if after - now > LONG_HOLD_SECONDS:
                 self._note_hold(call, after - now)
             now = after
             call = args = origin = None  # as in _start_plain
@@ -359,7 +359,7 @@ class Starter:
                         context, call_in_context = contexts.scratch, contexts.scratch.run
                     scratch = contexts.scratch
                 after = monotonic()
-                if after - now > _LONG_HOLD_SECONDS:
+                if after - now > LONG_HOLD_SECONDS:
                     self._note_hold(batch.call if is_batch else call, after - now)
                 now = after
                 if not is_batch:  # what dies with them may change anything: not while the next is being taken

@@ -191,7 +191,7 @@ BROKEN: dict[str, Flaw] = {
     "a handle is late by a bit": Flaw(_set(TaskHandle, "lateness", property(_late_by_a_bit))),
     "a cancelled call does not say so": Flaw(_set(CallHandle, "cancelled", lambda self: False)),
     "one is waiting that is not": Flaw(_wrap(Accounts, "waiting_count", _added(1))),
-    "nobody is told of a long hold": Flaw(_set(starting, "_LONG_HOLD_SECONDS", 100.0)),
+    "nobody is told of a long hold": Flaw(_set(starting, "LONG_HOLD_SECONDS", 100.0)),
     "a process dies": Flaw(_set(CallHandle, "cancel", _die)),
     "a process hangs": Flaw(_set(CallHandle, "cancel", _hang)),
 }
