@@ -109,7 +109,7 @@ def silent_leaving(monkeypatch) -> None:
         (no_redating, [54, 117]),
         (no_vouching, [188, 361]),
         (void_tickets_used, [806]),
-        (old_memory, [3028, 3124]),
+        (old_memory, [166]),
         (silent_leaving, [608046]),
     ],
 )
