@@ -106,14 +106,14 @@ cdef extern from "Python.h":
 cdef double INF = math.inf, FAR_SECONDS = _FAR, ROUNDING_SECONDS = sizes.ROUNDING_SECONDS
 cdef double LONG_HOLD_SECONDS = sizes.LONG_HOLD_SECONDS, TICKS = sizes.TICKS, TICKS_MAX = sizes.TICKS_MAX
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
-cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT
+cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT, RECORD_COUNT_MAX = sizes.RECORD_COUNT_MAX
 cdef Py_ssize_t PART_COUNT = 16384  # entries sorted, or dealt out to slots, at a stretch: about a millisecond
 cdef object SYSTEM_CLOCK = time.monotonic, ON_TIME = Pacing.ON_TIME, OTHER = TaskClass.OTHER, NO_ARGS = ()
-cdef object PLAIN_RANK = (0, OTHER)
+cdef tuple PLAIN_RANK = (0, OTHER), SOON_RANK = (0, TaskClass.IMMEDIATE)
 cdef list STATES = list(TaskState), CLASSES = list(TaskClass)
 cdef int WAITING = STATES.index(TaskState.WAITING), RUNNING = STATES.index(TaskState.RUNNING)
 cdef int DONE = STATES.index(TaskState.DONE), CANCELLED = STATES.index(TaskState.CANCELLED)
-cdef int IS_OTHER = OTHER
+cdef int IS_OTHER = OTHER, IS_IMMEDIATE = TaskClass.IMMEDIATE
 cdef object IS_RUNNING = TaskState.RUNNING, IS_DONE = TaskState.DONE, IS_CANCELLED = TaskState.CANCELLED
 
 
@@ -157,7 +157,7 @@ cdef class CalendarFields:
     cdef public dict future
     cdef public double end, epoch_offset, per_second
     cdef public Py_ssize_t opened_count, cancelled_count
-    cdef public object on_cancelled, ready
+    cdef public object on_cancelled, ready, soon_class, _current
 
 
 cdef class RecordFields:
@@ -183,6 +183,20 @@ cdef class RecordFields:
         self.rank = value
 
 
+cdef class ReadyFields:
+    cdef public dict _queues
+    cdef public Py_ssize_t _count
+
+
+cdef class RunFields:
+    cdef public object source, _positions
+    cdef public Py_ssize_t _cursor, _number
+
+
+cdef class StreamFields:
+    cdef public object order, source
+
+
 cdef class RecordRunFields:
     cdef public object calendar, _numbers
     cdef public list records
@@ -197,6 +211,7 @@ cdef class StretchFields:
 
 cdef class QueueFields:
     cdef public double end, interval_end
+    cdef public Py_ssize_t _later_on_time_count
     cdef public object on_time, spread, pacing
 
 
@@ -254,6 +269,13 @@ cdef inline Py_ssize_t append(BucketFields bucket, double due, object call, obje
     return count + 1
 
 
+cdef inline int append_number(carray.array numbers, unsigned long long number) except -1:
+    cdef Py_ssize_t count = len(numbers)
+    carray.resize_smart(numbers, count + 1)
+    numbers.data.as_ulonglongs[count] = number
+    return 0
+
+
 cdef inline object fold(tuple args):
     """Return what lies in the column of arguments: ``buckets.folded``."""
     return args[0] if len(args) == 1 and type(args[0]) is not tuple else args
@@ -297,10 +319,39 @@ cdef object NO_VARIABLES = PyContext_New()
 cdef bint IS_MAP_KNOWN = is_map_known()
 
 
-cdef inline object bucket_at(CalendarFields calendar, double due):
-    """Return the bucket of a later interval; None if it is not there, or its number is out of the ordinary."""
-    cdef double number = (due + calendar.epoch_offset) * calendar.per_second
+cdef BucketFields bucket_for(CalendarFields calendar, double due):
+    """Return the bucket that a due time belongs to; None if it is not there, or out of the ordinary."""
+    cdef StreamFields current
+    cdef double number
+    if due < calendar.end:  # ``Calendar.joined``
+        current = calendar._current
+        return None if current is None or (<DueOrder>current.order).is_busy_() else current.source
+    number = (due + calendar.epoch_offset) * calendar.per_second
     return calendar.future.get(PyLong_FromLongLong(<long long>number)) if number < 9e18 else None
+
+
+cdef inline int join(CalendarFields calendar, Py_ssize_t count) except -1:
+    """Put the last of the tasks of the bucket that joins the running interval in due order: ``Calendar.join``."""
+    (<DueOrder>(<StreamFields>calendar._current).order).add(count - 1)
+    calendar.opened_count += 1
+    return 0
+
+
+cdef inline object last_ready(CalendarFields calendar):
+    """Return the run that what is asked for without delay may join; None if there is none, or another order."""
+    if isinstance(calendar.ready, ReadyFields):
+        queue = (<ReadyFields>calendar.ready)._queues.get(PLAIN_RANK if calendar.soon_class is OTHER else SOON_RANK)
+        if queue:
+            return queue[len(queue) - 1]
+    return None
+
+
+cdef object MISSING = object()
+
+
+cdef tuple given(object first, tuple rest):
+    """Return the arguments that a caller gave: the pure body says which is missing."""
+    return () if first is MISSING else (first, *rest)
 
 
 cdef inline EngineFields home_engine(ExecutorFields executor):
@@ -312,11 +363,18 @@ cdef inline EngineFields home_engine(ExecutorFields executor):
     return None
 
 
-def call_later(ExecutorFields self, delay, callback, *args, context=None):
+cdef inline CallHandle handle_of(BucketFields bucket, Py_ssize_t position, double when):
+    cdef CallHandle handle = CallHandle.__new__(CallHandle)
+    handle._bucket = bucket
+    handle._place = bucket.shift + position
+    handle._when = when
+    return handle
+
+
+def call_later(ExecutorFields self, delay=MISSING, callback=MISSING, *args, context=None):
     cdef EngineFields engine
     cdef CalendarFields calendar
     cdef BucketFields bucket
-    cdef CallHandle handle
     cdef Py_ssize_t count
     cdef double when
     if context is None and (PyFloat_CheckExact(delay) or PyLong_CheckExact(delay)) and PyCallable_Check(callback):
@@ -329,33 +387,119 @@ def call_later(ExecutorFields self, delay, callback, *args, context=None):
                 when = INF
             if engine.is_coarse:
                 when = ceil(when * TICKS) / TICKS if when < TICKS_MAX else INF
-            if calendar.end <= when < FAR_SECONDS:
+            if -INF < when < FAR_SECONDS:
                 kept = look(<ContextFields>engine.contexts)
-                found = bucket_at(calendar, when)
-                if found is not None and ((<BucketFields>found).contexts is None) == (kept is None):
-                    bucket = <BucketFields>found
+                bucket = bucket_for(calendar, when)
+                if bucket is not None and (bucket.contexts is None) == (kept is None):
                     if kept is not None:
                         (<list>bucket.contexts).append(kept)
                     count = append(bucket, when, callback, fold(args))
                     (<AccountFields>engine.accounts).accepted_count += 1
+                    if bucket.opened:
+                        join(calendar, count)
                     if when < engine.armed:
                         engine.wake_for(when)
-                    elif count == LARGE_COUNT:
+                    elif count == LARGE_COUNT and not bucket.opened:
                         engine.wake()
-                    handle = CallHandle.__new__(CallHandle)
-                    handle._bucket = bucket
-                    handle._place = bucket.shift + count - 1
-                    handle._when = when
-                    return handle
-    return pure["call_later"](self, delay, callback, *args, context=context)
+                    return handle_of(bucket, count - 1, when)
+    return pure["call_later"](self, *given(delay, given(callback, args)), context=context)
 
 
-def schedule(ExecutorFields self, fn, *args, **options):
+cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
+    """Make a task without a record ready at once, and return its handle, or True; None if it is out of the ordinary."""
+    cdef EngineFields engine = home_engine(self)
+    cdef BucketFields bucket
+    cdef CalendarFields calendar
+    cdef AccountFields accounts
+    cdef RunFields run
+    cdef Py_ssize_t count
+    cdef double now
+    if engine is None or not PyCallable_Check(call):
+        return None
+    calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
+    last = last_ready(calendar)
+    if not isinstance(last, RunFields) or calendar._current is None:
+        return None
+    run = <RunFields>last
+    now = time_of(engine)
+    bucket = <BucketFields>(<StreamFields>calendar._current).source
+    if run.source is not bucket or type(run._positions) is not list or now >= (<QueueFields>engine.queue).end:
+        return None
+    kept = look(<ContextFields>engine.contexts)
+    if (bucket.contexts is None) != (kept is None):
+        return None
+    if kept is not None:
+        (<list>bucket.contexts).append(kept)
+    count = append(bucket, now, call, fold(args))
+    (<list>run._positions).append(count - 1)
+    (<ReadyFields>calendar.ready)._count += 1
+    calendar.opened_count += 1
+    accounts = <AccountFields>engine.accounts
+    accounts.accepted_count += 1
+    accounts.is_changed = True
+    if now < engine.armed:
+        engine.wake_for(now)
+    return handle_of(bucket, count - 1, now) if has_handle else True
+
+
+def call_soon(ExecutorFields self, callback=MISSING, *args, context=None):
+    handle = add_ready(self, callback, args, True) if context is None else None
+    return pure["call_soon"](self, *given(callback, args), context=context) if handle is None else handle
+
+
+def execute(ExecutorFields self, fn=MISSING, *args):
+    if self._expires is not None or add_ready(self, fn, args, False) is None:
+        pure["execute"](self, *given(fn, args))
+
+
+cdef inline RecordFields record_of(EngineFields engine, object call, tuple args, double due, int rank):
+    cdef RecordFields record = <RecordFields>RLE_NEW(TASK_HANDLE, NO_ARGS)
+    record._engine = engine
+    record._call = call
+    record._outcome = args
+    record._due = due
+    record.rank = rank
+    record._context = look(<ContextFields>engine.contexts)
+    return record
+
+
+def submit(ExecutorFields self, fn=MISSING, *args, **options):
+    cdef EngineFields engine
+    cdef CalendarFields calendar
+    cdef AccountFields accounts
+    cdef RecordRunFields run
+    cdef double now
+    if not options and self._expires is None and PyCallable_Check(fn):
+        engine = home_engine(self)
+        if engine is not None:
+            calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
+            last = last_ready(calendar)
+            now = time_of(engine)
+            if isinstance(last, RecordRunFields) and now < (<QueueFields>engine.queue).end:
+                run = <RecordRunFields>last
+                if len(run.records) < RECORD_COUNT_MAX and type(run._numbers) is array:
+                    record = record_of(engine, fn, args, now, IS_IMMEDIATE)
+                    record._place = run
+                    run.records.append(record)
+                    append_number(<carray.array>run._numbers, (<ReadyFields>calendar.ready)._count)
+                    (<ReadyFields>calendar.ready)._count += 1
+                    calendar.opened_count += 1
+                    accounts = <AccountFields>engine.accounts
+                    accounts.accepted_count += 1
+                    accounts.is_changed = True
+                    if now < engine.armed:
+                        engine.wake_for(now)
+                    return record
+    return pure["submit"](self, *given(fn, args), **options)
+
+
+def schedule(ExecutorFields self, fn=MISSING, *args, **options):
     cdef EngineFields engine
     cdef QueueFields queue
     cdef CalendarFields calendar
     cdef BucketFields bucket
     cdef RecordFields record
+    cdef Py_ssize_t count
     cdef double now, due
     delay = options.get("delay") if len(options) == 1 else None
     if PyFloat_CheckExact(delay) and 0 < <double>delay < INF and PyCallable_Check(fn) and self._expires is None:
@@ -364,29 +508,27 @@ def schedule(ExecutorFields self, fn, *args, **options):
             queue = <QueueFields>engine.queue
             now = time_of(engine)
             due = now + <double>delay
-            if now < queue.end and queue.interval_end <= due < FAR_SECONDS:
-                calendar = <CalendarFields>(queue.on_time if queue.pacing is ON_TIME else queue.spread)
-                found = bucket_at(calendar, due)
-                if found is not None:
-                    bucket = <BucketFields>found
-                    record = <RecordFields>RLE_NEW(TASK_HANDLE, NO_ARGS)
-                    record._engine = engine
-                    record._call = fn
-                    record._outcome = args
-                    record._due = due
-                    record.rank = IS_OTHER
-                    record._context = look(<ContextFields>engine.contexts)
+            if now < queue.end and due < FAR_SECONDS:
+                calendar = <CalendarFields>(queue.on_time if due < queue.interval_end or queue.pacing is ON_TIME else queue.spread)
+                bucket = bucket_for(calendar, due)
+                if bucket is not None:
+                    record = record_of(engine, fn, args, due, IS_OTHER)
                     record._place = bucket
                     bucket.has_records = True
                     if bucket.contexts is not None:
                         (<list>bucket.contexts).append(None)
-                    if append(bucket, due, record, RECORD) == LARGE_COUNT:
+                    count = append(bucket, due, record, RECORD)
+                    if bucket.opened:
+                        join(calendar, count)
+                    elif count == LARGE_COUNT:
                         calendar._note_large()
+                    if queue.end <= due < queue.interval_end:
+                        queue._later_on_time_count += 1
                     (<AccountFields>engine.accounts).accepted_count += 1
                     if due < engine.armed:
                         engine.wake_for(due)
                     return record
-    return pure["schedule"](self, fn, *args, **options)
+    return pure["schedule"](self, *given(fn, args), **options)
 
 
 # Cancelling.
@@ -502,7 +644,7 @@ def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t sta
     cdef Py_ssize_t position
     cdef list calls = self.calls, args = self.args, contexts = self.contexts
     cdef carray.array first_places = origin, moved = self._origin
-    cdef Py_ssize_t moved_count = 0 if moved is None else len(moved), count
+    cdef Py_ssize_t moved_count = 0 if moved is None else len(moved)
     for position in range(start, stop):
         call = calls[position]
         if call is None or (args[position] is RECORD and (<RecordFields>call)._place is not self):
@@ -512,9 +654,7 @@ def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t sta
                 fresh.contexts = [None] * len(fresh.calls)
             (<list>fresh.contexts).append(contexts[position])
         append(fresh, self.dues.data.as_doubles[position], call, args[position])
-        count = len(first_places)
-        carray.resize_smart(first_places, count + 1)
-        first_places.data.as_ulonglongs[count] = moved.data.as_ulonglongs[position] if position < moved_count else position + self.shift
+        append_number(first_places, moved.data.as_ulonglongs[position] if position < moved_count else position + self.shift)
 
 
 # In due order.
@@ -608,6 +748,9 @@ cdef class DueOrder:
     @property
     def is_busy(self):
         """True while an addition may cost a lot of work at once: better add to another one meanwhile."""
+        return self.is_busy_()
+
+    cdef inline bint is_busy_(self) noexcept:
         return self.has_work() or not self.heads.empty()
 
     cdef inline bint has_work(self) noexcept:
@@ -630,13 +773,13 @@ cdef class DueOrder:
             return False
         return True
 
-    def add(self, Py_ssize_t position):
+    cpdef int add(self, Py_ssize_t position) except -1:
         """Take in a position that was appended to the column."""
         cdef Entry entry = Entry(self.due_at(position), <uint32_t>position)
         self.left_count += 1
         if entry.first >= self.open_until:
             self.slots[self.slot_of(entry.first)].push_back(entry)
-            return
+            return 0
         while not self.prepare():
             pass
         while not self.heads.empty():
@@ -644,6 +787,7 @@ cdef class DueOrder:
         self.open.insert(upper_bound(self.open.begin() + self.cursor, self.open.end(), entry), entry)
         if self.slots.empty() and <Py_ssize_t>self.open.size() - self.cursor > OPEN_COUNT_MAX:
             self.cut()
+        return 0
 
     def extend(self, positions):
         """Take in many positions that were appended to the column, in steps."""

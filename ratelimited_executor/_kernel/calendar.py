@@ -19,7 +19,7 @@ from ratelimited_executor._kernel.batches import BatchSource, RisingOrder
 from ratelimited_executor._kernel.buckets import RECORD, Bucket
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.due_order import DueOrder
-from ratelimited_executor._kernel.fields import CalendarFields
+from ratelimited_executor._kernel.fields import CalendarFields, StreamFields
 from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.sizes import LARGE_COUNT as LARGE_COUNT
@@ -55,10 +55,13 @@ class _Order(Protocol):
     def count_until(self, when: float) -> int: ...
 
 
-class _Stream:
+class _Stream(StreamFields):
     """One source whose interval has begun, and the order in which its tasks become due."""
 
-    __slots__ = ("order", "source")
+    __slots__ = ()
+
+    order: _Order
+    source: Bucket | BatchSource
 
     def __init__(self, source: Bucket | BatchSource, order: _Order) -> None:
         self.source = source
@@ -90,10 +93,11 @@ class Calendar(CalendarFields):
     """
 
     __slots__ = (
-        "_ahead", "_chores", "_current", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches", "groups",
-        "number", "numbers", "opened", "owner", "parcels", "soon_class", "take_count_max", "timeline",
+        "_ahead", "_chores", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches", "groups",
+        "number", "numbers", "opened", "owner", "parcels", "take_count_max", "timeline",
     )  # fmt: skip
 
+    _current: _Stream | None  # the bucket that a task joins in the running interval
     future: dict[int, Bucket]
     ready: Ready
 
@@ -110,7 +114,7 @@ class Calendar(CalendarFields):
         self.groups: deque[list[_Stream]] = deque()
         self.opened: list[Bucket] = []
         self.batches: dict[BatchSource, None] = {}
-        self._current: _Stream | None = None  # the bucket that a task joins in the running interval
+        self._current = None
         self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of groups
         self.cancelled_count = 0
         self.on_cancelled = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccountFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "CoroutineFields", "EngineFields",
-    "ExecutorFields", "QueueFields", "RecordFields", "RecordRunFields", "StretchFields",
+    "ExecutorFields", "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RunFields", "StreamFields", "StretchFields",
 ]  # fmt: skip
 
 
@@ -53,9 +53,11 @@ class CalendarFields:
     """Of ``calendar.Calendar``."""
 
     __slots__ = (
-        "cancelled_count", "end", "epoch_offset", "future", "on_cancelled", "opened_count", "per_second", "ready",
+        "_current", "cancelled_count", "end", "epoch_offset", "future", "on_cancelled", "opened_count", "per_second", "ready",
+        "soon_class",
     )  # fmt: skip
 
+    _current: Any
     cancelled_count: int
     end: float
     epoch_offset: float
@@ -64,6 +66,7 @@ class CalendarFields:
     opened_count: int
     per_second: float
     ready: Any
+    soon_class: TaskClass
 
 
 class RecordFields:
@@ -84,6 +87,35 @@ class RecordFields:
     _outcome: Any
     _place: Any
     _state: TaskState
+
+
+class ReadyFields:
+    """Of ``ready.ReadyQueues``."""
+
+    __slots__ = ("_count", "_queues")
+
+    _count: int
+    _queues: dict[Any, deque[Any]]
+
+
+class RunFields:
+    """Of ``runs.Run``."""
+
+    __slots__ = ("_cursor", "_number", "_positions", "source")
+
+    _cursor: int
+    _number: int
+    _positions: Any
+    source: Any
+
+
+class StreamFields:
+    """Of what an interval that has begun is read from, ``calendar._Stream``."""
+
+    __slots__ = ("order", "source")
+
+    order: Any
+    source: Any
 
 
 class RecordRunFields:
@@ -116,8 +148,9 @@ class StretchFields:
 class QueueFields:
     """Of ``intervals.Intervals``, whose calendars these are."""
 
-    __slots__ = ("end", "interval_end", "on_time", "pacing", "spread")
+    __slots__ = ("_later_on_time_count", "end", "interval_end", "on_time", "pacing", "spread")
 
+    _later_on_time_count: int
     end: float
     interval_end: float
     on_time: Any
@@ -212,15 +245,4 @@ class ExecutorFields:
 
 
 if not TYPE_CHECKING and compiled is not None:
-    AccountFields, BucketFields, CalendarFields = compiled.AccountFields, compiled.BucketFields, compiled.CalendarFields
-    CallbackFields, ContextFields, CoroutineFields = (
-        compiled.CallbackFields,
-        compiled.ContextFields,
-        compiled.CoroutineFields,
-    )
-    EngineFields, ExecutorFields, QueueFields = compiled.EngineFields, compiled.ExecutorFields, compiled.QueueFields
-    RecordFields, RecordRunFields, StretchFields = (
-        compiled.RecordFields,
-        compiled.RecordRunFields,
-        compiled.StretchFields,
-    )
+    globals().update({name: getattr(compiled, name) for name in __all__})

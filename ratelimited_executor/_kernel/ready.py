@@ -16,6 +16,7 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.fields import ReadyFields
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.runs import RecordRun, Run
 
@@ -31,14 +32,14 @@ _SPARE_COUNT: Final = 64  # entries of an index that never matter
 _NO_RANK: Final = (0, TaskClass.OTHER)
 
 
-class ReadyQueues:
+class ReadyQueues(ReadyFields):
     """The default order: a queue of runs for each pair of priority and class.
 
     Args:
         calendar: told to the places of records.
     """
 
-    __slots__ = ("_by_due", "_calendar", "_count", "_earliest", "_queues", "active")
+    __slots__ = ("_by_due", "_calendar", "_earliest", "active")
 
     def __init__(self, calendar: Any) -> None:
         self._calendar = calendar

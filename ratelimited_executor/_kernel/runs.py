@@ -10,7 +10,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._kernel.fields import RecordRunFields
+from ratelimited_executor._kernel.fields import RecordRunFields, RunFields
+from ratelimited_executor._kernel.sizes import RECORD_COUNT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordRun", "Run"]
 
-_RUN_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 _SPARE_COUNT: Final = 64  # stale places that never matter
 
 
-class Run:
+class Run(RunFields):
     """Tasks of one source that became due together, in due order.
 
     Args:
@@ -33,7 +33,10 @@ class Run:
         number: of the first of them, in the order in which tasks became due; that of the next is one more.
     """
 
-    __slots__ = ("_cursor", "_number", "_positions", "source")
+    __slots__ = ()
+
+    _positions: Sequence[int]
+    source: Source
 
     def __init__(self, source: Source, positions: Sequence[int], number: int = 0) -> None:
         self.source = source
@@ -134,7 +137,7 @@ class RecordRun(RecordRunFields):
 
     def push(self, record: Record, number: int = 0) -> bool:
         """Append a record; False if the run is full."""
-        if len(self.records) >= _RUN_COUNT_MAX:
+        if len(self.records) >= RECORD_COUNT_MAX:
             return False
         record._place = self
         self.records.append(record)

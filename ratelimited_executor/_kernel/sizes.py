@@ -8,6 +8,7 @@ __all__ = [
     "LARGE_COUNT",
     "LONG_HOLD_SECONDS",
     "OPEN_COUNT_MAX",
+    "RECORD_COUNT_MAX",
     "ROUNDING_SECONDS",
     "RUN_COUNT",
     "SLOT_COUNT",
@@ -20,6 +21,7 @@ LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before it
 OPEN_COUNT_MAX: Final = (
     512  # positions kept as one sorted list: an insertion into so many is cheaper than the loop around it
 )
+RECORD_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 RUN_COUNT: Final = 4096  # positions taken at a stretch: about a millisecond
 SLOT_COUNT: Final = 1024  # into which an open bucket is cut
 SPARE_COUNT: Final = 64  # empty places of a bucket that never matter

@@ -92,14 +92,13 @@ class Coroutines(CoroutineFields):
         """
         self._contexts.give_away(context)
         number = self._number = self._number + 1
-        effects: list[list[int]] | None = None
-        queue = self._queue
-        if queue.counts_effects:
-            queue.defer(effects := [])
         loop = self.loop
         factory = loop.get_task_factory()
         # A step of one task cannot lie within a step of another, which before 3.12 asyncio leaves to us.
         is_late = factory is not None or (not _IS_EAGER and asyncio.current_task(loop) is not None)
+        effects: list[list[int]] | None = None
+        if is_late and self._queue.counts_effects:  # else it has taken effect when this returns, as a plain function has
+            self._queue.defer(effects := [])
         watch: Any = self._watch(number, owner, coroutine, origin, effects, is_late)
         if is_late:
             watch.send(None)

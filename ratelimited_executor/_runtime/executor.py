@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import isfunction
+from inspect import isfunction, unwrap
 from typing import Any
 
 from ratelimited_executor._runtime.faces.cycles import CycleFace
@@ -112,6 +112,7 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
 for _class, _owners in ((RateLimitedExecutor, RateLimitedExecutor.__mro__[1:-1]), (ExecutorManager, (ManagerBase,))):
     for _owner in _owners:
         for _name, _member in vars(_owner).items():
-            if isfunction(_member):
-                _member.__qualname__ = f"{_class.__qualname__}.{_name}"
+            _function = unwrap(_member)  # behind a compiled body is the pure one, which says what is wrong
+            if isfunction(_function):
+                _member.__qualname__ = _function.__qualname__ = f"{_class.__qualname__}.{_name}"
 RateLimitedExecutor.__init__.__annotations__["manager"] = "ExecutorManager | None"

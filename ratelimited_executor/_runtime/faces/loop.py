@@ -88,6 +88,7 @@ class LoopFace(ExecutorBase):
         """Call ``callback(*args)`` at the loop time ``when``, as ``loop.call_at`` does; the past is due now."""
         return _place(self._admit(), number_of("when", when), callback, args, context)
 
+    @two_bodies
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:

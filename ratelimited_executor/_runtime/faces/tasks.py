@@ -196,7 +196,8 @@ class TaskFace(ExecutorBase):
     ) -> TaskHandle[T]: ...
     @overload
     def submit(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[SubmitOptions]) -> TaskHandle[T]: ...
-    def submit(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+    @two_bodies  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+    def submit(
         self,
         fn: Callable[..., Any],
         *args: Any,
@@ -267,6 +268,7 @@ class TaskFace(ExecutorBase):
         self._admit(0)
         return await self._started().backlog.in_turn(key, functools.partial(self.schedule, fn, *args, **options))
 
+    @two_bodies
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
         """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
         if self._expires is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{4,}|\.\.\.[0-9a-fx]*(?=>)")  # the second is what is left of one where a text was cut
 _TASK = re.compile(r"name='Task-\d+'")
+_UNEXPECTED = re.compile(r"^\w+\.(?=\w+\(\) got an unexpected keyword argument)")  # compiled functions say no class here
 _DEPTH_MAX = 6  # of a chain of exceptions
 
 
@@ -33,4 +34,5 @@ def chain_of(error: BaseException | None, depth: int = 0) -> Any:
 
 def masked(text: str) -> str:
     """Return a text without addresses, and without the numbers of tasks: those that a kernel makes need not be counted."""
+    text = _UNEXPECTED.sub("", text)
     return _TASK.sub("name='Task'", _ADDRESS.sub("0x", text))
