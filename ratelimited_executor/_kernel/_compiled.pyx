@@ -45,6 +45,18 @@ cdef extern from *:
     #define RLE_TUPLE_ITEMS(t) (((PyTupleObject *)(t))->ob_item)
     #define RLE_QUALNAME(f) (((PyFunctionObject *)(f))->func_qualname)
     #define RLE_IS_AWAITABLE(o) (Py_TYPE(o)->tp_as_async != NULL && Py_TYPE(o)->tp_as_async->am_await != NULL)
+
+    /* Visit what waiting records refer to, on behalf of these: see traverse_bucket(). */
+    static int RLE_VISIT_RECORDS(PyObject *calls, PyObject *kind, visitproc visit, void *arg) {
+        for (Py_ssize_t at = 0; calls != Py_None && at < PyList_GET_SIZE(calls); at++) {
+            PyObject *record = PyList_GET_ITEM(calls, at);
+            if ((PyObject *)Py_TYPE(record) == kind && Py_REFCNT(record) == 1 && !PyObject_GC_IsTracked(record)) {
+                int found = Py_TYPE(record)->tp_traverse(record, visit, arg);
+                if (found) return found;
+            }
+        }
+        return 0;
+    }
     #define RLE_NEW(type, no_args) (((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), (no_args), NULL))
 
     /* What a context begins with, the same since CPython 3.7: is_map_known() looks whether it still is. */
@@ -87,6 +99,14 @@ cdef extern from *:
     PyObject* RLE_QUALNAME(object) noexcept
     bint RLE_IS_AWAITABLE(object) noexcept
     object RLE_NEW(object, object)
+    ctypedef int (*visitproc)(PyObject*, void*) noexcept
+    ctypedef int (*traverseproc)(PyObject*, visitproc, void*) noexcept
+    ctypedef struct Traversable "PyTypeObject":
+        traverseproc tp_traverse
+    int RLE_VISIT_RECORDS(PyObject*, PyObject*, visitproc, void*) noexcept
+    void PyObject_GC_UnTrack(object)
+    void PyObject_GC_Track(object)
+    bint PyObject_GC_IsTracked(object)
     bint RLE_IS_CURRENT(object) noexcept
     object RLE_REFERENT(object)
 
@@ -161,10 +181,20 @@ cdef class CalendarFields:
 
 
 cdef class RecordFields:
-    cdef public object _call, _callbacks, _context, _engine, _options, _outcome, _place
+    cdef public object _call, _callbacks, _context, _engine, _options, _outcome
     cdef public double _due
-    cdef object __weakref__
+    cdef object place, __weakref__
     cdef unsigned char state, rank
+
+    @property
+    def _place(self):
+        return self.place
+
+    @_place.setter
+    def _place(self, value):
+        self.place = value
+        if not PyObject_GC_IsTracked(self):
+            PyObject_GC_Track(self)
 
     @property
     def _state(self):
@@ -479,7 +509,7 @@ def submit(ExecutorFields self, fn=MISSING, *args, **options):
                 run = <RecordRunFields>last
                 if len(run.records) < RECORD_COUNT_MAX and type(run._numbers) is array:
                     record = record_of(engine, fn, args, now, IS_IMMEDIATE)
-                    record._place = run
+                    record.place = run
                     run.records.append(record)
                     append_number(<carray.array>run._numbers, (<ReadyFields>calendar.ready)._count)
                     (<ReadyFields>calendar.ready)._count += 1
@@ -513,7 +543,8 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
                 bucket = bucket_for(calendar, due)
                 if bucket is not None:
                     record = record_of(engine, fn, args, due, IS_OTHER)
-                    record._place = bucket
+                    record.place = bucket
+                    PyObject_GC_UnTrack(record)  # 0.6 with a million pending: see traverse_bucket()
                     bucket.has_records = True
                     if bucket.contexts is not None:
                         (<list>bucket.contexts).append(None)
@@ -529,6 +560,27 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
                         engine.wake_for(due)
                     return record
     return pure["schedule"](self, *given(fn, args), **options)
+
+
+# Collecting.
+
+cdef traverseproc traverse_columns = (<Traversable*>BucketFields).tp_traverse
+
+
+cdef int traverse_bucket(PyObject* self, visitproc visit, void* arg) noexcept:
+    """Show the garbage collector what a bucket refers to, and what the records do that wait in it.
+
+    These are not tracked, as most die with their start: the collector would go through a million of them, again and again, and
+    find nothing. What they refer to is the bucket's, so that an executor that nobody closes is still found. A record that
+    somebody holds is not shown: it keeps its executor, until the task has started or ended.
+    """
+    cdef int found = traverse_columns(self, visit, arg)
+    if not found and (<BucketFields>self).has_records:
+        found = RLE_VISIT_RECORDS(<PyObject*>(<BucketFields>self).calls, <PyObject*>TASK_HANDLE, visit, arg)
+    return found
+
+
+(<Traversable*>BucketFields).tp_traverse = traverse_bucket
 
 
 # Cancelling.
@@ -614,12 +666,12 @@ def cancel(RecordFields self, msg=None):
     cdef BucketFields bucket
     cdef AccountFields accounts
     cdef EngineFields engine
-    if self.state == WAITING and self._options is None and isinstance(self._place, BucketFields):
-        bucket = <BucketFields>self._place
+    if self.state == WAITING and self._options is None and isinstance(self.place, BucketFields):
+        bucket = <BucketFields>self.place
         engine = <EngineFields>self._engine
         if bucket.opened or self._due >= (<QueueFields>engine.queue).interval_end:
             accounts = <AccountFields>engine.accounts
-            self._place = None
+            self._place = None  # not the field: the record is tracked from now on
             bucket.gone += 1
             check_sparse(bucket)
             if bucket.opened:
@@ -647,7 +699,7 @@ def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t sta
     cdef Py_ssize_t moved_count = 0 if moved is None else len(moved)
     for position in range(start, stop):
         call = calls[position]
-        if call is None or (args[position] is RECORD and (<RecordFields>call)._place is not self):
+        if call is None or (args[position] is RECORD and (<RecordFields>call).place is not self):
             continue
         if contexts is not None:
             if fresh.contexts is None:
@@ -1107,9 +1159,9 @@ def _start_records(self, StretchFields stretch, double now, double stop):
         record = <RecordFields>records[run.cursor]
         records[run.cursor] = None
         run.cursor += 1
-        if record._place is not run:
+        if record.place is not run:
             continue  # it was cancelled
-        record._place = None
+        record.place = None
         stretch._count -= 1
         if record._options is None and not stretch._is_paid:
             (<CalendarFields>stretch._calendar).opened_count -= 1
@@ -1177,7 +1229,7 @@ cdef int end_done(RecordFields record, object result) except -1:
     record.state = DONE
     record._call = <object>RLE_QUALNAME(call) if type(call) is FunctionType else name_of(call)
     record._outcome = result
-    record._place = None
+    record.place = None
     if record._callbacks is not None:
         call_back(record)
     return 0
@@ -1236,7 +1288,7 @@ def _split(CalendarFields self, BucketFields bucket, positions):
             plain = []
         record = <RecordFields>calls[position]
         calls[position] = None
-        if record._place is not bucket:  # it was cancelled; perhaps just now, by the order
+        if record.place is not bucket:  # it was cancelled; perhaps just now, by the order
             continue
         bucket.gone += 1
         if record._options is None and record.rank == IS_OTHER:

@@ -166,7 +166,7 @@ cdef class Watch:
         self.is_begun = True
         self.host.running[self.number] = self.task
         if isinstance(self.owner, RecordFields):
-            (<RecordFields>self.owner)._place = self.task
+            (<RecordFields>self.owner).place = self.task
         self.task = None
 
     cdef object end(self, object error, object result):

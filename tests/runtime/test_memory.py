@@ -79,3 +79,63 @@ async def test_cancelled_batch_frees_its_items(virtual_clock):
         await asyncio.sleep(0)
         gc.collect()
         assert [None] * 10 == [ref() for ref in refs]
+
+
+class _Service:
+    """What an executor calls, and what holds it."""
+
+    def __init__(self, executor):
+        self.executor = executor
+
+    def call(self, *_):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("face", ["call_later", "schedule", "submit", "execute", "schedule, half cancelled"])
+def test_executor_that_nobody_closes_is_collected_with_what_waits(face):
+    """Once its loop is closed nothing holds it, though its tasks refer to it, and it to them."""
+
+    async def leave_it_open():
+        executor = RateLimitedExecutor("x", rate=0)
+        await executor.start()
+        service = _Service(executor)
+        for index in range(1000):
+            argument = _Service(executor)
+            if face == "call_later":
+                executor.call_later(5.0, service.call, argument)
+            elif face in ("submit", "execute"):
+                getattr(executor, face)(service.call, argument)
+            else:
+                handle = executor.schedule(service.call, argument, delay=5.0)
+                if index % 2 and "cancelled" in face:
+                    handle.cancel()
+        return weakref.ref(service), weakref.ref(argument)
+
+    service, argument = asyncio.run(leave_it_open())
+    gc.collect()
+    assert (None, None) == (service(), argument())
+
+
+async def test_what_waits_is_whole_however_often_it_is_collected(virtual_clock):
+    """Handles that are kept, dropped, cancelled and awaited, with a collection after every few allocations."""
+    seen = []
+    threshold = gc.get_threshold()
+    gc.set_threshold(10, 2, 1)
+    try:
+        async with RateLimitedExecutor("x") as executor:
+            kept = {}
+            for index in range(2000):
+                handle = executor.schedule(lambda number, _: seen.append(number), index, [index], delay=0.5 + index % 7)
+                if index % 3 == 0:
+                    kept[index] = handle
+                if index % 5 == 0:
+                    handle.cancel()
+                if index % 11 == 0:
+                    await asyncio.sleep(0.01)
+            assert all(gc.is_tracked(handle) for index, handle in kept.items() if index % 5 == 0)
+            del handle
+    finally:
+        gc.set_threshold(*threshold)
+    assert sorted(seen) == [index for index in range(2000) if index % 5]
+    assert all(gc.is_tracked(handle) for handle in kept.values())
+    assert all(handle.cancelled() == (index % 5 == 0) for index, handle in kept.items())
