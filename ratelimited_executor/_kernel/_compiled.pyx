@@ -28,8 +28,7 @@ from array import array
 from types import CoroutineType, FunctionType
 
 from ratelimited_executor._kernel import sizes
-from ratelimited_executor._kernel.pacing import Pacing
-from ratelimited_executor._kernel.states import RECORD, TaskClass, TaskState
+from ratelimited_executor._kernel.states import RECORD, Pacing, TaskClass, TaskState
 from ratelimited_executor._kernel.timeline import FAR_SECONDS as _FAR
 
 cdef extern from *:
@@ -127,6 +126,7 @@ cdef double INF = math.inf, FAR_SECONDS = _FAR, ROUNDING_SECONDS = sizes.ROUNDIN
 cdef double LONG_HOLD_SECONDS = sizes.LONG_HOLD_SECONDS, TICKS = sizes.TICKS, TICKS_MAX = sizes.TICKS_MAX
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
 cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT, RECORD_COUNT_MAX = sizes.RECORD_COUNT_MAX
+cdef Py_ssize_t CALL_COUNT_MAX = sizes.CALL_COUNT_MAX
 cdef Py_ssize_t PART_COUNT = 16384  # entries sorted, or dealt out to slots, at a stretch: about a millisecond
 cdef object SYSTEM_CLOCK = time.monotonic, ON_TIME = Pacing.ON_TIME, OTHER = TaskClass.OTHER, NO_ARGS = ()
 cdef tuple PLAIN_RANK = (0, OTHER), SOON_RANK = (0, TaskClass.IMMEDIATE)
@@ -241,8 +241,18 @@ cdef class StretchFields:
 
 cdef class QueueFields:
     cdef public double end, interval_end
-    cdef public Py_ssize_t _later_on_time_count
-    cdef public object on_time, spread, pacing
+    cdef public Py_ssize_t _later_on_time_count, later_count
+    cdef public bint early, is_special
+    cdef public object admission, on_start, on_time, pacing, plan, spread
+
+
+cdef class AdmissionFields:
+    cdef public long long count
+
+
+cdef class PlanFields:
+    cdef public long long _late_count
+    cdef public double _slack, end, next_at
 
 
 cdef class AccountFields:
@@ -734,32 +744,55 @@ cdef class Positions:
         return list(self) == list(other)
 
     def __iter__(self):
-        cdef Cursor cursor = Cursor.__new__(Cursor)
-        cursor.positions = self
-        return cursor
+        return cursor_over(self)
 
 
 @cython.final
 cdef class Cursor:
-    """An iterator over positions, which knows how far it has come, as that over a list does."""
+    """An iterator over positions in due order, or a range or list of them; it knows how far it has come, as that over a list does."""
 
     cdef Positions positions
-    cdef Py_ssize_t at
+    cdef list listed
+    cdef Py_ssize_t at, first, count
+
+    cdef inline Py_ssize_t length(self) noexcept:
+        return self.count if self.listed is None else len(self.listed)
+
+    cdef inline Py_ssize_t position(self) except -1:
+        """Return the next position, and go on."""
+        self.at += 1
+        if self.positions is not None:
+            return self.positions.data[self.at - 1]
+        return self.first + self.at - 1 if self.listed is None else self.listed[self.at - 1]
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        if self.at >= <Py_ssize_t>self.positions.data.size():
+        if self.at >= self.length():
             raise StopIteration
-        self.at += 1
-        return self.positions.data[self.at - 1]
+        return self.position()
 
     def __setstate__(self, Py_ssize_t at):
         self.at = at
 
     def __length_hint__(self):
-        return <Py_ssize_t>self.positions.data.size() - self.at
+        return self.length() - self.at
+
+
+cdef Cursor cursor_over(positions):
+    """Return an iterator over positions, without boxing them (0.03 each); None where they are something else."""
+    cdef Cursor cursor = Cursor.__new__(Cursor)
+    if type(positions) is Positions:
+        cursor.positions = positions
+        cursor.count = cursor.positions.data.size()
+    elif type(positions) is list:
+        cursor.listed = positions
+    elif type(positions) is range and positions.step == 1:
+        cursor.first, cursor.count = positions.start, len(positions)
+    else:
+        return None
+    return cursor
 
 
 ctypedef pair[double, uint32_t] Entry  # due time and position: sorts by both, and is read where it lies (0.1)
@@ -1000,37 +1033,51 @@ cdef class DueOrder:
 
 # Starting.
 
-cdef inline object call_in(object context, object call, object args):
+cdef inline object call_in(object context, object call, object args, bint is_one):
     """Call a function in a context: ``Context.run``, without a tuple of it all (0.05)."""
     PyContext_Enter(context)
     try:
-        if type(args) is tuple:
-            return PyObject_Vectorcall(call, RLE_TUPLE_ITEMS(args), len(<tuple>args), NULL)
-        return PyObject_CallOneArg(call, args)  # as it lay in the column: ``buckets.folded``
+        if is_one:
+            return PyObject_CallOneArg(call, args)
+        return PyObject_Vectorcall(call, RLE_TUPLE_ITEMS(args), len(<tuple>args), NULL)
     finally:
         PyContext_Exit(context)
 
 
 def _start_plain(self, StretchFields stretch, double now, double stop):
-    if isinstance(stretch.source, BucketFields):
-        return start_calls(self, stretch, now, stop)
-    return start_items(self, stretch, now, stop)
-
-
-cdef object start_calls(object starter, StretchFields stretch, double now, double stop):
-    """Start calls of a bucket."""
-    cdef AccountFields accounts = starter._accounts
-    cdef ContextFields contexts = starter._contexts
-    cdef object clock = starter._monotonic, scratch = contexts.scratch, context = scratch, result = None, call, args
-    cdef bint is_system = RLE_HAS_CLOCK and clock is SYSTEM_CLOCK
-    cdef BucketFields bucket = <BucketFields>stretch.source
-    cdef list calls = bucket.calls, columns = bucket.args, origins = bucket.contexts
-    cdef Py_ssize_t position, left = stretch._count, ahead
+    cdef AccountFields accounts = self._accounts
+    cdef ContextFields contexts = self._contexts
+    cdef RunFields run = <RunFields?>stretch._run
+    cdef object clock = self._monotonic, scratch = contexts.scratch, context = scratch, source = stretch.source
+    cdef object call = None, args = None, origin = None, result = None, batch = None, items = None, indexes = None, kept = None
+    cdef bint is_system = RLE_HAS_CLOCK and clock is SYSTEM_CLOCK, is_bucket = isinstance(source, BucketFields)
+    cdef bint is_copied = False, is_list = False, is_straight = False, is_begun = False
+    cdef list calls = None, columns = None, origins = None
+    cdef bytearray started = None
+    cdef Py_ssize_t position, ahead, index = 0, first_index = 0, left = stretch._count
     cdef double after
-    starter._stretch = stretch
+    cdef Cursor cursor
+    if is_bucket:
+        calls, columns, origins = (<BucketFields>source).calls, (<BucketFields>source).args, (<BucketFields>source).contexts
+    else:
+        batch = self._batch = source.owner
+        call, items = batch._call_and_items(source)
+        kept, indexes, started = batch._parts[source], source.indexes, source.started_flags(stretch.first)
+        is_list = type(items) is list
+        is_straight = type(indexes) is range and indexes.step == 1
+        first_index = indexes.start if is_straight else 0
+        if batch.context is not None:
+            context = origin = batch.context
+            is_copied = not batch.own_context
+    cursor = cursor_over(run._positions)
+    if cursor is None:
+        positions = run.positions()
+    else:
+        cursor.at = run._cursor
+        positions = cursor
+    stretch._positions = positions
+    self._stretch = stretch
     accounts.is_inside = True
-    stretch._positions = positions = stretch._run.positions()
-    cdef Cursor cursor = <Cursor>positions if type(positions) is Cursor else None
     try:
         while left > 0:
             left -= 1
@@ -1039,106 +1086,79 @@ cdef object start_calls(object starter, StretchFields stretch, double now, doubl
                 if found is None:
                     break
                 position = found
+            elif cursor.at < cursor.length():
+                position = cursor.position()
             else:
-                if cursor.at >= <Py_ssize_t>cursor.positions.data.size():
-                    break
-                position = cursor.positions.data[cursor.at]
-                cursor.at += 1
-                ahead = cursor.at + 15  # due order is not the order in memory: 0.30 -> 0.16 with these four
-                if ahead < <Py_ssize_t>cursor.positions.data.size():
-                    RLE_PREFETCH_SLOT(calls, cursor.positions.data[ahead])
-                    RLE_PREFETCH_SLOT(columns, cursor.positions.data[ahead])
-                    RLE_PREFETCH_ITEM(calls, cursor.positions.data[ahead - 8])
-                    RLE_PREFETCH_ITEM(columns, cursor.positions.data[ahead - 8])
-            call = calls[position]
-            if call is None:  # cancelled
-                stretch.skipped_count += 1
-                continue
-            args = columns[position]
-            calls[position] = columns[position] = None
-            if origins is not None:
-                context = origins[position]
-                origins[position] = None
-                context = scratch if context is None else context[0] if type(context) is tuple else PyContext_Copy(context)
-            try:
-                result = call_in(context, call, args)
-            except BaseException as error:
-                starter._raised(accounts.calls, error)
-            else:
-                if result is not None or PyObject_Length(scratch):
-                    starter._returned(accounts.calls, result, context)
-            if contexts.scratch is not scratch:  # it had been written to, or was given away
-                context = scratch = contexts.scratch
-            after = rle_monotonic() if is_system else clock()
-            if after - now > LONG_HOLD_SECONDS:
-                starter._note_hold(call, after - now)
-            now = after
-            call = args = None  # what dies with them may change anything: not while the next is being taken
-            if now >= stop or accounts.is_changed:
                 break
-    finally:
-        starter._end(stretch, None, result)
-    return now
-
-
-cdef object start_items(object starter, StretchFields stretch, double now, double stop):
-    """Start items of a batch."""
-    cdef AccountFields accounts = starter._accounts
-    cdef ContextFields contexts = starter._contexts
-    cdef object clock = starter._monotonic, scratch = contexts.scratch, context = scratch, result = None, index = None
-    cdef bint is_system = RLE_HAS_CLOCK and clock is SYSTEM_CLOCK
-    cdef Py_ssize_t left = stretch._count
-    cdef double after
-    source = stretch.source
-    batch = starter._batch = source.owner
-    call, items = batch._call_and_items(source)
-    kept, indexes, origin = batch._parts[source], source.indexes, batch.context
-    started = source.started_flags(stretch.first)
-    cdef bint is_list = type(items) is list, is_copied = origin is not None and not batch.own_context
-    if origin is not None:
-        context = origin
-    starter._stretch = stretch
-    accounts.is_inside = True
-    stretch._positions = positions = stretch._run.positions()
-    try:
-        while left > 0:
-            left -= 1
-            position = next(positions, None)
-            if position is None:
-                break
-            if started is not None:
-                if started[position]:
+            if is_bucket:
+                if cursor is not None and cursor.positions is not None:
+                    ahead = cursor.at + 15  # due order is not the order in memory: 0.30 -> 0.16 with these four
+                    if ahead < cursor.count:
+                        RLE_PREFETCH_SLOT(calls, cursor.positions.data[ahead])
+                        RLE_PREFETCH_SLOT(columns, cursor.positions.data[ahead])
+                        RLE_PREFETCH_ITEM(calls, cursor.positions.data[ahead - 8])
+                        RLE_PREFETCH_ITEM(columns, cursor.positions.data[ahead - 8])
+                call = calls[position]
+                if call is None:  # cancelled
                     stretch.skipped_count += 1
                     continue
-                started[position] = 1
-            index = indexes[position]
-            if is_copied:
-                context = PyContext_Copy(origin)
+                args = columns[position]
+                calls[position] = columns[position] = None
+                if origins is not None:
+                    context = origins[position]
+                    origins[position] = None
+                    context = scratch if context is None else context[0] if type(context) is tuple else PyContext_Copy(context)
+            else:
+                if started is not None:
+                    if started[position]:
+                        stretch.skipped_count += 1
+                        continue
+                    started[position] = 1
+                index = first_index + position if is_straight else indexes[position]
+                is_begun = True
+                if is_copied:
+                    context = PyContext_Copy(origin)
             try:
-                item = (<list>items)[<Py_ssize_t>index] if is_list and <Py_ssize_t>index < len(<list>items) else items[index]
-                PyContext_Enter(context)
-                try:
-                    result = PyObject_CallOneArg(call, item)
-                finally:
-                    PyContext_Exit(context)
+                if not is_bucket:
+                    args = (<list>items)[index] if is_list and index < len(<list>items) else items[index]
+                result = call_in(context, call, args, not is_bucket or type(args) is not tuple)  # ``buckets.folded``
             except BaseException as error:
-                starter._raised(starter.item_of(source, index, kept), error)
+                self._raised(accounts.calls if is_bucket else self.item_of(source, index, kept), error)
             else:
                 if result is not None or PyObject_Length(scratch):
-                    starter._returned(starter.item_of(source, index, kept), result, context)
-            if contexts.scratch is not scratch:
+                    self._returned(accounts.calls if is_bucket else self.item_of(source, index, kept), result, context)
+            if contexts.scratch is not scratch:  # it had been written to, or was given away
                 if context is scratch:
                     context = contexts.scratch
                 scratch = contexts.scratch
             after = rle_monotonic() if is_system else clock()
             if after - now > LONG_HOLD_SECONDS:
-                starter._note_hold(batch.call, after - now)
+                self._note_hold(call if is_bucket else batch.call, after - now)
             now = after
+            if is_bucket:
+                call = None
+            args = None  # what dies with them may change anything: not while the next is being taken
             if now >= stop or accounts.is_changed:
                 break
     finally:
-        starter._end(stretch, index, result)
+        self._end(stretch, index if is_begun else None, result)
     return now
+
+
+cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now) except -1:
+    """Take the permit of a start, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (1.0)."""
+    cdef PlanFields plan = queue.plan
+    if queue.on_start is not None or queue.is_special or (<AdmissionFields>queue.admission).count:
+        queue.spend(calendar, due, now)
+    elif calendar is queue.spread:
+        if plan._late_count > 0:
+            plan._late_count -= 1
+            return 0
+        due = plan.next_at if queue.early or due < plan.next_at else due
+        if now - due > plan._slack:
+            due = now
+        plan.next_at = due + max(0.0, plan.end - due) / (calendar.opened_count + queue.later_count + 1)
+    return 0
 
 
 def _start_records(self, StretchFields stretch, double now, double stop):
@@ -1146,11 +1166,11 @@ def _start_records(self, StretchFields stretch, double now, double stop):
     cdef ContextFields contexts = self._contexts
     cdef object clock = self._monotonic
     cdef bint is_system = RLE_HAS_CLOCK and clock is SYSTEM_CLOCK
+    cdef QueueFields queue = self._queue
     cdef RecordRunFields run
     cdef RecordFields record
     cdef list records
     cdef double after
-    queue = self._queue
     if queue.counts_effects or not isinstance(stretch._run, RecordRunFields):
         return pure["_start_records"](self, stretch, now, stop)
     run = <RecordRunFields>stretch._run
@@ -1163,8 +1183,10 @@ def _start_records(self, StretchFields stretch, double now, double stop):
             continue  # it was cancelled
         record.place = None
         stretch._count -= 1
-        if record._options is None and not stretch._is_paid:
+        if record._options is None:
             (<CalendarFields>stretch._calendar).opened_count -= 1
+            if stretch._is_paid:
+                spend(queue, stretch._calendar, record._due, now)
         elif not queue.admit_record(stretch._calendar, record, now, is_paid=stretch._is_paid):
             continue
         call = record._call
@@ -1260,6 +1282,38 @@ def add_done_callback(RecordFields self, callback, *, context=None):
 
 def _end_done(RecordFields self, result):
     end_done(self, result)
+
+
+def _run(CallbackFields self):
+    cdef object scratch = PyContext_New(), pending = self._pending, callback = None, handle = None, context = None
+    cdef Py_ssize_t left = min(len(pending), CALL_COUNT_MAX)
+    try:
+        self._is_armed = False  # from now on, what is added asks for the next turn
+        while left > 0:
+            left -= 1
+            callback, handle, context = pending.popleft()
+            if context is None:
+                context = scratch
+            try:
+                call_in(context, callback, handle, True)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._report(callback, handle, context, error)
+            if PyObject_Length(scratch):
+                scratch = PyContext_New()
+    finally:
+        callback = handle = context = None
+        if pending and not self._is_armed:
+            self._arm()
+
+
+def result(RecordFields self):
+    return self._outcome if self.state == DONE else pure["result"](self)
+
+
+def exception(RecordFields self):
+    return None if self.state == DONE else pure["exception"](self)
 
 
 def _split(CalendarFields self, BucketFields bucket, positions):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.fields import AdmissionFields
 from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _MARGIN_COUNT: Final = 3  # permits, by which an estimate may be wrong
 UNLIMITED: Final = 1 << 62  # more permits than anybody takes at one instant: the answer at an infinite rate
 
 
-class Admission:
+class Admission(AdmissionFields):
     """The permits of one queue.
 
     Args:
@@ -40,7 +41,7 @@ class Admission:
     """
 
     __slots__ = (
-        "_counted_at", "_is_by_wall_clock", "_timeline", "count", "effects", "is_unlimited", "next_at", "per_second", "permits",
+        "_counted_at", "_is_by_wall_clock", "_timeline", "effects", "is_unlimited", "next_at", "per_second", "permits",
         "usable_max", "usable_until",
     )  # fmt: skip
 

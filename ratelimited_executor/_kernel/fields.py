@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from contextvars import Context
     from weakref import ref
 
-    from ratelimited_executor._kernel.pacing import Pacing
-    from ratelimited_executor._kernel.states import TaskClass, TaskState
+    from ratelimited_executor._kernel.states import Pacing, TaskClass, TaskState
 
 __all__ = [
-    "AccountFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "CoroutineFields", "EngineFields",
-    "ExecutorFields", "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RunFields", "StreamFields", "StretchFields",
+    "AccountFields", "AdmissionFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "CoroutineFields", "EngineFields",
+    "ExecutorFields", "PlanFields", "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RunFields", "StreamFields", "StretchFields",
 ]  # fmt: skip
 
 
@@ -148,14 +147,42 @@ class StretchFields:
 class QueueFields:
     """Of ``intervals.Intervals``, whose calendars these are."""
 
-    __slots__ = ("_later_on_time_count", "end", "interval_end", "on_time", "pacing", "spread")
+    __slots__ = (
+        "_later_on_time_count", "admission", "early", "end", "interval_end", "is_special", "later_count", "on_start", "on_time",
+        "pacing", "plan", "spread",
+    )  # fmt: skip
 
     _later_on_time_count: int
+    admission: Any
+    early: bool
     end: float
     interval_end: float
+    is_special: bool
+    later_count: int
+    on_start: Callable[[float], None] | None
     on_time: Any
     pacing: Pacing
+    plan: Any
     spread: Any
+
+
+class AdmissionFields:
+    """Of ``admission.Admission``."""
+
+    __slots__ = ("count",)
+
+    count: int
+
+
+class PlanFields:
+    """Of ``pacing.SpreadPlan``."""
+
+    __slots__ = ("_late_count", "_slack", "end", "next_at")
+
+    _late_count: int
+    _slack: float
+    end: float
+    next_at: float
 
 
 class AccountFields:

@@ -51,6 +51,7 @@ class Intervals(QueueFields):
     """
 
     on_time: Calendar
+    plan: SpreadPlan
     spread: Calendar
 
     def __init__(

@@ -11,22 +11,13 @@ does not add up. Only what is later than the slack is taken as a delay, and the 
 
 from __future__ import annotations
 
-from enum import Enum
+from ratelimited_executor._kernel.fields import PlanFields
+from ratelimited_executor._kernel.states import Pacing as Pacing
 
 __all__ = ["Pacing", "SpreadPlan"]
 
 
-class Pacing(Enum):
-    """When the tasks of an interval start, if they fit its permits."""
-
-    SPREAD = "spread"
-    """Evenly over the interval, up to one interval late."""
-
-    ON_TIME = "on time"
-    """Each at its own due time."""
-
-
-class SpreadPlan:
+class SpreadPlan(PlanFields):
     """The plan of one interval.
 
     Attributes:
@@ -34,7 +25,7 @@ class SpreadPlan:
         end: loop time at which the interval ends.
     """
 
-    __slots__ = ("_late_count", "_slack", "end", "next_at")
+    __slots__ = ()
 
     def __init__(self, *, slack: float) -> None:
         self._slack = slack

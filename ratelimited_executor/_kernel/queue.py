@@ -69,6 +69,8 @@ class PlainQueue(Intervals):
         passing: what may expire in the running interval, of those to be spread.
     """
 
+    admission: Admission
+
     def __init__(
         self,
         timeline: Timeline,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "CALL_COUNT_MAX",
     "LARGE_COUNT",
     "LONG_HOLD_SECONDS",
     "OPEN_COUNT_MAX",
@@ -17,6 +18,7 @@ __all__ = [
     "TICKS_MAX",
 ]
 
+CALL_COUNT_MAX: Final = 1024  # done callbacks called in one turn of the loop
 LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
 OPEN_COUNT_MAX: Final = (
     512  # positions kept as one sorted list: an insertion into so many is cheaper than the loop around it

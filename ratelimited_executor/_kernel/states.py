@@ -1,11 +1,11 @@
-"""The states of a task, which may follow which, and its class among tasks of equal priority."""
+"""The states of a task, which may follow which, its class among tasks of equal priority, and how starts are paced."""
 
 from __future__ import annotations
 
 from enum import Enum, IntEnum
 from typing import Any, Final
 
-__all__ = ["FINAL_STATES", "RECORD", "TRANSITIONS", "TaskClass", "TaskState"]
+__all__ = ["FINAL_STATES", "RECORD", "TRANSITIONS", "Pacing", "TaskClass", "TaskState"]
 
 RECORD: Final[Any] = object()  # in a bucket's column of arguments: the callable beside it is a record
 
@@ -38,6 +38,16 @@ TRANSITIONS: Final[dict[TaskState, frozenset[TaskState]]] = {
     TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.WAITING}),
     **dict.fromkeys(FINAL_STATES, frozenset()),
 }
+
+
+class Pacing(Enum):
+    """When the tasks of an interval start, if they fit its permits."""
+
+    SPREAD = "spread"
+    """Evenly over the interval, up to one interval late."""
+
+    ON_TIME = "on time"
+    """Each at its own due time."""
 
 
 class TaskClass(IntEnum):

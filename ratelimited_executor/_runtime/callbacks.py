@@ -18,16 +18,16 @@ import contextvars
 from asyncio.format_helpers import _format_callback_source
 from collections import deque
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import CallbackFields
+from ratelimited_executor._kernel.sizes import CALL_COUNT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["CALL_COUNT_MAX", "DoneCallbacks"]
-
-CALL_COUNT_MAX: Final = 1024  # called in one turn of the loop: about as many tasks start in one
 
 
 class DoneCallbacks(CallbackFields):
@@ -75,6 +75,7 @@ class DoneCallbacks(CallbackFields):
         self._is_armed = True
         self._is_debug = self._loop.get_debug()
 
+    @two_bodies
     def _run(self) -> None:
         """Call what has been added by now; the rest in the next turn, if there is too much, or the program is to end."""
         pending = self._pending

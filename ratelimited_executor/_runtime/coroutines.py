@@ -97,7 +97,9 @@ class Coroutines(CoroutineFields):
         # A step of one task cannot lie within a step of another, which before 3.12 asyncio leaves to us.
         is_late = factory is not None or (not _IS_EAGER and asyncio.current_task(loop) is not None)
         effects: list[list[int]] | None = None
-        if is_late and self._queue.counts_effects:  # else it has taken effect when this returns, as a plain function has
+        if (
+            is_late and self._queue.counts_effects
+        ):  # else it has taken effect when this returns, as a plain function has
             self._queue.defer(effects := [])
         watch: Any = self._watch(number, owner, coroutine, origin, effects, is_late)
         if is_late:

@@ -150,6 +150,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         """Whether the task was cancelled, before its start or while it ran."""
         return self._state is TaskState.CANCELLED
 
+    @two_bodies
     def result(self) -> T_co:
         """Return what the call returned.
 
@@ -164,6 +165,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         result: T_co = self._outcome
         return result
 
+    @two_bodies
     def exception(self) -> BaseException | None:
         """Return what the call raised, None if it returned; raises as :meth:`result` if it has not ended or was cancelled."""
         state = self._state

@@ -107,7 +107,7 @@ def test_without_an_extension_pure_python_runs(kernel_of):
     [
         ("raise ImportError('undefined symbol: 100 %')", "ImportError: undefined symbol: 100 %"),
         ("import ratelimited_executor._kernel.gone", "ModuleNotFoundError: No module named 'ratelimited_executor._kernel.gone'"),
-        ("from ratelimited_executor._kernel.pacing import gone", "ImportError: cannot import name 'gone' from"),
+        ("from ratelimited_executor._kernel.states import gone", "ImportError: cannot import name 'gone' from"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )  # fmt: skip

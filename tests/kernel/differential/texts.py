@@ -7,7 +7,9 @@ from typing import Any
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{4,}|\.\.\.[0-9a-fx]*(?=>)")  # the second is what is left of one where a text was cut
 _TASK = re.compile(r"name='Task-\d+'")
-_UNEXPECTED = re.compile(r"^\w+\.(?=\w+\(\) got an unexpected keyword argument)")  # compiled functions say no class here
+_UNEXPECTED = re.compile(
+    r"^\w+\.(?=\w+\(\) got an unexpected keyword argument)"
+)  # compiled functions say no class here
 _DEPTH_MAX = 6  # of a chain of exceptions
 
 
