@@ -30,7 +30,7 @@ from ratelimited_executor._kernel.sizes import SLOT_COUNT as SLOT_COUNT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder"]
+__all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder", "in_due_order"]
 
 _SORT_COUNT: Final = 2048  # of a fuller slot sorted at a stretch
 _MERGE_COUNT: Final = 512  # merged at a stretch: up to a millisecond
@@ -258,3 +258,10 @@ class DueOrder:
         if self._merge is not None:
             self._open, self._cursor = [*self._open[self._cursor :], *self._merge], 0
             self._merge = None
+
+
+@two_bodies
+def in_due_order(offsets: array[float], begin: float) -> tuple[array[int], array[float]]:
+    """Return the positions of offsets in rising order, of equal ones as they come, and ``begin`` plus each of these."""
+    order = array("I", sorted(range(len(offsets)), key=offsets.__getitem__))
+    return order, array("d", [begin + offsets[position] for position in order])

@@ -91,10 +91,11 @@ class RecordFields:
 class ReadyFields:
     """Of ``ready.ReadyQueues``."""
 
-    __slots__ = ("_count", "_queues")
+    __slots__ = ("_count", "_queues", "active")
 
     _count: int
     _queues: dict[Any, deque[Any]]
+    active: list[Any]
 
 
 class RunFields:

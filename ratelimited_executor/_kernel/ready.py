@@ -16,6 +16,7 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import ReadyFields
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.runs import RecordRun, Run
@@ -39,7 +40,7 @@ class ReadyQueues(ReadyFields):
         calendar: told to the places of records.
     """
 
-    __slots__ = ("_by_due", "_calendar", "_earliest", "active")
+    __slots__ = ("_by_due", "_calendar", "_earliest")
 
     def __init__(self, calendar: Any) -> None:
         self._calendar = calendar
@@ -80,6 +81,7 @@ class ReadyQueues(ReadyFields):
                 return
         self._queue(rank).append(Run(source, [position], self._count - 1))
 
+    @two_bodies
     def head(self) -> tuple[Rank, float] | None:
         """Return rank and due time of the first task that waits; None if none does."""
         while self.active:

@@ -17,6 +17,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._kernel.choice import compiled
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -230,7 +232,10 @@ class _StandardLibrary:
 def _find_system() -> _SystemLibrary | _StandardLibrary | None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            return _StandardLibrary() if sys.version_info >= (3, 13) else _SystemLibrary()
+            system = _StandardLibrary() if sys.version_info >= (3, 13) else _SystemLibrary()
+            if compiled is not None:
+                system.set = compiled.set_timer  # type: ignore[method-assign]  # the same, without a library between
+            return system
     return None
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, overl
 
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.due_order import in_due_order
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, delay_of, key_of, wall_of
@@ -578,9 +579,7 @@ class _Plan:
         They are put in due order here, where the caller waits anyway: done once for all of them, that costs less than
         bucket by bucket.
         """
-        order = array("I", sorted(range(len(offsets)), key=offsets.__getitem__))
-        now = self._first
-        dues = array("d", [now + offsets[index] for index in order])
+        order, dues = in_due_order(offsets, self._first)
         joined = bisect_left(dues, engine.queue.interval_end)
         for start, stop in ((0, joined), (joined, len(order))):
             if start < stop:
