@@ -33,6 +33,8 @@ FIRST_SECONDS, LAST_SECONDS = 600.0, 660.0  # when tasks are due: long after the
 _MB = 1e6
 
 _CALL = Target("<= 48 B", 48)
+_KEPT = Target("<= 80 B", 80)
+_KEPT_ARGUMENT = Target("<= 140 B", 140)
 _DELAYS = Target("<= 24 B", 24)
 _RECORD = Target("<= 160 B", 160)
 _WHOLE = Target("<= 1 MB in all", 1)
@@ -42,10 +44,12 @@ _SIDES: dict[str, tuple[Target | None, Target | None]] = {
     "loop.call_later": (None, None),
     "loop.call_later, handle kept": (None, None),
     "loop.call_later, own argument": (None, None),
+    "loop.call_later, own argument and handle kept": (None, None),
     "loop.call_later plus a future": (None, None),
     "call_later": (_CALL, None),
-    "call_later, handle kept": (None, None),
+    "call_later, handle kept": (_KEPT, None),
     "call_later, own argument": (None, None),
+    "call_later, own argument and handle kept": (_KEPT_ARGUMENT, None),
     "schedule, handle kept": (_RECORD, None),
     "schedule_many delays=": (_DELAYS, None),
     "schedule_many over=": (None, _WHOLE),
@@ -162,7 +166,10 @@ def _calls(side: str, owner: Any, delays: Sequence[float], items: Sequence[int],
             owner.call_later(delay, future.set_result, None)
         return futures
 
-    forms = {"handle kept": kept, "own argument": with_argument}
+    def with_argument_kept() -> list[Any]:
+        return [owner.call_later(delay, _work_one, item) for delay, item in zip(delays, items, strict=True)]
+
+    forms = {"handle kept": kept, "own argument": with_argument, "own argument and handle kept": with_argument_kept}
     return with_future if side.endswith("future") else forms.get(side.partition(", ")[2], dropped)
 
 

@@ -123,7 +123,7 @@ def _targets(side: str, rate: int, control_p99: float) -> tuple[Target | None, T
     if rate not in JUDGED_RATES:
         return None, None, None
     even = Target("<= 0.2", 0.2) if rate == EVEN_RATE and side != _COARSE else None
-    allowed_ms, factor = (0.6, 1.2) if side == _COARSE else (0.1, 4)
+    allowed_ms, factor = (0.6, 1.5) if side == _COARSE else (0.1, 4)
     late = Target(f"<= control + {allowed_ms:g} ms", control_p99 + allowed_ms)
     return late, Target(f"<= {factor:g} x", factor), even
 

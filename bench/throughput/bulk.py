@@ -35,10 +35,10 @@ def table(options: Options, runner: asyncio.Runner) -> Table:
     filled = new_table(f"schedule_many, {count:,} items, beside a loop of call_later")
     for pacing in (Pacing.ON_TIME, Pacing.SPREAD):
         for form, delays, target in (
-            ("delays=", random_delays(count, over), 10),
-            ("over=", [index * over / count for index in range(count)], 20),
-            ("at=", [delay] * count, 20),
-            ("delay=", [delay] * count, 20),
+            ("delays=", random_delays(count, over), 9),
+            ("over=", [index * over / count for index in range(count)], 12),
+            ("at=", [delay] * count, 25),
+            ("delay=", [delay] * count, 25),
         ):
             compare(
                 filled,
