@@ -47,11 +47,17 @@ cdef extern from *:
     #define RLE_IS_AWAITABLE(o) (Py_TYPE(o)->tp_as_async != NULL && Py_TYPE(o)->tp_as_async->am_await != NULL)
 
     /* Visit what waiting records refer to, on behalf of these: see traverse_bucket(). */
-    static int RLE_VISIT_RECORDS(PyObject *calls, PyObject *kind, visitproc visit, void *arg) {
-        for (Py_ssize_t at = 0; calls != Py_None && at < PyList_GET_SIZE(calls); at++) {
+    static int RLE_VISIT_RECORDS(PyObject *calls, PyObject *kind, traverseproc traverse, visitproc visit, void *arg) {
+        Py_ssize_t count = calls == Py_None ? 0 : PyList_GET_SIZE(calls);
+        for (Py_ssize_t at = 0; at < count; at++) {
             PyObject *record = PyList_GET_ITEM(calls, at);
+            if (at + 16 < count) {  /* they lie anywhere: a third of the time */
+                char *ahead = (char *)PyList_GET_ITEM(calls, at + 16);
+                RLE_PREFETCH(ahead - 16);
+                RLE_PREFETCH(ahead + 48);
+            }
             if ((PyObject *)Py_TYPE(record) == kind && Py_REFCNT(record) == 1 && !PyObject_GC_IsTracked(record)) {
-                int found = Py_TYPE(record)->tp_traverse(record, visit, arg);
+                int found = traverse(record, visit, arg);
                 if (found) return found;
             }
         }
@@ -110,7 +116,7 @@ cdef extern from *:
     ctypedef int (*traverseproc)(PyObject*, visitproc, void*) noexcept
     ctypedef struct Traversable "PyTypeObject":
         traverseproc tp_traverse
-    int RLE_VISIT_RECORDS(PyObject*, PyObject*, visitproc, void*) noexcept
+    int RLE_VISIT_RECORDS(PyObject*, PyObject*, traverseproc, visitproc, void*) noexcept
     void PyObject_GC_UnTrack(object)
     void PyObject_GC_Track(object)
     bint PyObject_GC_IsTracked(object)
@@ -591,6 +597,7 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
 # Collecting.
 
 cdef traverseproc traverse_columns = (<Traversable*>BucketFields).tp_traverse
+cdef traverseproc traverse_record = (<Traversable*>RecordFields).tp_traverse
 
 
 cdef int traverse_bucket(PyObject* self, visitproc visit, void* arg) noexcept:
@@ -602,7 +609,7 @@ cdef int traverse_bucket(PyObject* self, visitproc visit, void* arg) noexcept:
     """
     cdef int found = traverse_columns(self, visit, arg)
     if not found and (<BucketFields>self).has_records:
-        found = RLE_VISIT_RECORDS(<PyObject*>(<BucketFields>self).calls, <PyObject*>TASK_HANDLE, visit, arg)
+        found = RLE_VISIT_RECORDS(<PyObject*>(<BucketFields>self).calls, <PyObject*>TASK_HANDLE, traverse_record, visit, arg)
     return found
 
 
