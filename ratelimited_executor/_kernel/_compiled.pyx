@@ -456,16 +456,16 @@ cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
     cdef double now
     if engine is None or not PyCallable_Check(call):
         return None
+    now = time_of(engine)  # this and the next may run Python code, which may change what is looked at below
+    kept = look(<ContextFields>engine.contexts)
     calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
     last = last_ready(calendar)
     if not isinstance(last, RunFields) or calendar._current is None:
         return None
     run = <RunFields>last
-    now = time_of(engine)
     bucket = <BucketFields>(<StreamFields>calendar._current).source
     if run.source is not bucket or type(run._positions) is not list or now >= (<QueueFields>engine.queue).end:
         return None
-    kept = look(<ContextFields>engine.contexts)
     if (bucket.contexts is None) != (kept is None):
         return None
     if kept is not None:
@@ -513,12 +513,12 @@ def submit(ExecutorFields self, fn=MISSING, *args, **options):
         engine = home_engine(self)
         if engine is not None:
             calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
-            last = last_ready(calendar)
             now = time_of(engine)
-            if isinstance(last, RecordRunFields) and now < (<QueueFields>engine.queue).end:
-                run = <RecordRunFields>last
-                if len(run.records) < RECORD_COUNT_MAX and type(run._numbers) is array:
-                    record = record_of(engine, fn, args, now, IS_IMMEDIATE)
+            if isinstance(calendar.ready, ReadyFields) and now < (<QueueFields>engine.queue).end:
+                record = record_of(engine, fn, args, now, IS_IMMEDIATE)  # first: the garbage collector may run in it
+                last = last_ready(calendar)
+                run = <RecordRunFields>last if isinstance(last, RecordRunFields) else None
+                if run is not None and len(run.records) < RECORD_COUNT_MAX and type(run._numbers) is array:
                     record.place = run
                     run.records.append(record)
                     append_number(<carray.array>run._numbers, (<ReadyFields>calendar.ready)._count)
@@ -546,13 +546,14 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
         engine = home_engine(self)
         if engine is not None:
             queue = <QueueFields>engine.queue
+            record = record_of(engine, fn, args, 0.0, IS_OTHER)  # first: the garbage collector may run in it
             now = time_of(engine)
             due = now + <double>delay
             if now < queue.end and due < FAR_SECONDS:
                 calendar = <CalendarFields>(queue.on_time if due < queue.interval_end or queue.pacing is ON_TIME else queue.spread)
                 bucket = bucket_for(calendar, due)
                 if bucket is not None:
-                    record = record_of(engine, fn, args, due, IS_OTHER)
+                    record._due = due
                     record.place = bucket
                     PyObject_GC_UnTrack(record)  # 0.6 with a million pending: see traverse_bucket()
                     bucket.has_records = True
@@ -676,9 +677,11 @@ def cancel(RecordFields self, msg=None):
     cdef BucketFields bucket
     cdef AccountFields accounts
     cdef EngineFields engine
-    if self.state == WAITING and self._options is None and isinstance(self.place, BucketFields):
+    if self.state == WAITING and self._options is None and isinstance(self.place, BucketFields) and self._engine is not None:
         bucket = <BucketFields>self.place
         engine = <EngineFields>self._engine
+        if engine.accounts is None or engine.queue is None or bucket.calls is None or bucket.calendar is None:
+            return False  # a weak reference led here while all of it is being collected: there is nothing to cancel
         if bucket.opened or self._due >= (<QueueFields>engine.queue).interval_end:
             accounts = <AccountFields>engine.accounts
             self._place = None  # not the field: the record is tracked from now on
@@ -705,7 +708,7 @@ def cancel(RecordFields self, msg=None):
 def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t start, Py_ssize_t stop):
     cdef Py_ssize_t position
     cdef list calls = self.calls, args = self.args, contexts = self.contexts
-    cdef carray.array first_places = origin, moved = self._origin
+    cdef carray.array dues = self.dues, first_places = origin, moved = self._origin
     cdef Py_ssize_t moved_count = 0 if moved is None else len(moved)
     for position in range(start, stop):
         call = calls[position]
@@ -715,7 +718,7 @@ def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t sta
             if fresh.contexts is None:
                 fresh.contexts = [None] * len(fresh.calls)
             (<list>fresh.contexts).append(contexts[position])
-        append(fresh, self.dues.data.as_doubles[position], call, args[position])
+        append(fresh, dues.data.as_doubles[position], call, args[position])
         append_number(first_places, moved.data.as_ulonglongs[position] if position < moved_count else position + self.shift)
 
 
