@@ -40,7 +40,7 @@ cdef extern from *:
     #define RLE_PREFETCH(p) ((void)0)
     #endif
     #define RLE_PREFETCH_SLOT(list, i) RLE_PREFETCH(&((PyListObject *)(list))->ob_item[i])
-    #define RLE_PREFETCH_ITEM(list, i) RLE_PREFETCH(((PyListObject *)(list))->ob_item[i])
+    #define RLE_PREFETCH_ITEM(list, i) if ((i) < PyList_GET_SIZE(list)) RLE_PREFETCH(((PyListObject *)(list))->ob_item[i])
     #define RLE_TUPLE_ITEMS(t) (((PyTupleObject *)(t))->ob_item)
     #define RLE_QUALNAME(f) (((PyFunctionObject *)(f))->func_qualname)
     #define RLE_IS_AWAITABLE(o) (Py_TYPE(o)->tp_as_async != NULL && Py_TYPE(o)->tp_as_async->am_await != NULL)
@@ -300,8 +300,14 @@ cdef inline double time_of(EngineFields engine) except? -1:
 # Adding.
 
 cdef inline Py_ssize_t append(BucketFields bucket, double due, object call, object args) except -1:
-    """Append a task to the columns, and return how many there are: without boxing its due time."""
-    cdef Py_ssize_t count = len(bucket.dues)
+    """Append a task to the columns, and return how many there are: without boxing its due time.
+
+    The arguments come last, here and in the pure body: whatever an interrupt or a lack of memory leaves behind, no column is
+    shorter than theirs.
+    """
+    cdef Py_ssize_t count = len(bucket.args)
+    if count != len(bucket.calls):
+        bucket.trim(count)
     carray.resize_smart(bucket.dues, count + 1)
     bucket.dues.data.as_doubles[count] = due
     bucket.calls.append(call)
@@ -631,7 +637,7 @@ cdef class CallHandle:
             calendar.cancel_call(bucket, self._place)
             return
         position = self._place - bucket.shift
-        if not 0 <= position < len(bucket.calls) or bucket.calls[position] is None:
+        if not 0 <= position < len(bucket.args) or bucket.calls[position] is None:
             return
         bucket.gone += 1
         if bucket.opened:
@@ -710,7 +716,7 @@ def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t sta
     cdef list calls = self.calls, args = self.args, contexts = self.contexts
     cdef carray.array dues = self.dues, first_places = origin, moved = self._origin
     cdef Py_ssize_t moved_count = 0 if moved is None else len(moved)
-    for position in range(start, stop):
+    for position in range(start, min(stop, <Py_ssize_t>len(args))):  # see append()
         call = calls[position]
         if call is None or (args[position] is RECORD and (<RecordFields>call).place is not self):
             continue
@@ -1101,7 +1107,7 @@ def _start_plain(self, StretchFields stretch, double now, double stop):
                         RLE_PREFETCH_SLOT(columns, cursor.positions.data[ahead])
                         RLE_PREFETCH_ITEM(calls, cursor.positions.data[ahead - 8])
                         RLE_PREFETCH_ITEM(columns, cursor.positions.data[ahead - 8])
-                call = calls[position]
+                call = calls[position] if position < len(columns) else None  # see append()
                 if call is None:  # cancelled
                     stretch.skipped_count += 1
                     continue
@@ -1334,6 +1340,8 @@ def _split(CalendarFields self, BucketFields bucket, positions):
                 RLE_PREFETCH_SLOT(calls, ordered.data[at + 16])
                 RLE_PREFETCH_SLOT(columns, ordered.data[at + 16])
                 RLE_PREFETCH_ITEM(calls, ordered.data[at + 8])
+        if position >= len(columns):  # see append()
+            continue
         if columns[position] is not RECORD:
             if records:
                 ready.push_records(records, PLAIN_RANK)
