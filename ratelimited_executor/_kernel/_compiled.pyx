@@ -41,7 +41,7 @@ cdef extern from *:
     #define RLE_PREFETCH(p) ((void)0)
     #endif
     #define RLE_PREFETCH_SLOT(list, i) RLE_PREFETCH(&((PyListObject *)(list))->ob_item[i])
-    #define RLE_PREFETCH_ITEM(list, i) RLE_PREFETCH(((PyListObject *)(list))->ob_item[i])
+    #define RLE_PREFETCH_ITEM(list, i) if ((i) < PyList_GET_SIZE(list)) RLE_PREFETCH(((PyListObject *)(list))->ob_item[i])
     #define RLE_TUPLE_ITEMS(t) (((PyTupleObject *)(t))->ob_item)
     #define RLE_QUALNAME(f) (((PyFunctionObject *)(f))->func_qualname)
     #define RLE_IS_AWAITABLE(o) (Py_TYPE(o)->tp_as_async != NULL && Py_TYPE(o)->tp_as_async->am_await != NULL)
@@ -322,8 +322,14 @@ def set_timer(int fd, long long time_ns):
 # Adding.
 
 cdef inline Py_ssize_t append(BucketFields bucket, double due, object call, object args) except -1:
-    """Append a task to the columns, and return how many there are: without boxing its due time."""
-    cdef Py_ssize_t count = len(bucket.dues)
+    """Append a task to the columns, and return how many there are: without boxing its due time.
+
+    The arguments come last, here and in the pure body: whatever an interrupt or a lack of memory leaves behind, no column is
+    shorter than theirs.
+    """
+    cdef Py_ssize_t count = len(bucket.args)
+    if count != len(bucket.calls):
+        bucket.trim(count)
     carray.resize_smart(bucket.dues, count + 1)
     bucket.dues.data.as_doubles[count] = due
     bucket.calls.append(call)
@@ -478,16 +484,16 @@ cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
     cdef double now
     if engine is None or not PyCallable_Check(call):
         return None
+    now = time_of(engine)  # this and the next may run Python code, which may change what is looked at below
+    kept = look(<ContextFields>engine.contexts)
     calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
     last = last_ready(calendar)
     if not isinstance(last, RunFields) or calendar._current is None:
         return None
     run = <RunFields>last
-    now = time_of(engine)
     bucket = <BucketFields>(<StreamFields>calendar._current).source
     if run.source is not bucket or type(run._positions) is not list or now >= (<QueueFields>engine.queue).end:
         return None
-    kept = look(<ContextFields>engine.contexts)
     if (bucket.contexts is None) != (kept is None):
         return None
     if kept is not None:
@@ -535,12 +541,12 @@ def submit(ExecutorFields self, fn=MISSING, *args, **options):
         engine = home_engine(self)
         if engine is not None:
             calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
-            last = last_ready(calendar)
             now = time_of(engine)
-            if isinstance(last, RecordRunFields) and now < (<QueueFields>engine.queue).end:
-                run = <RecordRunFields>last
-                if len(run.records) < RECORD_COUNT_MAX and type(run._numbers) is array:
-                    record = record_of(engine, fn, args, now, IS_IMMEDIATE)
+            if isinstance(calendar.ready, ReadyFields) and now < (<QueueFields>engine.queue).end:
+                record = record_of(engine, fn, args, now, IS_IMMEDIATE)  # first: the garbage collector may run in it
+                last = last_ready(calendar)
+                run = <RecordRunFields>last if isinstance(last, RecordRunFields) else None
+                if run is not None and len(run.records) < RECORD_COUNT_MAX and type(run._numbers) is array:
                     record.place = run
                     run.records.append(record)
                     append_number(<carray.array>run._numbers, (<ReadyFields>calendar.ready)._count)
@@ -568,13 +574,14 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
         engine = home_engine(self)
         if engine is not None:
             queue = <QueueFields>engine.queue
+            record = record_of(engine, fn, args, 0.0, IS_OTHER)  # first: the garbage collector may run in it
             now = time_of(engine)
             due = now + <double>delay
             if now < queue.end and due < FAR_SECONDS:
                 calendar = <CalendarFields>(queue.on_time if due < queue.interval_end or queue.pacing is ON_TIME else queue.spread)
                 bucket = bucket_for(calendar, due)
                 if bucket is not None:
-                    record = record_of(engine, fn, args, due, IS_OTHER)
+                    record._due = due
                     record.place = bucket
                     PyObject_GC_UnTrack(record)  # 0.6 with a million pending: see traverse_bucket()
                     bucket.has_records = True
@@ -653,7 +660,7 @@ cdef class CallHandle:
             calendar.cancel_call(bucket, self._place)
             return
         position = self._place - bucket.shift
-        if not 0 <= position < len(bucket.calls) or bucket.calls[position] is None:
+        if not 0 <= position < len(bucket.args) or bucket.calls[position] is None:
             return
         bucket.gone += 1
         if bucket.opened:
@@ -699,9 +706,11 @@ def cancel(RecordFields self, msg=None):
     cdef BucketFields bucket
     cdef AccountFields accounts
     cdef EngineFields engine
-    if self.state == WAITING and self._options is None and isinstance(self.place, BucketFields):
+    if self.state == WAITING and self._options is None and isinstance(self.place, BucketFields) and self._engine is not None:
         bucket = <BucketFields>self.place
         engine = <EngineFields>self._engine
+        if engine.accounts is None or engine.queue is None or bucket.calls is None or bucket.calendar is None:
+            return False  # a weak reference led here while all of it is being collected: there is nothing to cancel
         if bucket.opened or self._due >= (<QueueFields>engine.queue).interval_end:
             accounts = <AccountFields>engine.accounts
             self._place = None  # not the field: the record is tracked from now on
@@ -728,9 +737,9 @@ def cancel(RecordFields self, msg=None):
 def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t start, Py_ssize_t stop):
     cdef Py_ssize_t position
     cdef list calls = self.calls, args = self.args, contexts = self.contexts
-    cdef carray.array first_places = origin, moved = self._origin
+    cdef carray.array dues = self.dues, first_places = origin, moved = self._origin
     cdef Py_ssize_t moved_count = 0 if moved is None else len(moved)
-    for position in range(start, stop):
+    for position in range(start, min(stop, <Py_ssize_t>len(args))):  # see append()
         call = calls[position]
         if call is None or (args[position] is RECORD and (<RecordFields>call).place is not self):
             continue
@@ -738,7 +747,7 @@ def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t sta
             if fresh.contexts is None:
                 fresh.contexts = [None] * len(fresh.calls)
             (<list>fresh.contexts).append(contexts[position])
-        append(fresh, self.dues.data.as_doubles[position], call, args[position])
+        append(fresh, dues.data.as_doubles[position], call, args[position])
         append_number(first_places, moved.data.as_ulonglongs[position] if position < moved_count else position + self.shift)
 
 
@@ -1136,7 +1145,7 @@ def _start_plain(self, StretchFields stretch, double now, double stop):
                         RLE_PREFETCH_SLOT(columns, cursor.positions.data[ahead])
                         RLE_PREFETCH_ITEM(calls, cursor.positions.data[ahead - 8])
                         RLE_PREFETCH_ITEM(columns, cursor.positions.data[ahead - 8])
-                call = calls[position]
+                call = calls[position] if position < len(columns) else None  # see append()
                 if call is None:  # cancelled
                     stretch.skipped_count += 1
                     continue
@@ -1413,6 +1422,8 @@ def _split(CalendarFields self, BucketFields bucket, positions):
                 RLE_PREFETCH_SLOT(calls, ordered.data[at + 16])
                 RLE_PREFETCH_SLOT(columns, ordered.data[at + 16])
                 RLE_PREFETCH_ITEM(calls, ordered.data[at + 8])
+        if position >= len(columns):  # see append()
+            continue
         if columns[position] is not RECORD:
             if records:
                 ready.push_records(records, PLAIN_RANK)

@@ -80,26 +80,42 @@ class Bucket(BucketFields):
 
     def add(self, due: float, call: Any, args: Any, context: Context | None = None) -> int:
         """Append a task and return its first place, by which :meth:`cancel` finds it later."""
-        if context is not None or self.contexts is not None:
-            if self.contexts is None:
-                self.contexts = [None] * len(self.calls)
-            self.contexts.append(context)
         calls = self.calls
-        self.dues.append(due)
-        calls.append(call)
-        is_single = args and not args[1:] and type(args[0]) is not tuple  # folded() without a call
-        self.args.append(args[0] if is_single else args)
-        return self.shift + len(calls) - 1
+        count = len(calls)
+        try:
+            if context is not None or self.contexts is not None:
+                if self.contexts is None:
+                    self.contexts = [None] * count
+                self.contexts.append(context)
+            self.dues.append(due)
+            calls.append(call)
+            is_single = args and not args[1:] and type(args[0]) is not tuple  # folded() without a call
+            self.args.append(args[0] if is_single else args)
+        except BaseException:
+            self.trim(count)
+            raise
+        return self.shift + count
 
     def add_record(self, record: Record) -> None:
         """Append a record."""
         self.has_records = True
         record._place = self
-        if self.contexts is not None:
-            self.contexts.append(None)
-        self.dues.append(record._due)
-        self.calls.append(record)
-        self.args.append(RECORD)
+        count = len(self.calls)
+        try:
+            if self.contexts is not None:
+                self.contexts.append(None)
+            self.dues.append(record._due)
+            self.calls.append(record)
+            self.args.append(RECORD)
+        except BaseException:
+            self.trim(count)
+            raise
+
+    def trim(self, count: int) -> None:
+        """Let the columns be of one length again: a signal's handler has raised while a task was being appended."""
+        for column in (self.dues, self.calls, self.args, self.contexts):
+            if column is not None:
+                del column[count:]
 
     def set_due(self, place: int, due: float) -> bool:
         """Let the task whose first place is ``place`` be due at another time of the same stretch.

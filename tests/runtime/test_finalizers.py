@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from ratelimited_executor import Pacing, RateLimitedExecutor, WhenFull
+from ratelimited_executor.testing import VirtualEventLoop
 
 
 class Dying:
@@ -170,3 +171,73 @@ async def test_permit_at_once_needs_room_like_any_other(virtual_clock, when_full
         executor.schedule(int, delay=100)
         with pytest.raises(refused):
             executor.acquire_nowait()
+
+
+@pytest.mark.parametrize("delay", [0.3, 1000.0])
+def test_weak_reference_finds_nothing_to_cancel_in_an_executor_that_is_collected(delay):
+    """The collector takes an executor apart piece by piece; a task that waits there may be found meanwhile."""
+    references, answers = [], []
+
+    def cancel_all(_):
+        answers.extend(handle.cancel() for handle in (reference() for reference in references) if handle is not None)
+
+    async def leave_it_open():
+        executor = RateLimitedExecutor("x")
+        await executor.start()
+        executor.schedule(int, delay=delay)
+        for _ in range(10):
+            references.append(weakref.ref(executor.schedule(int, delay=delay), cancel_all))
+
+    def run():
+        loop = VirtualEventLoop()
+        loop.run_until_complete(leave_it_open())
+        loop.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        run()
+        gc.collect()
+    finally:
+        gc.enable()
+    assert not any(answers)
+    assert [] == [reference for reference in references if reference() is not None]
+
+
+@pytest.mark.parametrize("face", ["call_later", "call_soon", "execute", "schedule", "submit"])
+def test_clock_that_adds_a_task_in_the_middle_of_an_addition(face):
+    """The clock of an event loop may run code, that of a finalizer for one: here it begins another interval."""
+    log, acts = [], []
+
+    class Loop(asyncio.SelectorEventLoop):
+        ahead = 0.0
+
+        def time(self):
+            if acts:
+                acts.pop()()
+            return super().time() + self.ahead
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with RateLimitedExecutor("x") as executor:
+            add = {
+                "call_later": lambda: executor.call_later(0.02, log.append, "a"),
+                "schedule": lambda: executor.schedule(log.append, "a", delay=0.02),
+            }.get(face, lambda: getattr(executor, face)(log.append, "a"))
+
+            def act():
+                loop.ahead += 1.5
+                executor.schedule(log.append, "b", delay=50.0)
+
+            for _ in range(3):
+                add()
+            acts.append(act)
+            add()
+            assert [] == acts
+            loop.ahead += 60
+        return executor.statistics()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        statistics = runner.run(main())
+    assert ["a"] * 4 + ["b"] == sorted(log)
+    assert (5, 5) == (statistics.accepted, statistics.done)

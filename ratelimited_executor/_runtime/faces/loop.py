@@ -65,16 +65,21 @@ class LoopFace(ExecutorBase):
             kept = copy_context()
             bucket = calendar.future.get(int((when + calendar.epoch_offset) * calendar.per_second))
             if bucket is not None and (bucket.contexts is not None if kept else bucket.contexts is None):
-                if kept:
-                    bucket.contexts.append(engine.contexts.share(kept))  # type: ignore[union-attr]  # there are some
                 calls = bucket.calls
-                bucket.dues.append(when)
-                given: tuple[Any, ...] = args
-                is_single = given and not given[1:] and type(given[0]) is not tuple  # folded() without a call
-                bucket.args.append(given[0] if is_single else given)
-                calls.append(callback)
-                engine.accounts.accepted_count += 1
                 count = len(calls)
+                try:
+                    if kept:
+                        bucket.contexts.append(engine.contexts.share(kept))  # type: ignore[union-attr]  # there are some
+                    bucket.dues.append(when)
+                    calls.append(callback)
+                    given: tuple[Any, ...] = args
+                    is_single = given and not given[1:] and type(given[0]) is not tuple  # folded() without a call
+                    bucket.args.append(given[0] if is_single else given)
+                except BaseException:
+                    bucket.trim(count)
+                    raise
+                engine.accounts.accepted_count += 1
+                count += 1
                 if when < engine.armed:  # what is there is due later
                     engine.wake_for(when)
                 elif count == LARGE_COUNT:  # it wants to be prepared
