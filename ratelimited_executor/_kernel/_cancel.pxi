@@ -1,0 +1,150 @@
+# How tasks that wait are shown to the garbage collector, cancelled and moved together: included by ``_compiled.pyx``.
+
+# Collecting.
+
+cdef traverseproc traverse_columns = (<Traversable*>BucketFields).tp_traverse
+cdef traverseproc traverse_record = (<Traversable*>RecordFields).tp_traverse
+
+
+cdef int traverse_bucket(PyObject* self, visitproc visit, void* arg) noexcept:
+    """Show the garbage collector what a bucket refers to, and what the records do that wait in it.
+
+    These are not tracked, as most die with their start: the collector would go through a million of them, again and again, and
+    find nothing. What they refer to is the bucket's, so that an executor that nobody closes is still found. A record that
+    somebody holds is not shown: it keeps its executor, until the task has started or ended.
+    """
+    cdef int found = traverse_columns(self, visit, arg)
+    if not found and (<BucketFields>self).has_records:
+        found = RLE_VISIT_RECORDS(<PyObject*>(<BucketFields>self).calls, <PyObject*>TASK_HANDLE, traverse_record, visit, arg)
+    return found
+
+
+(<Traversable*>BucketFields).tp_traverse = traverse_bucket
+
+
+# Cancelling.
+
+cdef inline int check_sparse(BucketFields bucket) except -1:
+    """Have the survivors moved together if they are few: ``Bucket._check``."""
+    if not bucket.opened and not bucket.frozen and bucket._late is None and 2 * bucket.gone > len(bucket.calls) + SPARE_COUNT:
+        bucket.calendar.note_sparse(bucket)
+    return 0
+
+
+@cython.final
+@cython.no_gc  # it refers to a bucket, which refers to no handle: what the collector does not track it need not walk (0.2)
+@cython.freelist(256)
+cdef class CallHandle:
+    """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``, and :meth:`reschedule`."""
+
+    cdef public BucketFields _bucket
+    cdef public long long _place
+    cdef public double _when
+
+    def __init__(self, BucketFields bucket, long long place, double when):
+        self._bucket = bucket
+        self._place = place
+        self._when = when
+
+    def cancel(self):
+        """Cancel the callback; does nothing if it was cancelled before, or has run."""
+        cdef BucketFields bucket = self._bucket
+        cdef CalendarFields calendar
+        cdef long long position
+        if bucket is None:
+            return
+        self._bucket = None
+        calendar = <CalendarFields>bucket.calendar
+        if bucket._origin is not None or bucket._late is not None:
+            calendar.cancel_call(bucket, self._place)
+            return
+        position = self._place - bucket.shift
+        if not 0 <= position < len(bucket.args) or bucket.calls[position] is None:
+            return
+        bucket.gone += 1
+        if bucket.opened:
+            calendar.opened_count -= 1
+        calendar.cancelled_count += 1
+        if bucket.contexts is not None:
+            (<list>bucket.contexts)[position] = None
+        call, args = bucket.calls[position], bucket.args[position]
+        bucket.calls[position] = bucket.args[position] = None
+        check_sparse(bucket)
+        if calendar.on_cancelled is not None:
+            calendar.on_cancelled()
+
+    def reschedule(self, delay):
+        """Let the callback be due ``delay`` seconds from now, in place of its time so far; a negative delay is due now.
+
+        It is the same call, with its arguments and context variables, and it costs a fraction of a cancellation and another
+        ``call_later``. Among calls of equal due times it may keep its place.
+
+        Returns:
+            False if it was cancelled, or has run, or runs at this moment; nothing is changed then.
+
+        Raises:
+            TypeError: if ``delay`` is no number.
+            ValueError: if ``delay`` is NaN or infinite.
+            WrongLoopError: from another thread or event loop.
+        """
+        return pure["CallHandle"].reschedule(self, delay)
+
+    def cancelled(self):
+        """Return True if :meth:`cancel` was called."""
+        return self._bucket is None
+
+    def when(self):
+        """Return the loop time at which the callback is due."""
+        return self._when
+
+    def __repr__(self):
+        return pure["CallHandle"].__repr__(self)
+
+
+def cancel(RecordFields self, msg=None):
+    cdef BucketFields bucket
+    cdef AccountFields accounts
+    cdef EngineFields engine
+    if self.state == WAITING and self._options is None and isinstance(self.place, BucketFields) and self._engine is not None:
+        bucket = <BucketFields>self.place
+        engine = <EngineFields>self._engine
+        if engine.accounts is None or engine.queue is None or bucket.calls is None or bucket.calendar is None:
+            return False  # a weak reference led here while all of it is being collected: there is nothing to cancel
+        if bucket.opened or self._due >= (<QueueFields>engine.queue).interval_end:
+            accounts = <AccountFields>engine.accounts
+            self._place = None  # not the field: the record is tracked from now on
+            bucket.gone += 1
+            check_sparse(bucket)
+            if bucket.opened:
+                (<CalendarFields>bucket.calendar).opened_count -= 1
+            if accounts.on_key_end is not None:
+                accounts.on_key_end(self)
+            accounts.counts[IS_CANCELLED] += 1
+            call, context = self._call, self._context  # what dies with them comes last
+            args, self._outcome = self._outcome, msg
+            self._call = <object>RLE_QUALNAME(call) if type(call) is FunctionType else name_of(call)
+            self._context = None
+            self.state = CANCELLED
+            if self._callbacks is not None:
+                call_back(self)
+            if accounts.on_end is not None or accounts.on_room is not None:
+                accounts.progress()
+            return True
+    return pure["cancel"](self, msg)
+
+
+def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t start, Py_ssize_t stop):
+    cdef Py_ssize_t position
+    cdef list calls = self.calls, args = self.args, contexts = self.contexts
+    cdef carray.array dues = self.dues, first_places = origin, moved = self._origin
+    cdef Py_ssize_t moved_count = 0 if moved is None else len(moved)
+    for position in range(start, min(stop, <Py_ssize_t>len(args))):  # see append()
+        call = calls[position]
+        if call is None or (args[position] is RECORD and (<RecordFields>call).place is not self):
+            continue
+        if contexts is not None:
+            if fresh.contexts is None:
+                fresh.contexts = [None] * len(fresh.calls)
+            (<list>fresh.contexts).append(contexts[position])
+        append(fresh, dues.data.as_doubles[position], call, args[position])
+        append_number(first_places, moved.data.as_ulonglongs[position] if position < moved_count else position + self.shift)

@@ -1,0 +1,371 @@
+# How tasks start, end and become ready: included by ``_compiled.pyx``.
+
+cdef inline object call_in(object context, object call, object args, bint is_one):
+    """Call a function in a context: ``Context.run``, without a tuple of it all (0.05)."""
+    PyContext_Enter(context)
+    try:
+        if is_one:
+            return PyObject_CallOneArg(call, args)
+        return PyObject_Vectorcall(call, RLE_TUPLE_ITEMS(args), len(<tuple>args), NULL)
+    finally:
+        PyContext_Exit(context)
+
+
+def _start_plain(self, StretchFields stretch, double now, double stop):
+    cdef AccountFields accounts = self._accounts
+    cdef ContextFields contexts = self._contexts
+    cdef RunFields run = <RunFields?>stretch._run
+    cdef object clock = self._monotonic, scratch = contexts.scratch, context = scratch, source = stretch.source
+    cdef object call = None, args = None, origin = None, result = None, batch = None, items = None, indexes = None, kept = None
+    cdef bint is_system = RLE_HAS_CLOCK and clock is SYSTEM_CLOCK, is_bucket = isinstance(source, BucketFields)
+    cdef bint is_copied = False, is_list = False, is_straight = False, is_begun = False
+    cdef list calls = None, columns = None, origins = None
+    cdef bytearray started = None
+    cdef Py_ssize_t position, ahead, index = 0, first_index = 0, left = stretch._count
+    cdef double after
+    cdef Cursor cursor
+    if is_bucket:
+        calls, columns, origins = (<BucketFields>source).calls, (<BucketFields>source).args, (<BucketFields>source).contexts
+    else:
+        batch = self._batch = source.owner
+        call, items = batch._call_and_items(source)
+        kept, indexes, started = batch._parts[source], source.indexes, source.started_flags(stretch.first)
+        is_list = type(items) is list
+        is_straight = type(indexes) is range and indexes.step == 1
+        first_index = indexes.start if is_straight else 0
+        if batch.context is not None:
+            context = origin = batch.context
+            is_copied = not batch.own_context
+    cursor = cursor_over(run._positions)
+    if cursor is None:
+        positions = run.positions()
+    else:
+        cursor.at = run._cursor
+        positions = cursor
+    stretch._positions = positions
+    self._stretch = stretch
+    accounts.is_inside = True
+    try:
+        while left > 0:
+            left -= 1
+            if cursor is None:
+                found = next(positions, None)
+                if found is None:
+                    break
+                position = found
+            elif cursor.at < cursor.length():
+                position = cursor.position()
+            else:
+                break
+            if is_bucket:
+                if cursor is not None and cursor.positions is not None:
+                    ahead = cursor.at + 15  # due order is not the order in memory: 0.30 -> 0.16 with these four
+                    if ahead < cursor.count:
+                        RLE_PREFETCH_SLOT(calls, cursor.positions.data[ahead])
+                        RLE_PREFETCH_SLOT(columns, cursor.positions.data[ahead])
+                        RLE_PREFETCH_ITEM(calls, cursor.positions.data[ahead - 8])
+                        RLE_PREFETCH_ITEM(columns, cursor.positions.data[ahead - 8])
+                call = calls[position] if position < len(columns) else None  # see append()
+                if call is None:  # cancelled
+                    stretch.skipped_count += 1
+                    continue
+                args = columns[position]
+                calls[position] = columns[position] = None
+                if origins is not None:
+                    context = origins[position]
+                    origins[position] = None
+                    context = scratch if context is None else context[0] if type(context) is tuple else PyContext_Copy(context)
+            else:
+                if started is not None:
+                    if started[position]:
+                        stretch.skipped_count += 1
+                        continue
+                    started[position] = 1
+                index = first_index + position if is_straight else indexes[position]
+                is_begun = True
+                if is_copied:
+                    context = PyContext_Copy(origin)
+            try:
+                if not is_bucket:
+                    args = (<list>items)[index] if is_list and index < len(<list>items) else items[index]
+                result = call_in(context, call, args, not is_bucket or type(args) is not tuple)  # ``buckets.folded``
+            except BaseException as error:
+                self._raised(accounts.calls if is_bucket else self.item_of(source, index, kept), error)
+            else:
+                if result is not None or PyObject_Length(scratch):
+                    self._returned(accounts.calls if is_bucket else self.item_of(source, index, kept), result, context)
+            if contexts.scratch is not scratch:  # it had been written to, or was given away
+                if context is scratch:
+                    context = contexts.scratch
+                scratch = contexts.scratch
+            after = rle_monotonic() if is_system else clock()
+            if after - now > LONG_HOLD_SECONDS:
+                self._note_hold(call if is_bucket else batch.call, after - now)
+            now = after
+            if is_bucket:
+                call = None
+            args = None  # what dies with them may change anything: not while the next is being taken
+            if now >= stop or accounts.is_changed:
+                break
+    finally:
+        self._end(stretch, index if is_begun else None, result)
+    return now
+
+
+cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now) except -1:
+    """Take the permit of a start, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (1.0)."""
+    cdef PlanFields plan = queue.plan
+    if queue.on_start is not None or queue.is_special or (<AdmissionFields>queue.admission).count:
+        queue.spend(calendar, due, now)
+    elif calendar is queue.spread:
+        if plan._late_count > 0:
+            plan._late_count -= 1
+            return 0
+        due = plan.next_at if queue.early or due < plan.next_at else due
+        if now - due > plan._slack:
+            due = now
+        plan.next_at = due + max(0.0, plan.end - due) / (calendar.opened_count + queue.later_count + 1)
+    return 0
+
+
+def _start_records(self, StretchFields stretch, double now, double stop):
+    cdef AccountFields accounts = self._accounts
+    cdef ContextFields contexts = self._contexts
+    cdef object clock = self._monotonic
+    cdef bint is_system = RLE_HAS_CLOCK and clock is SYSTEM_CLOCK
+    cdef QueueFields queue = self._queue
+    cdef RecordRunFields run
+    cdef RecordFields record
+    cdef list records
+    cdef double after
+    if queue.counts_effects or not isinstance(stretch._run, RecordRunFields):
+        return pure["_start_records"](self, stretch, now, stop)
+    run = <RecordRunFields>stretch._run
+    while stretch._count > 0 and run.cursor < len(run.records):
+        records = run.records
+        record = <RecordFields>records[run.cursor]
+        records[run.cursor] = None
+        run.cursor += 1
+        if record.place is not run:
+            continue  # it was cancelled
+        record.place = None
+        stretch._count -= 1
+        if record._options is None:
+            (<CalendarFields>stretch._calendar).opened_count -= 1
+            if stretch._is_paid:
+                spend(queue, stretch._calendar, record._due, now)
+        elif not queue.admit_record(stretch._calendar, record, now, is_paid=stretch._is_paid):
+            continue
+        call = record._call
+        accounts.started_count += 1
+        if record._options is None:
+            start_record(self, accounts, contexts, record, call, now)
+        else:
+            self._start_special(record, call, now)
+        record = None
+        after = rle_monotonic() if is_system else clock()
+        if after - now > LONG_HOLD_SECONDS:
+            self._note_hold(call, after - now)
+        now = after
+        call = None
+        if now >= stop or accounts.is_changed:
+            break
+    return now
+
+
+cdef int start_record(object starter, AccountFields accounts, ContextFields contexts, RecordFields record, object call, double now) except -1:
+    """Start a record that has nothing out of the ordinary: ``Starter._call``."""
+    cdef object args = record._outcome, origin = record._context, result
+    if record.state != WAITING:
+        record._move_to(IS_RUNNING)
+    record.state = RUNNING
+    record._context = now
+    context = contexts.scratch if origin is None else PyContext_Copy(origin)
+    accounts.is_inside = True
+    try:
+        PyContext_Enter(context)
+        try:
+            result = PyObject_Vectorcall(call, RLE_TUPLE_ITEMS(args), len(<tuple>args), NULL)
+        finally:
+            PyContext_Exit(context)
+    except BaseException as error:
+        accounts.is_inside = False
+        if PyObject_Length(contexts.scratch):
+            contexts.clean()
+        accounts.raised(record, error, origin)
+        return 0
+    accounts.is_inside = False
+    if result is not None and RLE_IS_AWAITABLE(result):
+        if type(result) in starter._kinds:
+            starter._coroutines.start(record, result, context, origin)
+        else:
+            starter._run(record, result, context, origin, None)
+    else:
+        if accounts.on_key_end is not None:
+            accounts.on_key_end(record)
+        accounts.counts[IS_DONE] += 1
+        end_done(record, result)
+    if PyObject_Length(contexts.scratch):
+        contexts.clean()
+    return 0
+
+
+cdef int end_done(RecordFields record, object result) except -1:
+    """Enter the state of a call that has returned: ``TaskHandle._end_done``."""
+    cdef object call = record._call
+    if record.state != RUNNING:
+        record._move_to(IS_DONE)
+    record.state = DONE
+    record._call = <object>RLE_QUALNAME(call) if type(call) is FunctionType else name_of(call)
+    record._outcome = result
+    record.place = None
+    if record._callbacks is not None:
+        call_back(record)
+    return 0
+
+
+cdef int call_back(RecordFields record) except -1:
+    """Have the callbacks of a record that has ended called: ``TaskHandle._ended``."""
+    cdef object callback = record._callbacks
+    callbacks = (<EngineFields>record._engine).callbacks if isinstance(record._engine, EngineFields) else None
+    if type(callback) is not tuple and type(callback) is not list and isinstance(callbacks, CallbackFields):
+        if (<CallbackFields>callbacks)._is_armed and not (<CallbackFields>callbacks)._is_debug:
+            record._callbacks = None
+            (<CallbackFields>callbacks)._pending.append((callback, record, None))
+            return 0
+    record._ended()
+    return 0
+
+
+def add_done_callback(RecordFields self, callback, *, context=None):
+    if (
+        context is None and self._callbacks is None and self.state <= RUNNING
+        and not isinstance(callback, (tuple, list)) and IS_MAP_KNOWN and RLE_IS_CURRENT(NO_VARIABLES)
+    ):
+        self._callbacks = callback
+    else:
+        pure["add_done_callback"](self, callback, context=context)
+
+
+def _end_done(RecordFields self, result):
+    end_done(self, result)
+
+
+def _run(CallbackFields self):
+    cdef object scratch = PyContext_New(), pending = self._pending, callback = None, handle = None, context = None
+    cdef Py_ssize_t left = min(len(pending), CALL_COUNT_MAX)
+    try:
+        self._is_armed = False  # from now on, what is added asks for the next turn
+        while left > 0:
+            left -= 1
+            callback, handle, context = pending.popleft()
+            if context is None:
+                context = scratch
+            try:
+                call_in(context, callback, handle, True)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._report(callback, handle, context, error)
+            if PyObject_Length(scratch):
+                scratch = PyContext_New()
+    finally:
+        callback = handle = context = None
+        if pending and not self._is_armed:
+            self._arm()
+
+
+def result(RecordFields self):
+    return self._outcome if self.state == DONE else pure["result"](self)
+
+
+def exception(RecordFields self):
+    return None if self.state == DONE else pure["exception"](self)
+
+
+def head(ReadyFields self):
+    cdef object queue, due
+    while self.active:
+        rank = self.active[0]
+        queue = self._queues[rank]
+        while queue:
+            due = head_due(queue[0])
+            if due is not None:
+                return rank, due
+            queue.popleft()
+        del self._queues[rank]
+        heappop(self.active)
+    return None
+
+
+cdef object head_due(object run):
+    """Return the due time of the first task of a run that still waits, None if none does."""
+    cdef RecordRunFields records
+    cdef BucketFields bucket
+    cdef RunFields plain
+    cdef Py_ssize_t position
+    if isinstance(run, RecordRunFields):
+        records = <RecordRunFields>run
+        while records.cursor < len(records.records):
+            record = records.records[records.cursor]
+            if (<RecordFields>record).place is records:
+                return (<RecordFields>record)._due
+            records.cursor += 1
+        return None
+    plain = <RunFields>run
+    if not isinstance(plain.source, BucketFields) or type(plain._positions) is not Positions:
+        return run.head_due()
+    bucket = <BucketFields>plain.source
+    if bucket.gone == len(bucket.calls):  # all of it has gone: there may be a million of them
+        return None
+    while plain._cursor < <Py_ssize_t>(<Positions>plain._positions).data.size():
+        position = (<Positions>plain._positions).data[plain._cursor]
+        call = bucket.calls[position] if position < len(bucket.calls) else None  # freed, because all of it had gone
+        if call is not None and (bucket.args[position] is not RECORD or (<RecordFields>call).place is bucket):
+            return bucket.dues.data.as_doubles[position]
+        plain._cursor += 1
+    return None
+
+
+def _split(CalendarFields self, BucketFields bucket, positions):
+    cdef list calls = bucket.calls, columns = bucket.args, plain = [], records = []
+    cdef RecordFields record
+    cdef Py_ssize_t at, position, count = len(positions)
+    cdef Positions ordered = <Positions>positions if type(positions) is Positions else None
+    ready = self.ready
+    for at in range(count):
+        if ordered is None:
+            position = positions[at]
+        else:
+            position = ordered.data[at]
+            if at + 16 < count:
+                RLE_PREFETCH_SLOT(calls, ordered.data[at + 16])
+                RLE_PREFETCH_SLOT(columns, ordered.data[at + 16])
+                RLE_PREFETCH_ITEM(calls, ordered.data[at + 8])
+        if position >= len(columns):  # see append()
+            continue
+        if columns[position] is not RECORD:
+            if records:
+                ready.push_records(records, PLAIN_RANK)
+                records = []
+            plain.append(position)
+            continue
+        if plain:
+            ready.push_run(bucket, plain, PLAIN_RANK)
+            plain = []
+        record = <RecordFields>calls[position]
+        calls[position] = None
+        if record.place is not bucket:  # it was cancelled; perhaps just now, by the order
+            continue
+        bucket.gone += 1
+        if record._options is None and record.rank == IS_OTHER:
+            records.append(record)
+        else:
+            if records:
+                ready.push_records(records, PLAIN_RANK)
+                records = []
+            ready.push_record(record)
+    if plain:
+        ready.push_run(bucket, plain, PLAIN_RANK)
+    if records:
+        ready.push_records(records, PLAIN_RANK)
