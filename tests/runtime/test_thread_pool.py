@@ -92,12 +92,13 @@ async def test_pool_that_was_shut_down_fails_the_task(virtual_clock, pool, accou
 @pytest.mark.parametrize("how", ["cancel", "run_timeout"])
 async def test_call_that_waits_for_a_thread_never_begins_once_it_is_given_up(virtual_clock, pool, own, how):
     """The task ends at once, one that runs goes on, and one that has not begun never does."""
-    release, begun, log = threading.Event(), threading.Event(), []
+    release, begun, held, log = threading.Event(), threading.Event(), threading.Event(), []
 
     def hold():
         begun.set()
         release.wait(30)
         log.append("held")
+        held.set()
 
     options = {"thread_pool": pool} if own else {"max_threads": 1}
     async with RateLimitedExecutor("x", **options) as executor:
@@ -117,6 +118,7 @@ async def test_call_that_waits_for_a_thread_never_begins_once_it_is_given_up(vir
         release.set()
         last = await executor.submit(thread_name, in_thread=True)
         assert ("mine" in last) == own
+    assert held.wait(30)  # the last may run in another thread, before this one has ended
     assert ["held"] == log
 
 
