@@ -152,12 +152,23 @@ def call_later(ExecutorFields self, delay=MISSING, callback=MISSING, *args, cont
     return pure["call_later"](self, *given(delay, given(callback, args)), context=context)
 
 
+cdef inline int count_ready(EngineFields engine, CalendarFields calendar, double now) except -1:
+    """Count a task that has joined the run of :func:`last_ready`, and have it looked at: ``Engine.add_call_ready``."""
+    cdef AccountFields accounts = <AccountFields>engine.accounts
+    (<ReadyFields>calendar.ready)._count += 1
+    calendar.opened_count += 1
+    accounts.accepted_count += 1
+    accounts.is_changed = True
+    if now < engine.armed:
+        engine.wake_for(now)
+    return 0
+
+
 cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
     """Make a task without a record ready at once, and return its handle, or True; None if it is out of the ordinary."""
     cdef EngineFields engine = home_engine(self)
     cdef BucketFields bucket
     cdef CalendarFields calendar
-    cdef AccountFields accounts
     cdef RunFields run
     cdef Py_ssize_t count
     cdef double now
@@ -179,13 +190,7 @@ cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
         (<list>bucket.contexts).append(kept)
     count = append(bucket, now, call, fold(args))
     (<list>run._positions).append(count - 1)
-    (<ReadyFields>calendar.ready)._count += 1
-    calendar.opened_count += 1
-    accounts = <AccountFields>engine.accounts
-    accounts.accepted_count += 1
-    accounts.is_changed = True
-    if now < engine.armed:
-        engine.wake_for(now)
+    count_ready(engine, calendar, now)
     return handle_of(bucket, count - 1, now) if has_handle else True
 
 
@@ -213,7 +218,6 @@ cdef inline RecordFields record_of(EngineFields engine, object call, tuple args,
 def submit(ExecutorFields self, fn=MISSING, *args, **options):
     cdef EngineFields engine
     cdef CalendarFields calendar
-    cdef AccountFields accounts
     cdef RecordRunFields run
     cdef double now
     if not options and self._expires is None and PyCallable_Check(fn):
@@ -229,13 +233,7 @@ def submit(ExecutorFields self, fn=MISSING, *args, **options):
                     record.place = run
                     run.records.append(record)
                     append_number(<carray.array>run._numbers, (<ReadyFields>calendar.ready)._count)
-                    (<ReadyFields>calendar.ready)._count += 1
-                    calendar.opened_count += 1
-                    accounts = <AccountFields>engine.accounts
-                    accounts.accepted_count += 1
-                    accounts.is_changed = True
-                    if now < engine.armed:
-                        engine.wake_for(now)
+                    count_ready(engine, calendar, now)
                     return record
     return pure["submit"](self, *given(fn, args), **options)
 

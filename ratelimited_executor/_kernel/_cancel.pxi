@@ -32,7 +32,7 @@ cdef inline int check_sparse(BucketFields bucket) except -1:
 
 
 @cython.final
-@cython.no_gc  # it refers to a bucket, which refers to no handle: what the collector does not track it need not walk (0.2)
+@cython.no_gc  # what the collector does not track it need not walk (0.2); like a record that is held, it keeps its executor
 @cython.freelist(256)
 cdef class CallHandle:
     """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``, and :meth:`reschedule`."""

@@ -183,11 +183,7 @@ cdef int start_record(object starter, AccountFields accounts, ContextFields cont
     context = contexts.scratch if origin is None else PyContext_Copy(origin)
     accounts.is_inside = True
     try:
-        PyContext_Enter(context)
-        try:
-            result = PyObject_Vectorcall(call, RLE_TUPLE_ITEMS(args), len(<tuple>args), NULL)
-        finally:
-            PyContext_Exit(context)
+        result = call_in(context, call, args, False)
     except BaseException as error:
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
@@ -320,7 +316,7 @@ cdef object head_due(object run):
         return None
     while plain._cursor < <Py_ssize_t>(<Positions>plain._positions).data.size():
         position = (<Positions>plain._positions).data[plain._cursor]
-        call = bucket.calls[position] if position < len(bucket.calls) else None  # freed, because all of it had gone
+        call = bucket.calls[position] if position < len(bucket.args) else None  # freed, as all of it had gone; see append()
         if call is not None and (bucket.args[position] is not RECORD or (<RecordFields>call).place is bucket):
             return bucket.dues.data.as_doubles[position]
         plain._cursor += 1

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.states import Pacing, TaskClass, TaskState
 
 __all__ = [
-    "AccountFields", "AdmissionFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "CoroutineFields", "EngineFields",
-    "ExecutorFields", "PlanFields", "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RunFields", "StreamFields", "StretchFields",
+    "AccountFields", "AdmissionFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "CoroutineFields",
+    "EngineFields", "ExecutorFields", "PlanFields", "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields",
+    "RunFields", "StreamFields", "StretchFields",
 ]  # fmt: skip
 
 
