@@ -36,9 +36,12 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ratelimited_executor._kernel.admission import UNLIMITED
+from ratelimited_executor._kernel.choice import two_bodies, used_there
+from ratelimited_executor._kernel.fields import GRID_FIELDS, GridFields
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
@@ -65,7 +68,8 @@ class Piece(NamedTuple):
         return -((-self.base - (time_ns - self.start) * self.step) // self.unit)
 
 
-class PermitGrid:
+@used_there
+class PermitGrid(GridFields):
     """The numbered permits of one rate, and which of them are taken or void.
 
     Args:
@@ -76,20 +80,9 @@ class PermitGrid:
         rank: which of them this is, 0 <= rank < peers.
     """
 
-    __slots__ = (
-        "_first",
-        "_last",
-        "_lifted",
-        "_next",
-        "_pieces",
-        "_timed",
-        "_void_to",
-        "peers",
-        "rank",
-        "rate",
-        "slack_ns",
-        "usable_until_ns",
-    )
+    __slots__ = ("_lifted", "_timed", "rate")
+
+    _pieces: list[Piece]
 
     def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int, peers: int = 1, rank: int = 0) -> None:
         assert slack_ns >= 0, slack_ns
@@ -99,11 +92,11 @@ class PermitGrid:
         self.peers = peers
         self.rank = rank
         self.usable_until_ns = now_ns  # the permits that usable() counted last stay usable until then
-        self._pieces: list[Piece] = []  # oldest first; the last one is in force; older ones reach back `slack` at most
+        self._pieces = []  # oldest first; the last one is in force; older ones reach back `slack` at most
         self._next = 0  # all permits below are taken or void
         self._first = self._last = 0  # the own permits that usable() counted last: first, first + peers, ... < last
         self._lifted: tuple[int, list[Piece], int, Rate] | None = None  # when the limit was lifted, and what was then
-        self._void_to: int | None = None  # where _next goes instead, if a late permit is taken
+        self._void_to = None  # where _next goes instead, if a late permit is taken
         # The piece, number and time of the permit whose time was computed last: when one is taken, the time of the next is
         # asked for, and once more when that one is counted.
         self._timed: tuple[Piece | None, int, int] = (None, 0, 0)
@@ -174,6 +167,7 @@ class PermitGrid:
         """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""
         return self._usable_on_grid(now_ns)
 
+    @two_bodies
     def _usable_on_grid(self, now_ns: int) -> int:
         """Count by the grid alone; forecasts ask for this."""
         pieces, peers = self._pieces, self.peers
@@ -253,6 +247,11 @@ class PermitGrid:
         when = self._time_of(number)
         assert when is not None, number
         return max(when, now_ns)
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """What a copy is made of: slots, those that are fields of a struct included."""
+        slots = chain(GRID_FIELDS, *(cls.__dict__.get("__slots__", ()) for cls in type(self).__mro__))
+        return None, {name: getattr(self, name) for name in slots}
 
     def trial(self) -> Self:
         """Return a copy, to be tried at times to come."""

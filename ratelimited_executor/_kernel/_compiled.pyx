@@ -11,7 +11,7 @@ Safety. A finalizer or a clock of the user may run Python code at any allocation
 before: so whatever may do that comes first, and the look-up and the change after it are of one piece. A handler of a signal
 may end any line of the pure body: so columns are read as far as the shortest of them goes.
 
-The parts: ``_add.pxi``, ``_cancel.pxi``, ``_order.pxi``, ``_start.pxi``, ``_task.pxi``.
+The parts: ``_add.pxi``, ``_cancel.pxi``, ``_order.pxi``, ``_start.pxi``, ``_task.pxi``, ``_wake.pxi``.
 
 Each trick says what it gains, measured by itself on CPython 3.11 (microseconds a call).
 """
@@ -21,7 +21,7 @@ from cpython cimport array as carray
 from cpython.float cimport PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.ref cimport PyObject, PyTypeObject
-from libc.math cimport ceil
+from libc.math cimport ceil, floor, nextafter
 from libc.stdint cimport UINT32_MAX, uint32_t
 from libcpp.algorithm cimport is_sorted, sort, upper_bound
 from libcpp.pair cimport pair
@@ -36,7 +36,6 @@ from types import CoroutineType, FunctionType
 
 from ratelimited_executor._kernel import sizes
 from ratelimited_executor._kernel.states import RECORD, Pacing, TaskClass, TaskState
-from ratelimited_executor._kernel.timeline import FAR_SECONDS as _FAR
 
 cdef extern from *:
     """
@@ -104,12 +103,23 @@ cdef extern from *:
     static int rle_set_timer(int fd, long long time_ns) { return -1; }
     #endif
 
+    /* Products of permits and nanoseconds. */
+    #if defined(__SIZEOF_INT128__)
+    #define RLE_HAS_WIDE 1
+    typedef __int128 rle_wide;
+    #else
+    #define RLE_HAS_WIDE 0
+    typedef long long rle_wide;
+    #endif
+
     #ifndef KERNEL_SOURCE_CRC32
     #error "built by .packaging/build_kernel.py, which stamps the checksum of this file into the extension"
     #endif
     """
     const unsigned int KERNEL_SOURCE_CRC32
     bint RLE_HAS_CLOCK
+    bint RLE_HAS_WIDE
+    ctypedef long long rle_wide
     double rle_monotonic() noexcept
     int rle_set_timer(int, long long) noexcept
     void RLE_PREFETCH_SLOT(object, Py_ssize_t) noexcept
@@ -138,12 +148,13 @@ cdef extern from "Python.h":
     object PyObject_Vectorcall(object, PyObject**, size_t, PyObject*)
     object PyObject_CallOneArg(object, object)
     object PyLong_FromLongLong(long long)
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
     Py_ssize_t PyObject_Length(object) except -1
     bint PyCallable_Check(object)
     object PyErr_SetFromErrno(object)
     unsigned long PyThread_get_thread_ident()
 
-cdef double INF = math.inf, FAR_SECONDS = _FAR, ROUNDING_SECONDS = sizes.ROUNDING_SECONDS
+cdef double INF = math.inf, FAR_SECONDS = sizes.FAR_SECONDS, ROUNDING_SECONDS = sizes.ROUNDING_SECONDS
 cdef double LONG_HOLD_SECONDS = sizes.LONG_HOLD_SECONDS, TICKS = sizes.TICKS, TICKS_MAX = sizes.TICKS_MAX
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
 cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT, RECORD_COUNT_MAX = sizes.RECORD_COUNT_MAX
@@ -164,15 +175,19 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 # Pairing with the pure bodies.
 
 pure = {}  # the pure body of each function here, by name, and the classes that it makes; filled by choice.two_bodies()
-cdef object TASK_HANDLE = None, name_of = None
+cdef object TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, name_of = None
 
 
 def connect(name, body):
     """Take in the pure body of a function, or a class that is made here."""
-    global TASK_HANDLE, name_of
+    global TASK_HANDLE, PERMIT_GRID, RISING_ORDER, name_of
     pure[name] = body
     if name == "TaskHandle":
         TASK_HANDLE = body
+    elif name == "PermitGrid":
+        PERMIT_GRID = body
+    elif name == "RisingOrder":
+        RISING_ORDER = body
     elif name == "name_of":
         name_of = body
 
@@ -196,9 +211,10 @@ cdef class BucketFields:
 
 cdef class CalendarFields:
     cdef public dict future
+    cdef public list numbers, opened
     cdef public double end, epoch_offset, per_second
     cdef public Py_ssize_t opened_count, cancelled_count
-    cdef public object on_cancelled, ready, soon_class, _current
+    cdef public object groups, on_cancelled, ready, soon_class, _current
 
 
 cdef class RecordFields:
@@ -240,6 +256,18 @@ cdef class ReadyFields:
     cdef public Py_ssize_t _count
 
 
+cdef class BatchFields:
+    cdef public double first, _gap
+    cdef public Py_ssize_t count, started_count
+    cdef public object dues, indexes, owner, _started
+    cdef public bint is_plain, revoked
+
+
+cdef class RisingFields:
+    cdef public object _source
+    cdef public Py_ssize_t _next, _stop
+
+
 cdef class RunFields:
     cdef public object source, _positions
     cdef public Py_ssize_t _cursor, _number
@@ -262,14 +290,29 @@ cdef class StretchFields:
 
 
 cdef class QueueFields:
-    cdef public double end, interval_end
+    cdef public double end, interval_end, _opening_at, _pulled_at
     cdef public Py_ssize_t _later_on_time_count, later_count
-    cdef public bint early, is_special
-    cdef public object admission, on_start, on_time, pacing, plan, spread
+    cdef public bint counts_effects, early, is_dense, is_halted, is_special, is_unlimited, _is_plain, _is_planned
+    cdef public object admission, chores, expiry, on_start, on_time, pacing, passing, plan, spread, timeline, wall
+
+
+cdef class TimelineFields:
+    cdef public object loop_time, offset_ns
 
 
 cdef class AdmissionFields:
     cdef public long long count
+    cdef public double next_at, per_second, usable_max, usable_until, _counted_at
+    cdef public bint is_unlimited
+    cdef public object effects, permits, _timeline
+
+
+@cython.auto_pickle(False)  # it is copied by its fields, as pure ones are
+cdef class GridFields:
+    cdef public object peers, rank, slack_ns, usable_until_ns, _first, _last, _next, _pieces, _void_to
+    cdef object piece  # the one in force, of which these are the numbers
+    cdef long long start, step, unit
+    cdef rle_wide base
 
 
 cdef class PlanFields:
@@ -280,8 +323,8 @@ cdef class PlanFields:
 cdef class AccountFields:
     cdef public long long accepted_count, started_count
     cdef public bint is_changed, is_inside
-    cdef public object on_end, on_key_end, on_room
-    cdef public dict counts
+    cdef public object calls, max_concurrency, on_end, on_key_end, on_room
+    cdef public dict counts, holding, running
 
 
 cdef class ContextFields:
@@ -290,8 +333,8 @@ cdef class ContextFields:
 
 cdef class EngineFields:
     cdef public double armed
-    cdef public object accounts, callbacks, contexts, loop, queue
-    cdef public bint is_coarse
+    cdef public object accounts, adapting, callbacks, contexts, loop, queue, starter, _member, _runner
+    cdef public bint is_coarse, _is_full
     cdef object clock
     cdef bint is_system
 
@@ -303,6 +346,10 @@ cdef class EngineFields:
     def monotonic(self, value):
         self.clock = value
         self.is_system = RLE_HAS_CLOCK and value is SYSTEM_CLOCK
+
+
+cdef class StarterFields:
+    cdef public object _accounts, _contexts, _coroutines, _kinds, _monotonic, _queue
 
 
 cdef class CallbackFields:
@@ -332,3 +379,4 @@ include "_add.pxi"
 include "_cancel.pxi"
 include "_start.pxi"
 include "_task.pxi"
+include "_wake.pxi"

@@ -115,9 +115,14 @@ def _start_plain(self, StretchFields stretch, double now, double stop):
 cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now) except -1:
     """Take the permit of a start, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (1.0)."""
     cdef PlanFields plan = queue.plan
-    if queue.on_start is not None or queue.is_special or (<AdmissionFields>queue.admission).count:
+    if queue.is_special:
         queue.spend(calendar, due, now)
-    elif calendar is queue.spread:
+        return 0
+    if queue.on_start is not None:
+        queue.on_start(now - due)
+    if (<AdmissionFields>queue.admission).count:
+        take_permit(queue.admission, now)
+    if calendar is queue.spread:
         if plan._late_count > 0:
             plan._late_count -= 1
             return 0

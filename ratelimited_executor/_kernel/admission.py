@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.fields import AdmissionFields
+from ratelimited_executor._kernel.sizes import MARGIN_COUNT
 from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["UNLIMITED", "Admission"]
 
-_MARGIN_COUNT: Final = 3  # permits, by which an estimate may be wrong
 UNLIMITED: Final = 1 << 62  # more permits than anybody takes at one instant: the answer at an infinite rate
 
 
@@ -40,10 +40,7 @@ class Admission(AdmissionFields):
         usable_max: how many may be usable at once; infinity if that is not known.
     """
 
-    __slots__ = (
-        "_counted_at", "_is_by_wall_clock", "_timeline", "effects", "is_unlimited", "next_at", "per_second", "permits",
-        "usable_max", "usable_until",
-    )  # fmt: skip
+    __slots__ = ("_is_by_wall_clock",)
 
     def __init__(self, permits: Permits, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -101,9 +98,9 @@ class Admission(AdmissionFields):
         The margins are for what rounding, a late start and a permit at either end may take or give.
         """
         since = now if self.count else self.next_at  # before the next one comes up there is none
-        if since > -math.inf and count <= (end - max(since, now)) * self.per_second - _MARGIN_COUNT:
+        if since > -math.inf and count <= (end - max(since, now)) * self.per_second - MARGIN_COUNT:
             return True
-        return False if count > (end - now) * self.per_second + self.usable_max + _MARGIN_COUNT else None
+        return False if count > (end - now) * self.per_second + self.usable_max + MARGIN_COUNT else None
 
     def take(self, count: int, now: float) -> None:
         """Take some of the permits that were counted, for starts at loop time ``now``; nothing if none was, as none is needed."""

@@ -11,6 +11,8 @@ import math
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.choice import used_there
+from ratelimited_executor._kernel.fields import BatchFields, RisingFields
 from ratelimited_executor._kernel.records import PERMITS, TaskClass
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchSource", "RisingOrder"]
 
 
-class BatchSource:
+class BatchSource(BatchFields):
     """The tasks of one batch, or of a part of it; a task is a position below ``count``.
 
     Args:
@@ -38,8 +40,7 @@ class BatchSource:
     """
 
     __slots__ = (
-        "_gap", "_started", "_swept_count", "calendar", "count", "deadline_after", "dues", "first", "indexes", "is_plain",
-        "is_watched", "key", "name", "needs", "opened_count", "owner", "parcel", "rank", "revoked", "started_count",
+        "_swept_count", "calendar", "deadline_after", "is_watched", "key", "name", "needs", "opened_count", "parcel", "rank",
     )  # fmt: skip
 
     has_records: Final = False
@@ -70,7 +71,7 @@ class BatchSource:
         self.deadline_after = deadline_after
         self.key = key
         self.needs = needs
-        self.is_plain: Final = key is None and needs is None and deadline_after == math.inf
+        self.is_plain = key is None and needs is None and deadline_after == math.inf
         self.is_watched = False  # whether somebody is told of each of its tasks, which then start one by one
         self.calendar: Any = None  # set when it is placed
         self.parcel: int | None = None  # the number of the interval that takes up the next of its tasks
@@ -190,10 +191,11 @@ class BatchSource:
         self._started[: self.started_count] = b"\1" * self.started_count
 
 
-class RisingOrder:
+@used_there
+class RisingOrder(RisingFields):
     """Positions of a batch: what :class:`~.due_order.DueOrder` is for a bucket, without any work."""
 
-    __slots__ = ("_dues", "_next", "_source", "_stop")
+    __slots__ = ("_dues",)
 
     def __init__(self, source: BatchSource, start: int, stop: int) -> None:
         self._source = source

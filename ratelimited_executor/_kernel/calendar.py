@@ -93,8 +93,8 @@ class Calendar(CalendarFields):
     """
 
     __slots__ = (
-        "_ahead", "_chores", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches", "groups",
-        "number", "numbers", "opened", "owner", "parcels", "take_count_max", "timeline",
+        "_ahead", "_chores", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches", "number", "owner",
+        "parcels", "take_count_max", "timeline",
     )  # fmt: skip
 
     _current: _Stream | None  # the bucket that a task joins in the running interval

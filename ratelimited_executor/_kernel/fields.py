@@ -6,7 +6,7 @@ body reads and writes these fields without a look-up; everything else of the cla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import compiled
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.states import Pacing, TaskClass, TaskState
 
 __all__ = [
-    "AccountFields", "AdmissionFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields", "CoroutineFields",
-    "EngineFields", "ExecutorFields", "PlanFields", "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields",
-    "RunFields", "StreamFields", "StretchFields",
+    "AccountFields", "AdmissionFields", "BatchFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields",
+    "CoroutineFields", "EngineFields", "ExecutorFields", "GridFields", "PlanFields", "QueueFields", "ReadyFields",
+    "RecordFields", "RecordRunFields", "RisingFields", "RunFields", "StarterFields", "StreamFields", "StretchFields",
+    "TimelineFields",
 ]  # fmt: skip
 
 
@@ -53,8 +54,8 @@ class CalendarFields:
     """Of ``calendar.Calendar``."""
 
     __slots__ = (
-        "_current", "cancelled_count", "end", "epoch_offset", "future", "on_cancelled", "opened_count", "per_second", "ready",
-        "soon_class",
+        "_current", "cancelled_count", "end", "epoch_offset", "future", "groups", "numbers", "on_cancelled", "opened",
+        "opened_count", "per_second", "ready", "soon_class",
     )  # fmt: skip
 
     _current: Any
@@ -62,7 +63,10 @@ class CalendarFields:
     end: float
     epoch_offset: float
     future: dict[int, Any]
+    groups: deque[list[Any]]
+    numbers: list[int]
     on_cancelled: Callable[[], None] | None
+    opened: list[Any]
     opened_count: int
     per_second: float
     ready: Any
@@ -97,6 +101,35 @@ class ReadyFields:
     _count: int
     _queues: dict[Any, deque[Any]]
     active: list[Any]
+
+
+class BatchFields:
+    """Of ``batches.BatchSource``."""
+
+    __slots__ = (
+        "_gap", "_started", "count", "dues", "first", "indexes", "is_plain", "owner", "revoked", "started_count",
+    )  # fmt: skip
+
+    _gap: float
+    _started: bytearray | None
+    count: int
+    dues: array[float] | None
+    first: float
+    indexes: Any
+    is_plain: bool
+    owner: Any
+    revoked: bool
+    started_count: int
+
+
+class RisingFields:
+    """Of ``batches.RisingOrder``."""
+
+    __slots__ = ("_next", "_source", "_stop")
+
+    _next: int
+    _source: Any
+    _stop: int
 
 
 class RunFields:
@@ -150,30 +183,81 @@ class QueueFields:
     """Of ``intervals.Intervals``, whose calendars these are."""
 
     __slots__ = (
-        "_later_on_time_count", "admission", "early", "end", "interval_end", "is_special", "later_count", "on_start", "on_time",
-        "pacing", "plan", "spread",
+        "_is_plain", "_is_planned", "_later_on_time_count", "_opening_at", "_pulled_at", "admission", "chores",
+        "counts_effects", "early", "end", "expiry", "interval_end", "is_dense", "is_halted", "is_special", "is_unlimited",
+        "later_count", "on_start", "on_time", "pacing", "passing", "plan", "spread", "timeline", "wall",
     )  # fmt: skip
 
+    _is_plain: bool
+    _is_planned: bool
     _later_on_time_count: int
+    _opening_at: float
+    _pulled_at: float
     admission: Any
+    chores: Any
+    counts_effects: bool
     early: bool
     end: float
+    expiry: Any
     interval_end: float
+    is_dense: bool
+    is_halted: bool
     is_special: bool
+    is_unlimited: bool
     later_count: int
     on_start: Callable[[float], None] | None
     on_time: Any
     pacing: Pacing
+    passing: list[Any]
     plan: Any
     spread: Any
+    timeline: Any
+    wall: Any
+
+
+class TimelineFields:
+    """Of ``timeline.Timeline``."""
+
+    __slots__ = ("loop_time", "offset_ns")
+
+    loop_time: Callable[[], float] | None
+    offset_ns: int
 
 
 class AdmissionFields:
     """Of ``admission.Admission``."""
 
-    __slots__ = ("count",)
+    __slots__ = (
+        "_counted_at", "_timeline", "count", "effects", "is_unlimited", "next_at", "per_second", "permits", "usable_max",
+        "usable_until",
+    )  # fmt: skip
 
+    _counted_at: float
+    _timeline: Any
     count: int
+    effects: Any
+    is_unlimited: bool
+    next_at: float
+    per_second: float
+    permits: Any
+    usable_max: float
+    usable_until: float
+
+
+class GridFields:
+    """Of ``permits.PermitGrid``: numbers of any size."""
+
+    __slots__ = ("_first", "_last", "_next", "_pieces", "_void_to", "peers", "rank", "slack_ns", "usable_until_ns")
+
+    _first: int
+    _last: int
+    _next: int
+    _pieces: list[Any]
+    _void_to: int | None
+    peers: int
+    rank: int
+    slack_ns: int
+    usable_until_ns: int
 
 
 class PlanFields:
@@ -191,23 +275,21 @@ class AccountFields:
     """Of an executor's accounts."""
 
     __slots__ = (
-        "accepted_count",
-        "counts",
-        "is_changed",
-        "is_inside",
-        "on_end",
-        "on_key_end",
-        "on_room",
-        "started_count",
-    )
+        "accepted_count", "calls", "counts", "holding", "is_changed", "is_inside", "max_concurrency", "on_end", "on_key_end",
+        "on_room", "running", "started_count",
+    )  # fmt: skip
 
     accepted_count: int
+    calls: Any
     counts: dict[TaskState, int]
+    holding: dict[Any, Any]
     is_changed: bool
     is_inside: bool
+    max_concurrency: int | None
     on_end: Callable[[], None] | None
     on_key_end: Callable[[Any], None] | None
     on_room: Callable[[], None] | None
+    running: dict[int, Any]
     started_count: int
 
 
@@ -241,9 +323,16 @@ class CoroutineFields:
 class EngineFields:
     """Of an executor's engine."""
 
-    __slots__ = ("accounts", "armed", "callbacks", "contexts", "is_coarse", "loop", "monotonic", "queue")
+    __slots__ = (
+        "_is_full", "_member", "_runner", "accounts", "adapting", "armed", "callbacks", "contexts", "is_coarse", "loop",
+        "monotonic", "queue", "starter",
+    )  # fmt: skip
 
+    _is_full: bool
+    _member: Any
+    _runner: Any
     accounts: Any
+    adapting: Any
     armed: float
     callbacks: Any
     contexts: Any
@@ -251,6 +340,20 @@ class EngineFields:
     loop: Any
     monotonic: Callable[[], float]
     queue: Any
+    starter: Any
+
+
+class StarterFields:
+    """Of what starts the tasks of an executor."""
+
+    __slots__ = ("_accounts", "_contexts", "_coroutines", "_kinds", "_monotonic", "_queue")
+
+    _accounts: Any
+    _contexts: Any
+    _coroutines: Any
+    _kinds: frozenset[type]
+    _monotonic: Callable[[], float]
+    _queue: Any
 
 
 class CallbackFields:
@@ -272,6 +375,8 @@ class ExecutorFields:
     _expires: float | None
     _home: Any
 
+
+GRID_FIELDS: Final = GridFields.__slots__  # what a copy of one takes over
 
 if not TYPE_CHECKING and compiled is not None:
     globals().update({name: getattr(compiled, name) for name in __all__})

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.admission import UNLIMITED, Admission
 from ratelimited_executor._kernel.batches import BatchSource
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.intervals import Intervals
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._kernel.sizes import FEW_COUNT
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.stretch import Stretch
 
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainQueue"]
 
-_FEW_COUNT: Final = 256  # tasks that become ready in a moment: no wake-up is spent on them before there is a permit
 _PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
 
 
@@ -221,6 +222,7 @@ class PlainQueue(Intervals):
         calendar.ready.pop().take()
         return self.admit_record(calendar, record, now, is_paid=True)
 
+    @two_bodies
     def take_lone(self, now: float) -> tuple[Any, Any] | None:
         """Take what starts now, if that is one task and it is soon found: the short way, which nearly every start goes.
 
@@ -439,12 +441,13 @@ class PlainQueue(Intervals):
             return wake
         return min(wake, self._note_opening(), self._next_instant(now))
 
+    @two_bodies
     def next_lone_wake(self, now: float) -> float:
         """Return the same if nothing but the next start in the running bucket matters; else minus infinity, and all is to be asked."""
         if not self._is_plain or self.expiry.is_used:
             return -math.inf
         on_time = self.on_time
-        if self.spread.opened_count or on_time.opened_count > _FEW_COUNT:
+        if self.spread.opened_count or on_time.opened_count > FEW_COUNT:
             instant = self._next_instant(now)
         elif on_time.ready.active and on_time.ready.head() is not None:
             instant = now if self.is_unlimited else self.admission.next_time(now, self.interval_end)

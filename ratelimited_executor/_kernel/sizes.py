@@ -6,8 +6,11 @@ from typing import Final
 
 __all__ = [
     "CALL_COUNT_MAX",
+    "FAR_SECONDS",
+    "FEW_COUNT",
     "LARGE_COUNT",
     "LONG_HOLD_SECONDS",
+    "MARGIN_COUNT",
     "OPEN_COUNT_MAX",
     "RECORD_COUNT_MAX",
     "ROUNDING_SECONDS",
@@ -19,7 +22,10 @@ __all__ = [
 ]
 
 CALL_COUNT_MAX: Final = 1024  # done callbacks called in one turn of the loop
+FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
+FEW_COUNT: Final = 256  # tasks that become ready in a moment: no wake-up is spent on them before there is a permit
 LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
+MARGIN_COUNT: Final = 3  # permits, by which an estimate may be wrong
 OPEN_COUNT_MAX: Final = (
     512  # positions kept as one sorted list: an insertion into so many is cheaper than the loop around it
 )

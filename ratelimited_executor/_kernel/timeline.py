@@ -18,20 +18,22 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._kernel.fields import TimelineFields
+from ratelimited_executor._kernel.sizes import FAR_SECONDS as FAR_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["FAR_SECONDS", "NS", "Timeline"]
 
 NS: Final = 1_000_000_000
-FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
 _TICK_SECONDS: Final = (
     0.000_99  # nearly the millisecond in which uvloop counts: what is due in a later one waits for it
 )
 _FAR_NS: Final = 2 * int(FAR_SECONDS) * NS  # what lies beyond need not be told apart either
 
 
-class Timeline:
+class Timeline(TimelineFields):
     """Conversions between the three spellings, and the intervals of one width.
 
     Args:
@@ -43,12 +45,12 @@ class Timeline:
         loop_time: what the event loop itself says the time is, if that stands still during a turn; else None.
     """
 
-    __slots__ = ("epoch_offset", "interval_ns", "loop_time", "offset_ns")
+    __slots__ = ("epoch_offset", "interval_ns")
 
     def __init__(self, *, monotonic: float, wall: float, interval_ns: int) -> None:
         assert interval_ns > 0, interval_ns
         self.interval_ns = interval_ns
-        self.loop_time: Callable[[], float] | None = None
+        self.loop_time = None
         # Exactly: the float product of epoch seconds is good to 256 ns only.
         self.offset_ns = math.floor(Fraction(wall) * NS) - math.floor(Fraction(monotonic) * NS)
         self.epoch_offset = self.offset_ns / NS

@@ -71,8 +71,7 @@ class Accounts(AccountFields):
     """
 
     __slots__ = (
-        "_loop", "_queue", "calls", "detach", "feeders", "holding", "max_concurrency", "name", "on_free", "running",
-        "settle", "try_again",
+        "_loop", "_queue", "detach", "feeders", "name", "on_free", "settle", "try_again",
     )  # fmt: skip
 
     def __init__(

@@ -3,7 +3,7 @@
 A task comes in by :meth:`Engine.add` or one of its kin, waits in the queue (``_core/queue.py``), is started by
 ``starting.py`` and ended by ``accounts.py``::
 
-    add() -> queue.add...() -> [pull() -> take()] -> Starter.start() -> Coroutines.start() -> Accounts.done()
+    add() -> queue.add...() -> [pull() -> take()] -> Starter.start_one() -> Coroutines.start() -> Accounts.done()
                  ^                 run()                                                         |
                  +---------------------------------- Retries.again() ----------------------------+
 
@@ -21,6 +21,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.admission import UNLIMITED
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import EngineFields
 from ratelimited_executor._runtime.accounts import Accounts
 from ratelimited_executor._runtime.callbacks import DoneCallbacks
@@ -179,6 +180,7 @@ class Engine(EngineFields):
 
     # Running.
 
+    @two_bodies
     def run(self, stop: float) -> float:
         """Start what is due, until loop time ``stop`` at most; return the loop time at which to be run again."""
         queue, accounts = self.queue, self.accounts
@@ -197,7 +199,7 @@ class Engine(EngineFields):
         start_count = 0
         if taken is not None:
             source, item = taken
-            now = self.starter.start(source, item, now)
+            now = self.starter.start_one(source, item, now)
             taken = source = item = None  # else a traceback keeps this frame, and so the handle, and so the error
             if now >= queue.end:
                 now = self.now()
@@ -250,7 +252,7 @@ class Engine(EngineFields):
             now = self.starter.start_many(taken, now, stop)
         else:
             source, item = taken
-            now = self.starter.start(source, item, now)
+            now = self.starter.start_one(source, item, now)
             del source, item  # as in run()
         del taken
         return now if now < queue.end else self.now()

@@ -168,7 +168,7 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
         engine.pending.remove(record)
         accounts.accepted_count -= 1
         return False
-    parts.starter.start(None, record, now)
+    parts.starter.start_one(None, record, now)
     note_effect(effects, parts.moments.ns())
     engine.limits.take_effect(granted.result())
     accounts.release(record, TaskState.DONE, None)

@@ -1,7 +1,7 @@
 """Starts what the queue has taken: the one place that calls the functions of tasks.
 
 A task starts by one call, inline. If that returns a coroutine or another awaitable, it is run as an asyncio task
-(``coroutines.py``), else the task has ended (``accounts.py``). There are two loops around the call: :meth:`Starter.start`
+(``coroutines.py``), else the task has ended (``accounts.py``). There are two loops around the call: :meth:`Starter.start_one`
 starts one task of any kind, and :meth:`Starter.start_many` starts a stretch of plain calls, or of items of a batch, without
 the bookkeeping of each.
 
@@ -22,6 +22,7 @@ from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.fields import StarterFields
 from ratelimited_executor._kernel.sizes import LONG_HOLD_SECONDS
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
@@ -54,7 +55,7 @@ HOLD: Final[Any] = StandIn(None)  # in place of a callable: the permit is handed
 _DONE: Final = TaskState.DONE  # members of an enum are slow to look up
 
 
-class Starter:
+class Starter(StarterFields):
     """Starts the tasks of one executor.
 
     Args:
@@ -68,8 +69,7 @@ class Starter:
     """
 
     __slots__ = (
-        "_accounts", "_batch", "_contexts", "_coroutine_count", "_coroutines", "_is_ahead", "_kinds", "_moments", "_monotonic",
-        "_queue", "_stretch", "_threads", "_warn",
+        "_batch", "_coroutine_count", "_is_ahead", "_moments", "_stretch", "_threads", "_warn",
     )  # fmt: skip
 
     def __init__(
@@ -100,7 +100,8 @@ class Starter:
 
     # One task.
 
-    def start(self, source: Any, item: Any, now: float) -> float:
+    @two_bodies
+    def start_one(self, source: Any, item: Any, now: float) -> float:
         """Start a task that the queue has taken, and return the time afterwards.
 
         Args:
@@ -119,21 +120,9 @@ class Starter:
                 self._start_special(item, call, now)
             del item  # as in _call
         elif type(source) is BatchSource:
-            handle: BatchHandle[Any] = source.owner
-            call, origin = handle.call, handle.context
-            items, index = handle._take_items(source), source.indexes[item]
-            owner = BatchItem(source, index, items, None if self._queue.gate is None else source.key)
-            if type(items) in INERT_TYPES:
-                self._call(owner, call, (items[index],), origin, is_own=handle.own_context)
-            else:
-                self._call(owner, call_with_item, (call, items, index), origin, is_own=handle.own_context)
-            del owner, items  # as in _call
+            call = self._start_item(source, item)
         else:
-            call, args, origin = source.take_call(item)
-            if type(origin) is tuple:
-                self._call(accounts.calls, call, args, origin[0], is_own=True)
-            else:
-                self._call(accounts.calls, call, args, origin)
+            call = self._start_call(source, item)
         if accounts.on_end is not None:
             accounts.on_end()
         after = self._monotonic()
@@ -142,6 +131,28 @@ class Starter:
         if after - now > LONG_HOLD_SECONDS:
             self._note_hold(call, after - now)
         return after
+
+    def _start_item(self, source: BatchSource, position: int) -> Any:
+        """Start an item of a batch, and return what was called."""
+        handle: BatchHandle[Any] = source.owner
+        call, origin = handle.call, handle.context
+        items, index = handle._take_items(source), source.indexes[position]
+        owner = BatchItem(source, index, items, None if self._queue.gate is None else source.key)
+        if type(items) in INERT_TYPES:
+            self._call(owner, call, (items[index],), origin, is_own=handle.own_context)
+        else:
+            self._call(owner, call_with_item, (call, items, index), origin, is_own=handle.own_context)
+        del owner, items  # as in _call
+        return call
+
+    def _start_call(self, source: Any, position: int) -> Any:
+        """Start a call of a bucket, and return what was called."""
+        call, args, origin = source.take_call(position)
+        if type(origin) is tuple:
+            self._call(self._accounts.calls, call, args, origin[0], is_own=True)
+        else:
+            self._call(self._accounts.calls, call, args, origin)
+        return call
 
     def _start_special(self, record: Any, call: Any, now: float) -> None:
         """Start a record that has something out of the ordinary."""

@@ -1,0 +1,468 @@
+# The short way of a start under a rate, from what wakes the loop to when it is woken next: included by ``_compiled.pyx``.
+#
+# A process that starts a task now and then finds its caches cold: what its wake-up costs is how much memory it touches. In
+# Python that is a hundred small functions, 36 microseconds at 1,000 starts a second; a tenth of that in a loop.
+
+cdef double NS = 1e9
+cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # from there on a float does not hold each nanosecond
+cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT
+cdef object SPREAD = Pacing.SPREAD
+
+
+# Permits.
+
+cdef inline bint fits(object value, long long* number) except -1:
+    """Read an int; False if it is too large for that."""
+    cdef int overflow = 0
+    number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return not overflow and -UNLIMITED < number[0] < UNLIMITED
+
+
+cdef bint has_numbers(GridFields grid) except -1:
+    """Whether one stretch of constant rate is in force whose numbers fit; read them, if they are new."""
+    cdef long long high, low
+    if not RLE_HAS_WIDE or len(<list>grid._pieces) != 1:
+        return False
+    piece = (<list>grid._pieces)[0]
+    if piece is grid.piece:
+        return grid.step > 0
+    start, base, step, unit = piece
+    if not fits(base >> 62, &high) or not fits(base & (UNLIMITED - 1), &low) or not fits(start, &grid.start):
+        return False
+    if not fits(step, &grid.step) or not fits(unit, &grid.unit) or not 0 < grid.step < 1LL << 40:
+        return False
+    grid.base = <rle_wide>high * UNLIMITED + low
+    grid.piece = piece
+    return True
+
+
+cdef inline long long time_of_number(GridFields grid, long long number) noexcept:
+    """Return when a permit comes up: ``PermitGrid._time_of``; a time long ago if that was before the last change."""
+    cdef rle_wide ahead = <rle_wide>number * grid.unit - grid.base
+    if ahead < 0:
+        return -UNLIMITED
+    return grid.start + <long long>((ahead + grid.step - 1) / grid.step)
+
+
+cdef inline long long own(long long number, long long rank, long long peers) noexcept:
+    cdef long long step = (rank - number) % peers
+    return number + step + (peers if step < 0 else 0)
+
+
+cdef long long usable(GridFields grid, long long now_ns) except -2:
+    """Count the permits that may be taken: ``PermitGrid._usable_on_grid``; -1 if that is to be asked for an answer."""
+    cdef long long number, peers, rank, slack_ns, since, first, last, fresh
+    cdef rle_wide ahead, seen
+    if not has_numbers(grid) or not fits(grid._next, &number) or not fits(grid.peers, &peers):
+        return -1
+    if not fits(grid.rank, &rank) or not fits(grid.slack_ns, &slack_ns) or now_ns < grid.start:
+        return -1
+    since = now_ns - grid.start
+    if peers > 1:
+        number = own(number, rank, peers)
+    ahead = grid.base + <rle_wide>since * grid.step - <rle_wide>number * grid.unit
+    if ahead < 0:
+        grid._void_to = None
+        grid._first = grid._last = 0
+        return 0
+    if ahead / grid.unit >= UNLIMITED - number:
+        return -1
+    first, last = number, number + <long long>(ahead / grid.unit)
+    seen = <rle_wide>min(since, slack_ns) * grid.step - ahead  # rounded down, as Python's division is
+    fresh = number - <long long>(seen / grid.unit if seen >= 0 else -((grid.unit - 1 - seen) / grid.unit))
+    grid._void_to = None
+    if fresh > first:
+        first = fresh if peers == 1 else own(fresh, rank, peers)
+    if first <= last:
+        grid._first, grid._last = first, last + 1
+        grid.usable_until_ns = max(now_ns, time_of_number(grid, first) + slack_ns)
+        return (last - first) // peers + 1
+    if peers > 1:
+        grid._first = grid._last = 0
+        return 0
+    grid._first, grid._last = last, last + 1  # the newest permit, older than the slack
+    grid._void_to = fresh + 1
+    grid.usable_until_ns = now_ns
+    return 1
+
+
+def _usable_on_grid(GridFields self, now_ns):
+    cdef long long number, count = -1
+    if fits(now_ns, &number):
+        count = usable(self, number)
+    return pure["_usable_on_grid"](self, now_ns) if count < 0 else count
+
+
+cdef inline bint to_ns(object timeline, double now, long long* now_ns) except -1:
+    """Turn loop time into nanoseconds of the timeline: ``Timeline.to_ns``; False if they do not fit."""
+    cdef double whole = floor(now * NS)
+    if not -9e18 < whole < 9e18 or not fits((<TimelineFields>timeline).offset_ns, now_ns):
+        return False
+    now_ns[0] += <long long>whole
+    return True
+
+
+cdef inline double to_loop(object timeline, long long time_ns) except? -1:
+    """Turn nanoseconds into the first loop time that is not before them: ``Timeline.to_loop``."""
+    cdef long long offset_ns
+    cdef double when
+    if not fits((<TimelineFields>timeline).offset_ns, &offset_ns) or not -EXACT_NS < time_ns - offset_ns < EXACT_NS:
+        return timeline.to_loop(time_ns)
+    when = <double>(time_ns - offset_ns) / NS
+    while <long long>floor(when * NS) + offset_ns < time_ns:
+        when = nextafter(when, INF)
+    return when
+
+
+cdef long long count_permits(AdmissionFields admission, double now) except -1:
+    """Count the permits of a time: ``Admission.look`` (2)."""
+    cdef long long now_ns, count = -1, until_ns
+    cdef GridFields grid
+    if type(admission.permits) is PERMIT_GRID and not admission.is_unlimited and to_ns(admission._timeline, now, &now_ns):
+        grid = <GridFields>admission.permits
+        count = usable(grid, now_ns)
+    if count < 0:
+        return admission.look(now)
+    admission._counted_at = now
+    admission.count = count
+    if count:
+        fits(grid.usable_until_ns, &until_ns)
+        admission.usable_until = now + <double>(until_ns - now_ns) / NS
+    return count
+
+
+cdef int take_permit(AdmissionFields admission, double now) except -1:
+    """Take one of the permits that were counted: ``Admission.take`` (1)."""
+    cdef GridFields grid
+    cdef long long first, number, peers, rank
+    if type(admission.permits) is PERMIT_GRID and has_numbers(<GridFields>admission.permits):
+        grid = <GridFields>admission.permits
+        if fits(grid._first, &first) and fits(grid.peers, &peers) and fits(grid.rank, &rank):
+            number = first + 1
+            if grid._void_to is None or fits(grid._void_to, &number):
+                grid._first = first + peers
+                grid._next = number
+                grid._void_to = None
+                admission.count -= 1
+                if not admission.count:
+                    number = time_of_number(grid, number if peers == 1 else own(number, rank, peers))
+                    admission.next_at = to_loop(admission._timeline, max(number, 0))
+                return 0
+    admission.take(1, now)
+    return 0
+
+
+# What is due.
+
+cdef double head_of(object order) except? -1:
+    """Return the earliest due time that is left of an order, as its ``head()`` does."""
+    cdef RisingFields rising
+    cdef BatchFields source
+    if type(order) is DueOrder:
+        return (<DueOrder>order).head_()
+    if type(order) is not RISING_ORDER:
+        return order.head()
+    rising = <RisingFields>order
+    source = <BatchFields>rising._source
+    return INF if rising._next >= rising._stop or source.revoked else due_of(source, rising._next)
+
+
+cdef inline double due_of(BatchFields source, Py_ssize_t position) except? -1:
+    return source.first + position * source._gap if source.dues is None else source.dues[position]
+
+
+cdef double next_due(CalendarFields calendar) except? -1:
+    """Return the earliest due time in the open intervals: ``Calendar.next_due``."""
+    cdef double due = INF
+    for group in calendar.groups:
+        for stream in <list>group:
+            due = min(due, head_of((<StreamFields>stream).order))
+    return due
+
+
+cdef object take_due(CalendarFields calendar, double now, bint is_lone):
+    """Take the task that is due first, if it is: ``Calendar.take_lone``, or its ``take_first``."""
+    cdef list group
+    cdef StreamFields found = None
+    cdef RisingFields rising
+    if len(calendar.groups) != 1 or type(calendar.groups[0]) is not list or len(<list>calendar.groups[0]) != 1:
+        return calendar.take_lone(now) if is_lone else calendar.take_first(now)
+    if is_lone and (<ReadyFields>calendar.ready).active:
+        return None
+    found = (<list>calendar.groups[0])[0]
+    if head_of(found.order) > now:
+        return None
+    if type(found.order) is RISING_ORDER:
+        rising = <RisingFields>found.order
+        if is_lone and rising._next + 1 < rising._stop and due_of(<BatchFields>rising._source, rising._next + 1) <= now:
+            return None
+        rising._next += 1
+        position = rising._next - 1
+    else:
+        position = found.order.take_lone(now) if is_lone else found.order.take_first(now)
+    return None if position is None else taken(found.source, position)
+
+
+cdef object taken(object source, Py_ssize_t position):
+    """Return a task that was taken from the order of its source, if it still waits: ``calendar._taken``."""
+    cdef BucketFields bucket
+    cdef RecordFields record
+    if not isinstance(source, BucketFields):
+        return (source, position) if source.is_waiting(position) else None
+    bucket = <BucketFields>source
+    call = bucket.calls[position] if position < len(bucket.args) else None  # see append()
+    if call is None:
+        return None
+    if bucket.args[position] is not RECORD:
+        return source, position
+    record = <RecordFields?>call
+    if record.place is not bucket:
+        return None
+    record.place = None
+    bucket.calls[position] = None
+    bucket.gone += 1
+    return None, record
+
+
+cdef object take_from(object run):
+    """Take the task that the ``head_due()`` of a run has found, as (source, position) or (None, record)."""
+    cdef RunFields plain
+    if not isinstance(run, RunFields):
+        return run.source, run.take()
+    plain = <RunFields>run
+    position = plain._positions[plain._cursor]
+    plain._cursor += 1
+    return plain.source, position
+
+
+cdef inline double seen_until(object timeline, double now) except? -1:
+    return now if (<TimelineFields>timeline).loop_time is None else timeline.seen_until(now)
+
+
+cdef inline bint is_all_ready(CalendarFields calendar, double now) except -1:
+    """Make ready what is due of a calendar: ``queue._bring_up``."""
+    return (len(calendar.groups) == 1 and next_due(calendar) > now) or calendar.pull(now, 2.0) > 0
+
+
+# Taking.
+
+def take_lone(QueueFields self, double now):
+    cdef AdmissionFields admission = self.admission
+    cdef CalendarFields on_time = self.on_time, spread = self.spread
+    if not self._is_plain or self.is_halted or PyObject_Length(self.chores):
+        return None
+    if self.expiry.is_used and self._is_sweep_due(now):
+        return None
+    if self._opening_at <= now and self._note_opening() <= now:
+        return None
+    if not self.is_unlimited:
+        admission.count = 0
+        if now < admission.next_at:
+            return None
+    if spread.opened_count or not isinstance(on_time.ready, ReadyFields) or (<ReadyFields>on_time.ready).active:
+        return take_one(self, now)
+    if not self.is_unlimited and not count_permits(admission, now):
+        return None
+    self._pulled_at = now
+    found = take_due(on_time, seen_until(self.timeline, now), True)
+    if found is not None and admit(self, on_time, (<tuple>found)[0], (<tuple>found)[1], now):
+        return found
+    return None
+
+
+cdef object take_one(QueueFields self, double now):
+    """Take what starts now, where something is ready, or waits to be spread: ``PlainQueue._take_one``."""
+    cdef CalendarFields on_time = self.on_time, spread = self.spread, calendar
+    cdef bint is_spread = spread.opened_count > 0
+    cdef long long count = UNLIMITED if self.is_unlimited else count_permits(self.admission, now)
+    if not count or (is_spread and (self.early or self.passing or self.wall.is_reading)):
+        return None
+    self._pulled_at = now
+    if on_time.groups and not is_all_ready(on_time, seen_until(self.timeline, now)):
+        return None
+    first = on_time.ready.head() if on_time.ready.active else None
+    second = None
+    if is_spread:
+        self.is_dense = not self.is_unlimited and is_dense(self, now)
+        if first is None and not self.is_dense and self.pacing is SPREAD:
+            return take_planned(self, now)
+        if spread.groups and not is_all_ready(spread, now):
+            return None
+        second = spread.ready.head() if spread.ready.active else None
+    if (first is None and second is None) or (count > 1 and on_time.opened_count + spread.opened_count > 1):
+        return None
+    self._is_planned = False
+    calendar = on_time if second is None or (first is not None and not second < first) else spread
+    found = take_from(calendar.ready.pop())
+    return found if admit(self, calendar, (<tuple>found)[0], (<tuple>found)[1], now) else None
+
+
+cdef object take_planned(QueueFields self, double now):
+    """Take the task to be spread that is due first, if its planned instant has come: ``PlainQueue._take_planned``."""
+    cdef CalendarFields spread = self.spread
+    cdef PlanFields plan = self.plan
+    cdef Py_ssize_t left = spread.opened_count + self.later_count
+    if now < plan.next_at or plan._late_count or (left > 1 and (now - plan.next_at) * left >= plan.end - plan.next_at):
+        return None
+    due = spread.ready.earliest() if spread.ready.active else None
+    if due is None:
+        found = take_due(spread, now, False)
+        if found is None:
+            return None
+    else:
+        if spread.groups and next_due(spread) < <double>due:
+            return None
+        found = take_from(spread.ready.pop_earliest())
+    return found if admit(self, spread, (<tuple>found)[0], (<tuple>found)[1], now) else None
+
+
+cdef bint is_dense(QueueFields self, double now) except -1:
+    """Whether more tasks wait for this interval than it has permits: ``PlainQueue._is_dense``."""
+    cdef AdmissionFields admission = self.admission
+    cdef Py_ssize_t waiting = (<CalendarFields>self.on_time).opened_count + (<CalendarFields>self.spread).opened_count
+    cdef double since = now if admission.count else admission.next_at
+    waiting += self.later_count + self._later_on_time_count
+    if waiting <= 1:
+        return False
+    if since > -INF and waiting <= (self.interval_end - max(since, now)) * admission.per_second - MARGIN_COUNT:
+        return False
+    if waiting > (self.interval_end - now) * admission.per_second + admission.usable_max + MARGIN_COUNT:
+        return True
+    return self._is_dense(now)
+
+
+cdef bint admit(QueueFields self, CalendarFields calendar, object source, object item, double now) except -1:
+    """Count a task that was taken as started, and pay for it: ``PlainQueue._admit``."""
+    cdef BatchFields batch
+    cdef double due
+    if source is None:
+        if (<RecordFields?>item)._options is not None:
+            return self.admit_record(calendar, item, now, is_paid=True)
+        due = (<RecordFields>item)._due
+    elif isinstance(source, BucketFields):
+        due = (<BucketFields>source).dues.data.as_doubles[<Py_ssize_t>item]
+    else:
+        batch = <BatchFields?>source
+        if not batch.is_plain:
+            return self._admit(calendar, source, item, now)
+        due = due_of(batch, item)
+        if batch._started is None and <Py_ssize_t>item == batch.started_count:
+            batch.started_count += 1
+        else:
+            source.start(item)
+        if batch.started_count == batch.count:
+            calendar.finish(source)
+    calendar.opened_count -= 1
+    spend(self, calendar, due, now)
+    return True
+
+
+# When to ask again.
+
+def next_lone_wake(QueueFields self, double now):
+    cdef AdmissionFields admission = self.admission
+    cdef CalendarFields on_time = self.on_time, spread = self.spread
+    cdef double instant
+    if not self._is_plain or self.expiry.is_used:
+        return -INF
+    if spread.opened_count or on_time.opened_count > FEW_COUNT:
+        instant = next_instant(self, now)
+    elif on_time.ready.active and on_time.ready.head() is not None:
+        instant = now if self.is_unlimited else next_time(self, now)
+    else:
+        instant = next_due(on_time)
+        if instant < admission.next_at and not admission.count:
+            instant = admission.next_at
+    if instant >= self.end or (on_time.numbers and on_time.is_large_ahead):
+        return -INF
+    if spread.numbers and spread.is_large_ahead:
+        return -INF
+    self._opening_at = self.end
+    return instant
+
+
+cdef inline double next_time(QueueFields self, double now) except? -1:
+    """Return the loop time at which a permit may be taken: ``Admission.next_time``."""
+    cdef AdmissionFields admission = self.admission
+    if not admission.count and admission.next_at > now:
+        return admission.next_at
+    return admission.next_time(now, self.interval_end)
+
+
+cdef double next_instant(QueueFields self, double now) except? -1:
+    """Return the loop time of the next start instant: ``PlainQueue._next_instant``."""
+    cdef CalendarFields on_time = self.on_time, spread = self.spread
+    cdef bint is_ready = bool(on_time.ready.active) and on_time.ready.head() is not None
+    cdef bint is_spread_ready = bool(spread.ready.active) and spread.ready.head() is not None
+    cdef double instant = next_due(on_time), planned, spread_due, permit
+    if not spread.opened_count:
+        if not is_ready:
+            return instant
+        return now if self.is_unlimited else min(instant, next_time(self, now))
+    if is_spread_ready and instant > self.interval_end:
+        instant = self.interval_end
+    planned = now if self.is_dense or self.pacing is ON_TIME else (<PlanFields>self.plan).next_at
+    spread_due = now if is_spread_ready else next_due(spread)
+    if self.early and not is_spread_ready and spread_due < INF:
+        spread_due = self.interval_end
+    permit = next_time(self, now) if not self.is_unlimited and (is_ready or is_spread_ready) else now
+    if is_ready or (is_spread_ready and self.is_dense and not self.is_unlimited):
+        return min(instant, permit)
+    return min(instant, max(planned, spread_due, permit))
+
+
+# Running.
+
+def run(EngineFields self, double stop):
+    cdef QueueFields queue = self.queue
+    cdef AccountFields accounts = self.accounts
+    cdef double now, begin
+    cdef object found = None, most = accounts.max_concurrency
+    if queue.is_halted:
+        return INF
+    self._is_full = False
+    now = time_of(self)
+    if now >= queue.end:
+        now = self.now()
+    begin = now
+    accounts.is_changed = False
+    if most is None or len(accounts.running) + len(accounts.holding) < most:
+        found = queue.take_lone(now)
+    if found is None:
+        return self._run_on(now, begin, stop, 0)
+    now = self.starter.start_one((<tuple>found)[0], (<tuple>found)[1], now)
+    found = None
+    if now >= queue.end:
+        now = self.now()
+    if now >= stop:
+        return now
+    if accounts.is_changed:
+        return self._run_on(now, begin, stop, 1)
+    self._is_full = most is not None and len(accounts.running) + len(accounts.holding) >= most
+    return self._rest(now, begin, 1)
+
+
+def start_one(StarterFields self, source, item, double now):
+    cdef AccountFields accounts = self._accounts
+    cdef ContextFields contexts = self._contexts
+    cdef QueueFields queue = self._queue
+    cdef object call, clock = self._monotonic
+    cdef double after
+    accounts.started_count += 1
+    if source is None:
+        call = (<RecordFields?>item)._call
+        if (<RecordFields>item)._options is None:
+            start_record(self, accounts, contexts, item, call, now)
+        else:
+            self._start_special(item, call, now)
+    else:
+        call = self._start_item(source, item) if isinstance(source, BatchFields) else self._start_call(source, item)
+    item = None
+    if accounts.on_end is not None:
+        accounts.on_end()
+    after = rle_monotonic() if RLE_HAS_CLOCK and clock is SYSTEM_CLOCK else clock()
+    if queue.counts_effects:
+        queue.take_effect(after)
+    if after - now > LONG_HOLD_SECONDS:
+        self._note_hold(call, after - now)
+    return after
