@@ -31,7 +31,7 @@ from libcpp.vector cimport vector
 import math
 import time
 from array import array
-from heapq import heappop
+from heapq import heappop, heappush
 from types import CoroutineType, FunctionType
 
 from ratelimited_executor._kernel import sizes
@@ -175,12 +175,12 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 # Pairing with the pure bodies.
 
 pure = {}  # the pure body of each function here, by name, and the classes that it makes; filled by choice.two_bodies()
-cdef object TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, name_of = None
+cdef object TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
     """Take in the pure body of a function, or a class that is made here."""
-    global TASK_HANDLE, PERMIT_GRID, RISING_ORDER, name_of
+    global TASK_HANDLE, PERMIT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
     pure[name] = body
     if name == "TaskHandle":
         TASK_HANDLE = body
@@ -188,6 +188,8 @@ def connect(name, body):
         PERMIT_GRID = body
     elif name == "RisingOrder":
         RISING_ORDER = body
+    elif name == "TimerDescriptor":
+        TIMER_DESCRIPTOR = body
     elif name == "name_of":
         name_of = body
 
@@ -352,6 +354,28 @@ cdef class StarterFields:
     cdef public object _accounts, _contexts, _coroutines, _kinds, _monotonic, _queue
 
 
+cdef class HandleFields:
+    cdef public dict _attempts, _changed, _counts, _parts
+    cdef public object _call, _context, _feeder, _on_end, _outcomes
+    cdef public list _listeners
+    cdef public Py_ssize_t _drawn_count
+    cdef public bint _is_complete, _own_context
+
+
+cdef class RunnerFields:
+    cdef public double earliest, precision_crowded, precision_unlimited, _call_at, _precision, _timer_at
+    cdef public list _heap
+    cdef public object loop, _monotonic, _numbers, _waker
+    cdef public bint _is_running
+
+
+cdef class DescriptorFields:
+    cdef public int _fd
+    cdef public double _set_at
+    cdef public object _callback, _handle
+    cdef public bint _is_readable
+
+
 cdef class CallbackFields:
     cdef public object _pending
     cdef public bint _is_armed, _is_debug
@@ -368,8 +392,13 @@ cdef inline double time_of(EngineFields engine) except? -1:
 
 def set_timer(int fd, long long time_ns):
     """Set a timer descriptor: what ``wakers.py`` asks of the system's library, without ctypes (4 a wake-up)."""
+    put_timer(fd, time_ns)
+
+
+cdef int put_timer(int fd, long long time_ns) except -1:
     if rle_set_timer(fd, time_ns) < 0:
         PyErr_SetFromErrno(OSError)
+    return 0
 
 
 # The parts, each with what it stands on before it.

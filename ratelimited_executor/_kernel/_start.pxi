@@ -33,9 +33,9 @@ def _start_plain(self, StretchFields stretch, double now, double stop):
         is_list = type(items) is list
         is_straight = type(indexes) is range and indexes.step == 1
         first_index = indexes.start if is_straight else 0
-        if batch.context is not None:
-            context = origin = batch.context
-            is_copied = not batch.own_context
+        if batch._context is not None:
+            context = origin = batch._context
+            is_copied = not batch._own_context
     cursor = cursor_over(run._positions)
     if cursor is None:
         positions = run.positions()
@@ -100,7 +100,7 @@ def _start_plain(self, StretchFields stretch, double now, double stop):
                 scratch = contexts.scratch
             after = rle_monotonic() if is_system else clock()
             if after - now > LONG_HOLD_SECONDS:
-                self._note_hold(call if is_bucket else batch.call, after - now)
+                self._note_hold(call if is_bucket else batch._call, after - now)
             now = after
             if is_bucket:
                 call = None
@@ -302,6 +302,7 @@ def head(ReadyFields self):
 cdef object head_due(object run):
     """Return the due time of the first task of a run that still waits, None if none does."""
     cdef RecordRunFields records
+    cdef BatchFields batch
     cdef BucketFields bucket
     cdef RunFields plain
     cdef Py_ssize_t position
@@ -314,6 +315,14 @@ cdef object head_due(object run):
             records.cursor += 1
         return None
     plain = <RunFields>run
+    if isinstance(plain.source, BatchFields):
+        batch = <BatchFields>plain.source
+        while not batch.revoked and batch.started_count < batch.count and plain._cursor < len(plain._positions):
+            position = plain._positions[plain._cursor]
+            if not batch._started[position] if batch._started is not None else position >= batch.started_count:
+                return due_of(batch, position)
+            plain._cursor += 1
+        return None
     if not isinstance(plain.source, BucketFields) or type(plain._positions) is not Positions:
         return run.head_due()
     bucket = <BucketFields>plain.source

@@ -5,8 +5,10 @@
 
 cdef double NS = 1e9
 cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # from there on a float does not hold each nanosecond
-cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT
-cdef object SPREAD = Pacing.SPREAD
+cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
+cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
+cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX
+cdef object SPREAD = Pacing.SPREAD, INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_runtime/batches.py``
 
 
 # Permits.
@@ -247,6 +249,10 @@ cdef inline bint is_all_ready(CalendarFields calendar, double now) except -1:
 # Taking.
 
 def take_lone(QueueFields self, double now):
+    return lone(self, now)
+
+
+cdef object lone(QueueFields self, double now):
     cdef AdmissionFields admission = self.admission
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     if not self._is_plain or self.is_halted or PyObject_Length(self.chores):
@@ -360,6 +366,10 @@ cdef bint admit(QueueFields self, CalendarFields calendar, object source, object
 # When to ask again.
 
 def next_lone_wake(QueueFields self, double now):
+    return lone_wake(self, now)
+
+
+cdef double lone_wake(QueueFields self, double now) except? -1:
     cdef AdmissionFields admission = self.admission
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     cdef double instant
@@ -414,8 +424,13 @@ cdef double next_instant(QueueFields self, double now) except? -1:
 # Running.
 
 def run(EngineFields self, double stop):
+    return run_engine(self, stop)
+
+
+cdef double run_engine(EngineFields self, double stop) except? -1:
     cdef QueueFields queue = self.queue
     cdef AccountFields accounts = self.accounts
+    cdef StarterFields starter = self.starter
     cdef double now, begin
     cdef object found = None, most = accounts.max_concurrency
     if queue.is_halted:
@@ -423,26 +438,63 @@ def run(EngineFields self, double stop):
     self._is_full = False
     now = time_of(self)
     if now >= queue.end:
-        now = self.now()
+        now = (<object>self).now()
     begin = now
     accounts.is_changed = False
     if most is None or len(accounts.running) + len(accounts.holding) < most:
-        found = queue.take_lone(now)
+        found = lone(queue, now)
     if found is None:
-        return self._run_on(now, begin, stop, 0)
-    now = self.starter.start_one((<tuple>found)[0], (<tuple>found)[1], now)
+        return (<object>self)._run_on(now, begin, stop, 0)
+    now = start_taken(starter, (<tuple>found)[0], (<tuple>found)[1], now)
     found = None
     if now >= queue.end:
-        now = self.now()
+        now = (<object>self).now()
     if now >= stop:
         return now
     if accounts.is_changed:
-        return self._run_on(now, begin, stop, 1)
+        return (<object>self)._run_on(now, begin, stop, 1)
     self._is_full = most is not None and len(accounts.running) + len(accounts.holding) >= most
-    return self._rest(now, begin, 1)
+    return rest(self, now, begin, 1)
 
+
+def _rest(EngineFields self, double now, double begin, Py_ssize_t start_count):
+    return rest(self, now, begin, start_count)
+
+
+cdef double rest(EngineFields self, double now, double begin, Py_ssize_t start_count) except? -1:
+    cdef QueueFields queue = self.queue
+    cdef AccountFields accounts = self.accounts
+    cdef RunnerFields runner = self._runner
+    cdef CalendarFields on_time = queue.on_time, spread = queue.spread
+    cdef double wake = -INF, earliest, crowded
+    if (on_time.opened and not on_time.opened_count) or (spread.opened and not spread.opened_count):
+        (<object>queue).rest()
+    if self.adapting is not None:
+        self.adapting.rest(now)
+    if accounts.on_room is not None:
+        accounts.on_room()
+    if self._member is not None:
+        self._member.look(now)
+    if not self._is_full:
+        wake = lone_wake(queue, now)
+    if wake == -INF:
+        wake = (<object>queue).next_wake(now, may_start=not self._is_full)
+    earliest = runner.earliest
+    if queue.is_unlimited:
+        crowded = begin + (runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded)
+        earliest = max(earliest, crowded)
+    if wake == INF or (<object>queue).is_forgetting:
+        (<object>accounts).progress()
+    return wake if wake > earliest else earliest
+
+
+# Starting one task.
 
 def start_one(StarterFields self, source, item, double now):
+    return start_taken(self, source, item, now)
+
+
+cdef double start_taken(StarterFields self, object source, object item, double now) except? -1:
     cdef AccountFields accounts = self._accounts
     cdef ContextFields contexts = self._contexts
     cdef QueueFields queue = self._queue
@@ -454,15 +506,160 @@ def start_one(StarterFields self, source, item, double now):
         if (<RecordFields>item)._options is None:
             start_record(self, accounts, contexts, item, call, now)
         else:
-            self._start_special(item, call, now)
+            (<object>self)._start_special(item, call, now)
+    elif isinstance(source, BatchFields):
+        call = start_item(self, accounts, contexts, source, item)
     else:
-        call = self._start_item(source, item) if isinstance(source, BatchFields) else self._start_call(source, item)
+        call = (<object>self)._start_call(source, item)
     item = None
     if accounts.on_end is not None:
         accounts.on_end()
     after = rle_monotonic() if RLE_HAS_CLOCK and clock is SYSTEM_CLOCK else clock()
     if queue.counts_effects:
-        queue.take_effect(after)
+        (<object>queue).take_effect(after)
     if after - now > LONG_HOLD_SECONDS:
-        self._note_hold(call, after - now)
+        (<object>self)._note_hold(call, after - now)
     return after
+
+
+cdef object start_item(StarterFields self, AccountFields accounts, ContextFields contexts, BatchFields source, object position):
+    """Start an item of a batch, and return what was called: ``Starter._start_item``."""
+    cdef HandleFields handle = source.owner
+    cdef object call = handle._call, origin = handle._context, items = handle._parts[source], context, index, result
+    if accounts.on_key_end is not None or type(items) not in INERT_TYPES:
+        return (<object>self)._start_item(source, position)
+    if source.started_count == source.count:
+        del handle._parts[source]
+    index = source.indexes[position]
+    context = contexts.scratch if origin is None else origin if handle._own_context else PyContext_Copy(origin)
+    accounts.is_inside = True
+    try:
+        result = call_in(context, call, items[index], True)
+    except BaseException as error:
+        accounts.is_inside = False
+        if PyObject_Length(contexts.scratch):
+            contexts.clean()
+        (<object>accounts).raised((<object>self).item_of(source, index, items), error, origin)
+        return call
+    accounts.is_inside = False
+    if result is not None and RLE_IS_AWAITABLE(result):
+        owner = (<object>self).item_of(source, index, items)
+        if type(result) in self._kinds:
+            self._coroutines.start(owner, result, context, origin)
+        else:
+            (<object>self)._run(owner, result, context, origin, None)
+    else:
+        accounts.counts[IS_DONE] += 1
+        if handle._attempts or handle._on_end is not None or handle._listeners or handle._outcomes is not None:
+            (<object>handle)._item_ended(index, IS_DONE, result)
+        else:
+            handle._counts[IS_DONE] += 1
+            if handle._changed and (handle._is_complete or handle._feeder is not None):
+                if handle._feeder is not None or handle._drawn_count == sum(handle._counts.values()):
+                    (<object>handle)._wake()
+    if PyObject_Length(contexts.scratch):
+        contexts.clean()
+    return call
+
+
+# What wakes the loop.
+
+cdef inline double runner_time(RunnerFields runner) except? -1:
+    return rle_monotonic() if RLE_HAS_CLOCK and runner._monotonic is SYSTEM_CLOCK else runner._monotonic()
+
+
+def run_due(RunnerFields self, double now):
+    self.earliest = now
+    self._timer_at = INF
+    self._is_running = True
+    try:
+        run_engines(self, now)
+    finally:
+        self._is_running = False
+    self._timer_at = next_armed(self)
+    return self._timer_at
+
+
+def _on_timer(RunnerFields self):
+    on_timer(self)
+
+
+def _on_readable(DescriptorFields self):
+    if self._set_at < INF:
+        self._is_readable = True
+        self._callback()
+
+
+cdef int on_timer(RunnerFields self) except -1:
+    cdef double now, when
+    try:
+        now = runner_time(self)
+        if now - self._call_at > BLOCKED_SECONDS:
+            (<object>self)._note_blocked(now - self._call_at)
+        self.earliest = min(now, self._call_at) + self._precision
+        self._timer_at = INF
+        self._is_running = True
+        run_engines(self, now)
+        self._is_running = False
+        when = next_armed(self)
+        if not self.loop.is_closed():
+            set_waker(self, when)
+    except BaseException:
+        (<object>self)._rearm()
+        raise
+    return 0
+
+
+cdef inline int run_engines(RunnerFields self, double now) except -1:
+    """Run the one engine whose time has come, if it is the only one: ``Runner._run``."""
+    cdef list heap = self._heap
+    cdef EngineFields engine
+    cdef double wake
+    if len(heap) != 1 or not isinstance((<tuple>heap[0])[2], EngineFields):
+        (<object>self)._run(now)
+        return 0
+    wake, _, engine = <tuple>heap[0]
+    if wake > now or engine.armed != wake:
+        (<object>self)._run(now)
+        return 0
+    heap.pop()
+    engine.armed = -INF
+    try:
+        wake = run_engine(engine, now + SLICE_SECONDS)
+    except BaseException:
+        engine.armed = INF
+        (<object>self).arm(engine, -INF)
+        raise
+    engine.armed = wake
+    if wake < INF:
+        heappush(self._heap, (wake, next(self._numbers), engine))
+    return 0
+
+
+cdef inline double next_armed(RunnerFields self) except? -1:
+    """Return when the next engine wants to be run: ``Runner._next``."""
+    cdef list heap = self._heap
+    if len(heap) == 1 and isinstance((<tuple>heap[0])[2], EngineFields):
+        if (<EngineFields>(<tuple>heap[0])[2]).armed == <double>(<tuple>heap[0])[0]:
+            return (<tuple>heap[0])[0]
+    return (<object>self)._next()
+
+
+cdef inline int set_waker(RunnerFields self, double when) except -1:
+    """Set the waker: ``Runner._set_timer``, and ``TimerDescriptor.set`` where the time is to come."""
+    cdef DescriptorFields descriptor
+    cdef double now = runner_time(self)
+    if now < when < self.earliest:
+        when = self.earliest
+    self._timer_at = when
+    self._call_at = max(when, now)
+    if type(self._waker) is TIMER_DESCRIPTOR and now < when < DESCRIPTOR_SECONDS_MAX:
+        descriptor = <DescriptorFields>self._waker
+        if descriptor._handle is None and descriptor._fd >= 0:
+            if when != descriptor._set_at or descriptor._is_readable:
+                put_timer(descriptor._fd, <long long>ceil(when * NS))
+                descriptor._is_readable = False
+                descriptor._set_at = when
+            return 0
+    self._waker.set(when, now)
+    return 0

@@ -179,7 +179,7 @@ class BatchSource(BatchFields):
 
     def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
         """Return what is called for a task."""
-        return self.owner.call
+        return self.owner._call
 
     def _args_of(self, position: int) -> tuple[Any, ...]:
         """Return the item of a task, as arguments; nothing once all have started."""

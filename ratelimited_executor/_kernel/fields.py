@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccountFields", "AdmissionFields", "BatchFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields",
-    "CoroutineFields", "EngineFields", "ExecutorFields", "GridFields", "PlanFields", "QueueFields", "ReadyFields",
-    "RecordFields", "RecordRunFields", "RisingFields", "RunFields", "StarterFields", "StreamFields", "StretchFields",
-    "TimelineFields",
+    "CoroutineFields", "DescriptorFields", "EngineFields", "ExecutorFields", "GridFields", "HandleFields", "PlanFields",
+    "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RisingFields", "RunFields", "RunnerFields",
+    "StarterFields", "StreamFields", "StretchFields", "TimelineFields",
 ]  # fmt: skip
 
 
@@ -354,6 +354,63 @@ class StarterFields:
     _kinds: frozenset[type]
     _monotonic: Callable[[], float]
     _queue: Any
+
+
+class HandleFields:
+    """Of the handle of a batch."""
+
+    __slots__ = (
+        "_attempts", "_call", "_changed", "_context", "_counts", "_drawn_count", "_feeder", "_is_complete", "_listeners",
+        "_on_end", "_outcomes", "_own_context", "_parts",
+    )  # fmt: skip
+
+    _attempts: dict[int, Any]
+    _call: Callable[[Any], Any]
+    _changed: dict[Any, None]
+    _context: Context | None
+    _counts: dict[TaskState, int]
+    _drawn_count: int
+    _feeder: Any
+    _is_complete: bool
+    _listeners: list[Any]
+    _on_end: Callable[[int, TaskState, Any], None] | None
+    _outcomes: dict[int, Any] | None
+    _own_context: bool
+    _parts: dict[Any, Any]
+
+
+class RunnerFields:
+    """Of what wakes the event loop for the executors of a manager."""
+
+    __slots__ = (
+        "_call_at", "_heap", "_is_running", "_monotonic", "_numbers", "_precision", "_timer_at", "_waker", "earliest", "loop",
+        "precision_crowded", "precision_unlimited",
+    )  # fmt: skip
+
+    _call_at: float
+    _heap: list[tuple[float, int, Any]]
+    _is_running: bool
+    _monotonic: Callable[[], float]
+    _numbers: Any
+    _precision: float
+    _timer_at: float
+    _waker: Any
+    earliest: float
+    loop: Any
+    precision_crowded: float
+    precision_unlimited: float
+
+
+class DescriptorFields:
+    """Of what it is woken by, a timer descriptor."""
+
+    __slots__ = ("_callback", "_fd", "_handle", "_is_readable", "_set_at")
+
+    _callback: Callable[[], None]
+    _fd: int
+    _handle: Any
+    _is_readable: bool
+    _set_at: float
 
 
 class CallbackFields:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "BLOCKED_SECONDS",
     "CALL_COUNT_MAX",
+    "CROWD_COUNT",
+    "DESCRIPTOR_SECONDS_MAX",
     "FAR_SECONDS",
     "FEW_COUNT",
     "LARGE_COUNT",
@@ -15,13 +18,17 @@ __all__ = [
     "RECORD_COUNT_MAX",
     "ROUNDING_SECONDS",
     "RUN_COUNT",
+    "SLICE_SECONDS",
     "SLOT_COUNT",
     "SPARE_COUNT",
     "TICKS",
     "TICKS_MAX",
 ]
 
+BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
 CALL_COUNT_MAX: Final = 1024  # done callbacks called in one turn of the loop
+CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
+DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the system counts nanoseconds in 63 bits
 FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
 FEW_COUNT: Final = 256  # tasks that become ready in a moment: no wake-up is spent on them before there is a permit
 LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
@@ -31,6 +38,7 @@ OPEN_COUNT_MAX: Final = (
 )
 RECORD_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 RUN_COUNT: Final = 4096  # positions taken at a stretch: about a millisecond
+SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
 SLOT_COUNT: Final = 1024  # into which an open bucket is cut
 SPARE_COUNT: Final = 64  # empty places of a bucket that never matter
 ROUNDING_SECONDS: Final = 1e-6  # more than by which a due time may lie before its slot, because of rounding

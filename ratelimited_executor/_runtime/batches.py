@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+from ratelimited_executor._kernel.fields import HandleFields
 from ratelimited_executor._kernel.states import FINAL_STATES, TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 
@@ -118,7 +119,7 @@ class BatchHost(Protocol):
         ...
 
 
-class BatchHandle(Generic[T]):
+class BatchHandle(HandleFields, Generic[T]):
     """Many tasks of one function: await it for their counts, iterate it for their outcomes, cancel what waits.
 
     ``await batch`` gives a :class:`BatchSummary` when the last task has ended; cancelling whoever awaits it does not
@@ -138,12 +139,12 @@ class BatchHandle(Generic[T]):
         own_context: bool,
         retry: Any = None,
     ) -> None:
-        self.call = call
+        self._call = call
         self._name = name
-        self.context = context
-        self.own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
+        self._context = context
+        self._own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
         self.retry = retry  # the policy by which its tasks are tried again; None if they never are
-        self.attempts: dict[int, Any] = {}  # of tasks that have failed and are tried again, by index
+        self._attempts: dict[int, Any] = {}  # of tasks that have failed and are tried again, by index
         self._engine = engine
         self._accounts = engine.accounts
         self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
@@ -156,7 +157,7 @@ class BatchHandle(Generic[T]):
         self._on_end: Callable[[int, TaskState, Any], None] | None = None  # told of each task that ends, as it does
         self._changed: dict[asyncio.Future[None], None] = {}  # who waits, in the order in which they came
         self._error: BaseException | None = None  # that the iteration of the items raised
-        self.feeder: asyncio.Task[None] | None = None
+        self._feeder: asyncio.Task[None] | None = None
 
     # Looking.
 
@@ -247,8 +248,8 @@ class BatchHandle(Generic[T]):
     def _cancel_steps(self, step_count: int) -> Iterator[int]:
         """Cancel every task that waits, and tell whoever asks after it: ``step_count`` tasks at a time, for each their number."""
         self._is_cancelled = self._is_cancelled or not self.done()
-        if self.feeder is not None:
-            cancel_guarded(self._engine.loop, self.feeder)
+        if self._feeder is not None:
+            cancel_guarded(self._engine.loop, self._feeder)
         self._accounts.detach()
         for source in list(self._parts):
             is_watched = self._is_watched()
@@ -279,13 +280,13 @@ class BatchHandle(Generic[T]):
 
     def _add_part(self, source: BatchSource, items: Items) -> None:
         """Take in tasks that have been accepted; ``items`` holds theirs by their index in the whole batch."""
-        source.is_watched = self._is_watched() or self.feeder is not None
+        source.is_watched = self._is_watched() or self._feeder is not None
         self._parts[source] = items
         self._drawn_count += source.count
 
     def _take_back(self, source: BatchSource, items: Items) -> None:
         """Take in a task that has failed and is to be tried again."""
-        source.is_watched = self._is_watched() or self.feeder is not None
+        source.is_watched = self._is_watched() or self._feeder is not None
         self._parts[source] = items
 
     def _complete(self, error: BaseException | None = None) -> None:
@@ -312,8 +313,8 @@ class BatchHandle(Generic[T]):
         """
         items = self._parts[source]
         if type(items) in INERT_TYPES:
-            return self.call, items
-        return partial(call_with_item, self.call, items), range(self._drawn_count)
+            return self._call, items
+        return partial(call_with_item, self._call, items), range(self._drawn_count)
 
     def _note_done(self, count: int) -> None:
         """Note that tasks have ended well, whom nobody asks after."""
@@ -332,8 +333,8 @@ class BatchHandle(Generic[T]):
 
     def _item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
         """Note the end of one task."""
-        if self.attempts:
-            self.attempts.pop(index, None)
+        if self._attempts:
+            self._attempts.pop(index, None)
         self._counts[state] += 1
         if self._on_end is not None or self._listeners or self._outcomes is not None:
             self._note(index, state, outcome)
@@ -366,7 +367,7 @@ class BatchHandle(Generic[T]):
         return future
 
     def _wake(self) -> None:
-        if self._changed and (self._listeners or self.feeder is not None or self.done()):
+        if self._changed and (self._listeners or self._feeder is not None or self.done()):
             for future in self._changed:
                 if not future.done():
                     future.set_result(None)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import EngineFields
+from ratelimited_executor._kernel.sizes import CROWD_COUNT
 from ratelimited_executor._runtime.accounts import Accounts
 from ratelimited_executor._runtime.callbacks import DoneCallbacks
 from ratelimited_executor._runtime.contexts import SharedContexts
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 _START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
-_CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
 
 
 class Engine(EngineFields):
@@ -68,6 +68,7 @@ class Engine(EngineFields):
     """
 
     accounts: Accounts
+    adapting: Adapting | None
     contexts: SharedContexts
     queue: TaskQueue
 
@@ -113,7 +114,7 @@ class Engine(EngineFields):
         )
         self.pending = Pending(queue, accounts, wake=self.wake)
         self.callbacks = DoneCallbacks(self.loop)
-        self.adapting: Adapting | None = None
+        self.adapting = None
         self._member = member
         self._runner = runner
         self._wall = moments.wall
@@ -257,6 +258,7 @@ class Engine(EngineFields):
         del taken
         return now if now < queue.end else self.now()
 
+    @two_bodies
     def _rest(self, now: float, begin: float, start_count: int) -> float:
         """Return when to be run again: all that may start has started."""
         queue = self.queue
@@ -274,7 +276,7 @@ class Engine(EngineFields):
         runner = self._runner
         earliest = runner.earliest
         if queue.is_unlimited:
-            crowded = begin + (runner.precision_unlimited if start_count < _CROWD_COUNT else runner.precision_crowded)
+            crowded = begin + (runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded)
             if crowded > earliest:  # noqa: PLR1730  # this is the path of every wake-up
                 earliest = crowded
         if wake == math.inf or queue.is_forgetting:

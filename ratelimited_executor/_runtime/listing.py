@@ -83,7 +83,7 @@ class Unstarted(Collection[TaskView]):
         """Take in what waits of a batch, before it is cancelled."""
         for source, items in batch._parts.items():
             self._item_count += source.live
-            self._batches.append((source, _KeptItems(batch.call, items)))
+            self._batches.append((source, _KeptItems(batch._call, items)))
 
 
 def _view_of_record(record: TaskHandle[Any], call: _KeptCall) -> TaskView:
@@ -176,7 +176,7 @@ def _walk(queue: TaskQueue) -> Iterator[TaskView]:
         for bucket in holder.buckets():
             yield from _walk_bucket(bucket, to_epoch)
     for batch in queue.batches():
-        items = _KeptItems(batch.owner.call, batch.owner._parts[batch])
+        items = _KeptItems(batch.owner._call, batch.owner._parts[batch])
         for position in batch.waiting_positions():
             yield _view_of_item(batch, position, to_epoch, items)
 

@@ -147,7 +147,7 @@ class Retries:
         handle, index = owner.batch, owner.index
         if handle.retry is None or self._engine.queue.is_halted:
             return False
-        attempts = handle.attempts.pop(index, None) or Attempts(handle.retry)
+        attempts = handle._attempts.pop(index, None) or Attempts(handle.retry)
         now = self._moments.monotonic()
         if attempts.first is None:
             attempts.first = now
@@ -156,7 +156,7 @@ class Retries:
         if pause is None:
             return False
         self._on_key_end(owner)
-        handle.attempts[index] = attempts
+        handle._attempts[index] = attempts
         self.count += 1
         engine = self._engine
         engine.now()

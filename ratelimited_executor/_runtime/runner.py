@@ -13,6 +13,9 @@ from contextvars import Context
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.fields import RunnerFields
+from ratelimited_executor._kernel.sizes import BLOCKED_SECONDS, SLICE_SECONDS
 from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor._runtime.clock import coarse_time_of, is_of_system
 from ratelimited_executor._runtime.log import RateLimitedWarnings
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Runnable", "Runner"]
 
-_SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
-_BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
 _PRECISION_UNLIMITED_SECONDS: Final = 0.001  # what asyncio's own timers do
 _PRECISION_CROWDED_SECONDS: Final = 0.004  # halves the cost of a call at 100,000 a second
 _COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
@@ -45,7 +46,7 @@ class Runnable(Protocol):
         ...
 
 
-class Runner:
+class Runner(RunnerFields):
     """Runs every engine at the time it asked for, in slices.
 
     Args:
@@ -74,17 +75,18 @@ class Runner:
     ) -> None:
         self.loop = loop
         self.clock = clock
+        self._monotonic = clock.monotonic
         self.hooks = hooks
         self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
         self.timeline.loop_time = coarse_time_of(loop, clock)
         self.warnings = RateLimitedWarnings(clock.monotonic)
         self.context = Context()  # what our own callbacks run in: nobody's variables
         self.engines: set[Runnable] = set()  # all that have not closed
-        self._heap: list[tuple[float, int, Runnable]] = []  # (when, number, engine); stale unless engine.armed is when
+        self._heap = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # of entries of the heap: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
         is_virtual = hooks.is_virtual  # there a wake-up costs nothing that anybody waits for
-        self._waker: Waker = (
+        self._waker = (
             waker_for(loop, self._on_timer, self.context, is_foreign=not is_of_system(clock))
             if hooks.make_waker is None
             else hooks.make_waker(self.run_due)  # of a loop that is not woken, but asks
@@ -123,6 +125,7 @@ class Runner:
         self._waker = LoopTimer(self.loop, self._on_timer, self.context)
         self.is_lent = False
 
+    @two_bodies
     def run_due(self, now: float) -> float:
         """Run what is due, and return when to be called next: for a loop that is asked and not woken.
 
@@ -141,11 +144,12 @@ class Runner:
         self._timer_at = when = heap[0][0] if len(heap) == 1 and heap[0][2].armed == heap[0][0] else self._next()
         return when
 
+    @two_bodies
     def _on_timer(self) -> None:
         try:
-            now = self.clock.monotonic()
-            if now - self._call_at > _BLOCKED_SECONDS:
-                self.warnings.warn("blocked", "the event loop was blocked for %.1f s", now - self._call_at)
+            now = self._monotonic()
+            if now - self._call_at > BLOCKED_SECONDS:
+                self._note_blocked(now - self._call_at)
             # From the time that was set and not from now: what is late must not make the next later.
             self.earliest = min(now, self._call_at) + self._precision
             self._timer_at = math.inf
@@ -154,21 +158,25 @@ class Runner:
             self._is_running = False
             self._set_timer(self._next())
         except BaseException:
-            self._is_running = False
             self._rearm()
-            self._set_timer(self._next())
             raise
+
+    def _note_blocked(self, seconds: float) -> None:
+        """Warn of a timer that was very late."""
+        self.warnings.warn("blocked", "the event loop was blocked for %.1f s", seconds)
 
     def _rearm(self) -> None:
         """Run every engine soon: an exception has left a run, perhaps between two lines of ours."""
+        self._is_running = False
         self._heap.clear()
         for engine in self.engines:
             engine.armed = math.inf
             self.arm(engine, -math.inf)
+        self._set_timer(self._next())
 
     def _run(self, now: float) -> None:
         """Run each engine whose time has come once; what they ask of each other meanwhile is for the next turn."""
-        stop = now + _SLICE_SECONDS
+        stop = now + SLICE_SECONDS
         heap = self._heap
         if len(heap) == 1 and heap[0][0] <= now and heap[0][2].armed == heap[0][0]:  # nearly always
             engine = heap.pop()[2]
@@ -200,7 +208,7 @@ class Runner:
                 finally:
                     engine.armed = math.inf
                     self.arm(engine, wake)
-                now = self.clock.monotonic()
+                now = self._monotonic()
         finally:
             for engine in due[run_count:]:
                 engine.armed = math.inf
@@ -223,7 +231,7 @@ class Runner:
     def _set_timer(self, when: float) -> None:
         if self.loop.is_closed():  # what lies there may still be cancelled
             return
-        now = self.clock.monotonic()
+        now = self._monotonic()
         if now < when < self.earliest:
             when = self.earliest
         self._timer_at = when

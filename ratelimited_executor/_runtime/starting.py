@@ -135,13 +135,13 @@ class Starter(StarterFields):
     def _start_item(self, source: BatchSource, position: int) -> Any:
         """Start an item of a batch, and return what was called."""
         handle: BatchHandle[Any] = source.owner
-        call, origin = handle.call, handle.context
+        call, origin = handle._call, handle._context
         items, index = handle._take_items(source), source.indexes[position]
         owner = BatchItem(source, index, items, None if self._queue.gate is None else source.key)
         if type(items) in INERT_TYPES:
-            self._call(owner, call, (items[index],), origin, is_own=handle.own_context)
+            self._call(owner, call, (items[index],), origin, is_own=handle._own_context)
         else:
-            self._call(owner, call_with_item, (call, items, index), origin, is_own=handle.own_context)
+            self._call(owner, call_with_item, (call, items, index), origin, is_own=handle._own_context)
         del owner, items  # as in _call
         return call
 
@@ -322,7 +322,7 @@ class Starter(StarterFields):
             batch = self._batch = source.owner
             (call, items), kept, indexes = batch._call_and_items(source), batch._parts[source], source.indexes
             started = source.started_flags(stretch.first)
-            if (origin := batch.context) is not None:
+            if (origin := batch._context) is not None:
                 context, call_in_context = origin, origin.run
         else:
             bucket: Bucket = source
@@ -339,7 +339,7 @@ class Starter(StarterFields):
                             continue
                         started[position] = 1
                     index = indexes[position]
-                    if origin is not None and not batch.own_context:
+                    if origin is not None and not batch._own_context:
                         context = origin.copy()
                         call_in_context = context.run
                 else:
@@ -371,7 +371,7 @@ class Starter(StarterFields):
                     scratch = contexts.scratch
                 after = monotonic()
                 if after - now > LONG_HOLD_SECONDS:
-                    self._note_hold(batch.call if is_batch else call, after - now)
+                    self._note_hold(batch._call if is_batch else call, after - now)
                 now = after
                 if not is_batch:  # what dies with them may change anything: not while the next is being taken
                     call = arguments = None

@@ -17,7 +17,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._kernel.choice import compiled
+from ratelimited_executor._kernel.choice import compiled, two_bodies, used_there
+from ratelimited_executor._kernel.fields import DescriptorFields
+from ratelimited_executor._kernel.sizes import DESCRIPTOR_SECONDS_MAX
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +32,6 @@ _NS: Final = 1_000_000_000
 _CLOCK_MONOTONIC: Final = 1  # what Linux calls the clock that time.monotonic() reads
 _LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # no event loop was made for timers further ahead
 _SCALE_SECONDS: Final = 0.01  # by which the loop's time and the clock differ, between two readings, if they are one
-_DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the kernel counts nanoseconds in 63 bits
 
 
 class Waker(Protocol):
@@ -89,7 +90,8 @@ class LoopTimer:
         self.set(math.inf, 0.0)
 
 
-class TimerDescriptor:
+@used_there
+class TimerDescriptor(DescriptorFields):
     """A timer file descriptor of Linux, on the scale of ``time.monotonic()``.
 
     Args:
@@ -102,13 +104,13 @@ class TimerDescriptor:
         NotImplementedError: if the system has none, or the loop watches none.
     """
 
-    __slots__ = ("_callback", "_context", "_fd", "_handle", "_is_readable", "_loop", "_set_at", "_system")
+    __slots__ = ("_context", "_loop", "_system")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> None:
         self._loop = loop
         self._callback = callback
         self._context = context
-        self._handle: asyncio.Handle | None = None  # in place of the descriptor, where a call is wanted at once
+        self._handle = None  # in place of the descriptor, where a call is wanted at once
         self._is_readable = False
         self._set_at = math.inf  # what the descriptor is set to
         self._fd = -1
@@ -128,7 +130,7 @@ class TimerDescriptor:
             when = math.inf
         if self._fd >= 0 and (when != self._set_at or self._is_readable):
             # Rounded up, so that it is never early; 0 would disarm it, and so it does for never.
-            self._system.set(self._fd, math.ceil(when * _NS) or 1 if when < _DESCRIPTOR_SECONDS_MAX else 0)
+            self._system.set(self._fd, math.ceil(when * _NS) or 1 if when < DESCRIPTOR_SECONDS_MAX else 0)
             self._is_readable = False
             self._set_at = when
 
@@ -145,6 +147,7 @@ class TimerDescriptor:
         if self._fd >= 0:  # its loop was closed before its owner
             os.close(self._fd)
 
+    @two_bodies
     def _on_readable(self) -> None:
         if self._set_at < math.inf:  # else the loop had seen it before it was disarmed
             self._is_readable = True

@@ -161,7 +161,7 @@ async def test_attempts_of_items_that_have_ended_are_forgotten(virtual_clock):
     async with RateLimitedExecutor("x") as executor:
         batch = executor.schedule_many(fail_once, iter(range(100)))
         await batch
-        assert {} == batch.attempts
+        assert {} == batch._attempts
 
 
 async def test_pauses_are_drawn_up_to_a_power_of_two_and_the_cap():

@@ -415,10 +415,10 @@ class BulkFace(TaskFace):
         def accept(item: Any, index: int) -> None:
             plan.accept_one(engine, batch, item, index, count)
 
-        batch.feeder = engine.loop.create_task(feed(batch, items, accept, wait_for_turn), name=f"feed {batch.name}")
-        engine.accounts.feeders.add(batch.feeder)
-        batch.feeder.add_done_callback(batch._feeder_done)
-        batch.feeder.add_done_callback(engine.accounts.feeder_done)
+        batch._feeder = engine.loop.create_task(feed(batch, items, accept, wait_for_turn), name=f"feed {batch.name}")
+        engine.accounts.feeders.add(batch._feeder)
+        batch._feeder.add_done_callback(batch._feeder_done)
+        batch._feeder.add_done_callback(engine.accounts.feeder_done)
 
     def _room(self) -> int:
         """Return how many more tasks may wait, those left out that somebody else waits for."""

@@ -460,4 +460,4 @@ async def test_closing_ends_a_batch_that_waits_for_room(virtual_clock):
         statistics = executor.statistics()
     assert 10 == len(unstarted)
     assert 0 == statistics.waiting == batch.open_count
-    assert batch.feeder.done()
+    assert batch._feeder.done()
