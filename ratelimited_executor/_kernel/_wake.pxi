@@ -221,6 +221,8 @@ cdef object taken(object source, Py_ssize_t position):
     if record.place is not bucket:
         return None
     record.place = None
+    if not PyObject_GC_IsTracked(record):
+        PyObject_GC_Track(record)
     bucket.calls[position] = None
     bucket.gone += 1
     return None, record
@@ -249,10 +251,6 @@ cdef inline bint is_all_ready(CalendarFields calendar, double now) except -1:
 # Taking.
 
 def take_lone(QueueFields self, double now):
-    return lone(self, now)
-
-
-cdef object lone(QueueFields self, double now):
     cdef AdmissionFields admission = self.admission
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     if not self._is_plain or self.is_halted or PyObject_Length(self.chores):
@@ -442,7 +440,7 @@ cdef double run_engine(EngineFields self, double stop) except? -1:
     begin = now
     accounts.is_changed = False
     if most is None or len(accounts.running) + len(accounts.holding) < most:
-        found = lone(queue, now)
+        found = (<object>queue).take_lone(now)
     if found is None:
         return (<object>self)._run_on(now, begin, stop, 0)
     now = start_taken(starter, (<tuple>found)[0], (<tuple>found)[1], now)
