@@ -351,7 +351,9 @@ cdef class EngineFields:
 
 
 cdef class StarterFields:
-    cdef public object _accounts, _contexts, _coroutines, _kinds, _monotonic, _queue
+    cdef public object _accounts, _batch, _contexts, _coroutines, _kinds, _monotonic, _queue, _stretch
+    cdef public Py_ssize_t _coroutine_count
+    cdef public bint _is_ahead
 
 
 cdef class HandleFields:

@@ -11,9 +11,10 @@ cdef inline object call_in(object context, object call, object args, bint is_one
         PyContext_Exit(context)
 
 
-def _start_plain(self, StretchFields stretch, double now, double stop):
+def _start_plain(StarterFields self, StretchFields stretch, double now, double stop):
     cdef AccountFields accounts = self._accounts
     cdef ContextFields contexts = self._contexts
+    cdef object starter = self
     cdef RunFields run = <RunFields?>stretch._run
     cdef object clock = self._monotonic, scratch = contexts.scratch, context = scratch, source = stretch.source
     cdef object call = None, args = None, origin = None, result = None, batch = None, items = None, indexes = None, kept = None
@@ -90,17 +91,17 @@ def _start_plain(self, StretchFields stretch, double now, double stop):
                     args = (<list>items)[index] if is_list and index < len(<list>items) else items[index]
                 result = call_in(context, call, args, not is_bucket or type(args) is not tuple)  # ``buckets.folded``
             except BaseException as error:
-                self._raised(accounts.calls if is_bucket else self.item_of(source, index, kept), error)
+                starter._raised(accounts.calls if is_bucket else starter.item_of(source, index, kept), error)
             else:
                 if result is not None or PyObject_Length(scratch):
-                    self._returned(accounts.calls if is_bucket else self.item_of(source, index, kept), result, context)
+                    starter._returned(accounts.calls if is_bucket else starter.item_of(source, index, kept), result, context)
             if contexts.scratch is not scratch:  # it had been written to, or was given away
                 if context is scratch:
                     context = contexts.scratch
                 scratch = contexts.scratch
             after = rle_monotonic() if is_system else clock()
             if after - now > LONG_HOLD_SECONDS:
-                self._note_hold(call if is_bucket else batch._call, after - now)
+                starter._note_hold(call if is_bucket else batch._call, after - now)
             now = after
             if is_bucket:
                 call = None
@@ -108,8 +109,52 @@ def _start_plain(self, StretchFields stretch, double now, double stop):
             if now >= stop or accounts.is_changed:
                 break
     finally:
-        self._end(stretch, index if is_begun else None, result)
+        if cursor is None or self._stretch is not stretch or stretch._positions is not cursor:
+            starter._end(stretch, index if is_begun else None, result)
+        else:
+            end_plain(self, accounts, stretch, run, cursor)
     return now
+
+
+cdef int end_plain(StarterFields self, AccountFields accounts, StretchFields stretch, RunFields run, Cursor cursor) except -1:
+    """End a stretch that nobody has let go of: ``Starter._end`` (0.02 of each of 400)."""
+    cdef CalendarFields calendar = <CalendarFields>stretch._calendar
+    cdef Py_ssize_t started = cursor.at - run._cursor - stretch.skipped_count, ended
+    cdef BatchFields source = None
+    cdef HandleFields batch = None
+    accounts.is_inside = False
+    run._cursor = cursor.at
+    if isinstance(run.source, BucketFields):
+        (<BucketFields>run.source).gone += started
+    else:
+        source, batch = run.source, self._batch
+        source.started_count += started
+    calendar.opened_count -= started
+    if stretch._is_paid and started:
+        (<object>stretch._queue).spend(calendar, run.last_due(), self._monotonic(), started)
+    stretch._positions = stretch._run = stretch._calendar = stretch.source = None
+    stretch.skipped_count = 0
+    self._stretch = self._batch = None
+    accounts.started_count += started
+    ended = started + self._is_ahead - self._coroutine_count
+    self._coroutine_count = 0
+    self._is_ahead = False
+    accounts.counts[IS_DONE] += ended
+    if source is not None:
+        batch._counts[IS_DONE] += ended
+        if source.started_count == source.count and not source.revoked:
+            (<object>calendar).finish(source)
+            batch._parts.pop(source, None)
+        wake_batch(batch)
+    return 0
+
+
+cdef int wake_batch(HandleFields batch) except -1:
+    """Tell who waits for a change of a batch, if there is one that he must see: ``BatchHandle._wake``."""
+    if batch._changed:
+        if batch._listeners or batch._feeder is not None or (batch._is_complete and sum(batch._counts.values()) == batch._drawn_count):
+            (<object>batch)._wake()
+    return 0
 
 
 cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now) except -1:

@@ -156,6 +156,18 @@ cdef int take_permit(AdmissionFields admission, double now) except -1:
 
 # What is due.
 
+def count_until(BatchFields self, double now, Py_ssize_t start, Py_ssize_t stop):
+    cdef Py_ssize_t middle
+    while start < stop:
+        middle = (start + stop) // 2
+        if now < due_of(self, middle):
+            stop = middle
+        else:
+            start = middle + 1
+    return start
+
+
+
 cdef double head_of(object order) except? -1:
     """Return the earliest due time that is left of an order, as its ``head()`` does."""
     cdef RisingFields rising
@@ -381,12 +393,18 @@ cdef double lone_wake(QueueFields self, double now) except? -1:
         instant = next_due(on_time)
         if instant < admission.next_at and not admission.count:
             instant = admission.next_at
-    if instant >= self.end or (on_time.numbers and on_time.is_large_ahead):
+    if instant >= self.end:
         return -INF
-    if spread.numbers and spread.is_large_ahead:
-        return -INF
+    if (on_time.numbers and is_large(on_time)) or (spread.numbers and is_large(spread)):
+        return -INF if self.wall.is_pending or not self.is_unlimited else min(instant, <double>self._note_opening())
     self._opening_at = self.end
     return instant
+
+
+cdef inline bint is_large(CalendarFields calendar) except -1:
+    """Whether the next bucket wants to be prepared before its time: ``Calendar.is_large_ahead``."""
+    bucket = calendar.future.get(calendar.numbers[0])
+    return bucket is not None and len((<BucketFields>bucket).calls) >= LARGE_COUNT
 
 
 cdef inline double next_time(QueueFields self, double now) except? -1:
@@ -552,9 +570,7 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
             (<object>handle)._item_ended(index, IS_DONE, result)
         else:
             handle._counts[IS_DONE] += 1
-            if handle._changed and (handle._is_complete or handle._feeder is not None):
-                if handle._feeder is not None or handle._drawn_count == sum(handle._counts.values()):
-                    (<object>handle)._wake()
+            wake_batch(handle)
     if PyObject_Length(contexts.scratch):
         contexts.clean()
     return call

@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._kernel.choice import used_there
+from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.fields import BatchFields, RisingFields
 from ratelimited_executor._kernel.records import PERMITS, TaskClass
 
@@ -163,6 +163,7 @@ class BatchSource(BatchFields):
             return bisect_left(self.dues, end)
         return bisect_left(range(self.count), end, key=self.due_of)
 
+    @two_bodies
     def count_until(self, now: float, start: int, stop: int) -> int:
         """Count the tasks due at or before ``now``, of which there are from ``start`` to ``stop``."""
         if self.dues is not None:

@@ -346,14 +346,21 @@ class EngineFields:
 class StarterFields:
     """Of what starts the tasks of an executor."""
 
-    __slots__ = ("_accounts", "_contexts", "_coroutines", "_kinds", "_monotonic", "_queue")
+    __slots__ = (
+        "_accounts", "_batch", "_contexts", "_coroutine_count", "_coroutines", "_is_ahead", "_kinds", "_monotonic", "_queue",
+        "_stretch",
+    )  # fmt: skip
 
     _accounts: Any
+    _batch: Any
     _contexts: Any
+    _coroutine_count: int
     _coroutines: Any
+    _is_ahead: bool
     _kinds: frozenset[type]
     _monotonic: Callable[[], float]
     _queue: Any
+    _stretch: Any
 
 
 class HandleFields:

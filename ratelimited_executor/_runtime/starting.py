@@ -68,9 +68,10 @@ class Starter(StarterFields):
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
     """
 
-    __slots__ = (
-        "_batch", "_coroutine_count", "_is_ahead", "_moments", "_stretch", "_threads", "_warn",
-    )  # fmt: skip
+    __slots__ = ("_moments", "_threads", "_warn")
+
+    _batch: BatchHandle[Any] | None
+    _stretch: Stretch | None
 
     def __init__(
         self,
@@ -92,8 +93,8 @@ class Starter(StarterFields):
         self._monotonic = moments.monotonic
         self._threads = threads
         self._warn = warn
-        self._stretch: Stretch | None = None  # what is being started; None if nothing is, or it was let go of
-        self._batch: BatchHandle[Any] | None = None  # whose items these are
+        self._stretch = None  # what is being started; None if nothing is, or it was let go of
+        self._batch = None  # whose items these are
         self._is_ahead = False  # whether the call that runs was counted as started when the stretch was last settled
         self._coroutine_count = 0  # calls since then that returned a coroutine, whose end is noted elsewhere
         accounts.settle, accounts.detach = self.settle, self.detach
