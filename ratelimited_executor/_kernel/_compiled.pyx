@@ -11,7 +11,7 @@ Safety. A finalizer or a clock of the user may run Python code at any allocation
 before: so whatever may do that comes first, and the look-up and the change after it are of one piece. A handler of a signal
 may end any line of the pure body: so columns are read as far as the shortest of them goes.
 
-The parts: ``_add.pxi``, ``_cancel.pxi``, ``_order.pxi``, ``_start.pxi``, ``_task.pxi``, ``_wake.pxi``.
+The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_start.pxi``, ``_task.pxi``, ``_wake.pxi``.
 
 Each trick says what it gains, measured by itself on CPython 3.11 (microseconds a call).
 """
@@ -215,7 +215,7 @@ cdef class CalendarFields:
     cdef public dict future
     cdef public list numbers, opened
     cdef public double end, epoch_offset, per_second
-    cdef public Py_ssize_t opened_count, cancelled_count
+    cdef public Py_ssize_t opened_count, cancelled_count, take_count_max
     cdef public object groups, on_cancelled, ready, soon_class, _current
 
 
@@ -261,8 +261,8 @@ cdef class ReadyFields:
 cdef class BatchFields:
     cdef public double first, _gap
     cdef public Py_ssize_t count, started_count
-    cdef public object dues, indexes, owner, _started
-    cdef public bint is_plain, revoked
+    cdef public object dues, indexes, owner, rank, _started
+    cdef public bint is_plain, is_watched, revoked
 
 
 cdef class RisingFields:
@@ -294,8 +294,10 @@ cdef class StretchFields:
 cdef class QueueFields:
     cdef public double end, interval_end, _opening_at, _pulled_at
     cdef public Py_ssize_t _later_on_time_count, later_count
-    cdef public bint counts_effects, early, is_dense, is_halted, is_special, is_unlimited, _is_plain, _is_planned
-    cdef public object admission, chores, expiry, on_start, on_time, pacing, passing, plan, spread, timeline, wall
+    cdef public bint counts_effects, early, is_by_importance, is_dense, is_halted, is_special, is_unlimited
+    cdef public bint _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting
+    cdef public object admission, chores, expiry, on_start, on_time, pacing, passing, plan, rekeying, spread, stretch
+    cdef public object timeline, wall
 
 
 cdef class TimelineFields:
@@ -411,3 +413,4 @@ include "_cancel.pxi"
 include "_start.pxi"
 include "_task.pxi"
 include "_wake.pxi"
+include "_crowd.pxi"

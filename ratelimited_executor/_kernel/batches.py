@@ -40,7 +40,7 @@ class BatchSource(BatchFields):
     """
 
     __slots__ = (
-        "_swept_count", "calendar", "deadline_after", "is_watched", "key", "name", "needs", "opened_count", "parcel", "rank",
+        "_swept_count", "calendar", "deadline_after", "key", "name", "needs", "opened_count", "parcel",
     )  # fmt: skip
 
     has_records: Final = False

@@ -23,7 +23,7 @@ from ratelimited_executor._kernel.fields import CalendarFields, StreamFields
 from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.sizes import LARGE_COUNT as LARGE_COUNT
-from ratelimited_executor._kernel.sizes import RUN_COUNT
+from ratelimited_executor._kernel.sizes import READY_RECORD_COUNT_MAX, RUN_COUNT
 from ratelimited_executor._kernel.timeline import FAR_SECONDS, NS
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ CallPlace: TypeAlias = "tuple[Bucket, int]"
 PLAIN_RANK: Final = (0, TaskClass.OTHER)  # of tasks without a record
 _LOOK_COUNT_MAX: Final = 16  # due times looked at to tell the first, before they are put in order
 _LEAD_SECONDS_PER_TASK: Final = 1e-6  # a generous estimate of what ordering a task takes
-_RECORD_COUNT_MAX: Final = 256  # of those with records made ready at a stretch: about a millisecond
 _RESET_COUNT: Final = 1024  # an idle bucket with more places is freed
 
 
@@ -94,7 +93,7 @@ class Calendar(CalendarFields):
 
     __slots__ = (
         "_ahead", "_chores", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches", "number", "owner",
-        "parcels", "take_count_max", "timeline",
+        "parcels", "timeline",
     )  # fmt: skip
 
     _current: _Stream | None  # the bucket that a task joins in the running interval
@@ -582,7 +581,7 @@ class Calendar(CalendarFields):
         return steps
 
     def _take_count_max_of(self, source: Bucket | BatchSource) -> int:
-        return min(self.take_count_max, _RECORD_COUNT_MAX) if source.has_records else self.take_count_max
+        return min(self.take_count_max, READY_RECORD_COUNT_MAX) if source.has_records else self.take_count_max
 
     def _make_ready(self, source: Bucket | BatchSource, positions: Sequence[int]) -> None:
         if isinstance(source, BatchSource):

@@ -55,7 +55,7 @@ class CalendarFields:
 
     __slots__ = (
         "_current", "cancelled_count", "end", "epoch_offset", "future", "groups", "numbers", "on_cancelled", "opened",
-        "opened_count", "per_second", "ready", "soon_class",
+        "opened_count", "per_second", "ready", "soon_class", "take_count_max",
     )  # fmt: skip
 
     _current: Any
@@ -71,6 +71,7 @@ class CalendarFields:
     per_second: float
     ready: Any
     soon_class: TaskClass
+    take_count_max: int
 
 
 class RecordFields:
@@ -107,7 +108,8 @@ class BatchFields:
     """Of ``batches.BatchSource``."""
 
     __slots__ = (
-        "_gap", "_started", "count", "dues", "first", "indexes", "is_plain", "owner", "revoked", "started_count",
+        "_gap", "_started", "count", "dues", "first", "indexes", "is_plain", "is_watched", "owner", "rank", "revoked",
+        "started_count",
     )  # fmt: skip
 
     _gap: float
@@ -117,7 +119,9 @@ class BatchFields:
     first: float
     indexes: Any
     is_plain: bool
+    is_watched: bool
     owner: Any
+    rank: tuple[float, TaskClass]
     revoked: bool
     started_count: int
 
@@ -183,13 +187,17 @@ class QueueFields:
     """Of ``intervals.Intervals``, whose calendars these are."""
 
     __slots__ = (
-        "_is_plain", "_is_planned", "_later_on_time_count", "_opening_at", "_pulled_at", "admission", "chores",
-        "counts_effects", "early", "end", "expiry", "interval_end", "is_dense", "is_halted", "is_special", "is_unlimited",
-        "later_count", "on_start", "on_time", "pacing", "passing", "plan", "spread", "timeline", "wall",
+        "_is_bursty", "_is_plain", "_is_planned", "_is_single", "_is_sorting", "_later_on_time_count", "_opening_at",
+        "_pulled_at", "admission", "chores", "counts_effects", "early", "end", "expiry", "interval_end", "is_by_importance",
+        "is_dense", "is_halted", "is_special", "is_unlimited", "later_count", "on_start", "on_time", "pacing", "passing",
+        "plan", "rekeying", "spread", "stretch", "timeline", "wall",
     )  # fmt: skip
 
+    _is_bursty: bool
     _is_plain: bool
     _is_planned: bool
+    _is_single: bool
+    _is_sorting: bool
     _later_on_time_count: int
     _opening_at: float
     _pulled_at: float
@@ -200,6 +208,7 @@ class QueueFields:
     end: float
     expiry: Any
     interval_end: float
+    is_by_importance: bool
     is_dense: bool
     is_halted: bool
     is_special: bool
@@ -210,7 +219,9 @@ class QueueFields:
     pacing: Pacing
     passing: list[Any]
     plan: Any
+    rekeying: list[Any]
     spread: Any
+    stretch: Any
     timeline: Any
     wall: Any
 

@@ -24,7 +24,7 @@ from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.intervals import Intervals
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._kernel.records import TaskClass
-from ratelimited_executor._kernel.sizes import FEW_COUNT
+from ratelimited_executor._kernel.sizes import FEW_COUNT, PULL_STEPS
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.stretch import Stretch
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainQueue"]
 
-_PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
 
 
 class PlainQueue(Intervals):
@@ -71,6 +70,9 @@ class PlainQueue(Intervals):
     """
 
     admission: Admission
+    passing: list[Record | BatchSource]
+    rekeying: list[tuple[Calendar, Ready]]
+    stretch: Stretch
 
     def __init__(
         self,
@@ -101,8 +103,8 @@ class PlainQueue(Intervals):
         self.stretch = Stretch(self)
         self.on_start: Callable[[float], None] | None = None
         self.on_gone: Callable[[Any, Any, TaskState], None] = _nothing
-        self.rekeying: list[tuple[Calendar, Ready]] = []
-        self.passing: list[Record | BatchSource] = []
+        self.rekeying = []
+        self.passing = []
         self.is_special = False
         self.is_halted = False
         self.counts_effects = False
@@ -149,12 +151,13 @@ class PlainQueue(Intervals):
 
     # Going on.
 
+    @two_bodies
     def pull(self, now: float) -> bool:
         """Make ready what is due, in a bounded step of work; False if there is more to do."""
         if self.is_halted:
             return True
         self._pulled_at = now
-        steps = _PULL_STEPS
+        steps = PULL_STEPS
         if self.chores and self.wall.is_reading:  # what is handed over may be due before all else
             steps = max(1.0, self._do_chores(steps))  # what else is due now is looked at all the same
         if self.on_time.groups:
@@ -186,6 +189,7 @@ class PlainQueue(Intervals):
 
     # Taking. Whatever starts passes here, and is counted, paid for and forgotten here.
 
+    @two_bodies
     def take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
         """Take what starts now: it waits no longer, and its permits are spent.
 
@@ -568,7 +572,7 @@ class PlainQueue(Intervals):
 
 def _bring_up(calendar: Calendar, now: float) -> bool:
     """Make ready what is due of a calendar, and forget intervals that were read to the end; False if there is more to do."""
-    return (len(calendar.groups) == 1 and calendar.next_due() > now) or calendar.pull(now, _PULL_STEPS) > 0
+    return (len(calendar.groups) == 1 and calendar.next_due() > now) or calendar.pull(now, PULL_STEPS) > 0
 
 
 def _nothing(source: Any, item: Any, state: TaskState) -> None:

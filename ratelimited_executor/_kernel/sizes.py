@@ -15,12 +15,16 @@ __all__ = [
     "LONG_HOLD_SECONDS",
     "MARGIN_COUNT",
     "OPEN_COUNT_MAX",
+    "PULL_STEPS",
+    "READY_RECORD_COUNT_MAX",
     "RECORD_COUNT_MAX",
     "ROUNDING_SECONDS",
     "RUN_COUNT",
     "SLICE_SECONDS",
     "SLOT_COUNT",
     "SPARE_COUNT",
+    "START_COUNT_MAX",
+    "STRETCH_COUNT_MAX",
     "TICKS",
     "TICKS_MAX",
 ]
@@ -36,10 +40,14 @@ MARGIN_COUNT: Final = 3  # permits, by which an estimate may be wrong
 OPEN_COUNT_MAX: Final = (
     512  # positions kept as one sorted list: an insertion into so many is cheaper than the loop around it
 )
+PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
+READY_RECORD_COUNT_MAX: Final = 256  # of those with records made ready at a stretch: about a millisecond
 RECORD_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 RUN_COUNT: Final = 4096  # positions taken at a stretch: about a millisecond
 SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
 SLOT_COUNT: Final = 1024  # into which an open bucket is cut
+START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
+STRETCH_COUNT_MAX: Final = 1024  # tasks of one stretch: also where time stands still, the event loop has its turn
 SPARE_COUNT: Final = 64  # empty places of a bucket that never matter
 ROUNDING_SECONDS: Final = 1e-6  # more than by which a due time may lie before its slot, because of rounding
 LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.fields import StretchFields
+from ratelimited_executor._kernel.sizes import STRETCH_COUNT_MAX as STRETCH_COUNT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.records import Record
 
 __all__ = ["STRETCH_COUNT_MAX", "Stretch"]
-
-STRETCH_COUNT_MAX: Final = 1024  # tasks of one stretch: also where time stands still, the event loop has its turn
-
 
 class Payer(Protocol):
     """What a stretch asks of its queue: the accounts of starts."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import EngineFields
-from ratelimited_executor._kernel.sizes import CROWD_COUNT
+from ratelimited_executor._kernel.sizes import CROWD_COUNT, START_COUNT_MAX
 from ratelimited_executor._runtime.accounts import Accounts
 from ratelimited_executor._runtime.callbacks import DoneCallbacks
 from ratelimited_executor._runtime.contexts import SharedContexts
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-_START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
 
 
 class Engine(EngineFields):
@@ -212,6 +211,7 @@ class Engine(EngineFields):
             start_count = 1
         return self._run_on(now, begin, stop, start_count)
 
+    @two_bodies
     def _run_on(self, now: float, begin: float, stop: float, start_count: int) -> float:
         """Go on the long way: start all that may start, in the order that the queue decides."""
         queue, accounts = self.queue, self.accounts
@@ -224,7 +224,7 @@ class Engine(EngineFields):
                 now = self._start(taken, now, stop)
                 taken = None  # as in run()
                 start_count += accounts.started_count - started_before
-                if now >= stop or start_count >= _START_COUNT_MAX:
+                if now >= stop or start_count >= START_COUNT_MAX:
                     return now
                 if accounts.is_changed:  # what was added may go before what is ready
                     is_done = False
@@ -233,7 +233,7 @@ class Engine(EngineFields):
                 return self._rest(now, begin, start_count)
             start_count += 1
             now = self.now()
-            if now >= stop or start_count >= _START_COUNT_MAX:
+            if now >= stop or start_count >= START_COUNT_MAX:
                 return now
 
     def _take(self, now: float) -> Any:

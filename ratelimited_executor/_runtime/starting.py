@@ -272,6 +272,7 @@ class Starter(StarterFields):
 
     # Many tasks.
 
+    @two_bodies
     def start_many(self, stretch: Stretch, now: float, stop: float) -> float:
         """Start a stretch, until loop time ``stop`` at most, and return the time afterwards."""
         stop = min(stop, self._queue.admission.usable_until)
