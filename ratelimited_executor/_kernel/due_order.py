@@ -78,11 +78,9 @@ class DueOrder:
 
     def prepare(self) -> bool:
         """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
-        if self._steps is None:
-            return True
-        if next(self._steps, self) is self:
+        if self._steps is not None and next(self._steps, self) is self:
             self._steps = None
-        return False
+        return self._steps is None
 
     def add(self, position: int) -> None:
         """Take in a position that was appended to the column."""
