@@ -53,6 +53,7 @@ class Intervals(QueueFields):
     on_time: Calendar
     plan: SpreadPlan
     spread: Calendar
+    timeline: Timeline
 
     def __init__(
         self,

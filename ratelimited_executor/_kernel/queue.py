@@ -16,7 +16,7 @@ What few tasks need has a word in it only while :attr:`PlainQueue.is_special`: k
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._kernel.admission import UNLIMITED, Admission
 from ratelimited_executor._kernel.batches import BatchSource
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.timeline import Timeline
 
 __all__ = ["PlainQueue"]
-
 
 
 class PlainQueue(Intervals):

@@ -11,7 +11,7 @@ somebody looks: at the end, or when a call that was started asks for anything th
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.fields import StretchFields
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.records import Record
 
 __all__ = ["STRETCH_COUNT_MAX", "Stretch"]
+
 
 class Payer(Protocol):
     """What a stretch asks of its queue: the accounts of starts."""

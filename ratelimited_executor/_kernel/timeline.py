@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ratelimited_executor._kernel.fields import TimelineFields
 from ratelimited_executor._kernel.sizes import FAR_SECONDS as FAR_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["FAR_SECONDS", "NS", "Timeline"]
 
@@ -53,7 +50,7 @@ class Timeline(TimelineFields):
         self.loop_time = None
         # Exactly: the float product of epoch seconds is good to 256 ns only.
         self.offset_ns = math.floor(Fraction(wall) * NS) - math.floor(Fraction(monotonic) * NS)
-        self.epoch_offset = self.offset_ns / NS
+        self.epoch_offset: float = self.offset_ns / NS
 
     def seen_until(self, now: float) -> float:
         """Return up to which due time tasks start: no later than the tick that the event loop itself has come to."""

@@ -18,7 +18,7 @@ Work goes in slices, so that the loop's I/O is never held for more than a few mi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.settings import Settings
 
 __all__ = ["Engine"]
-
 
 
 class Engine(EngineFields):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from ratelimited_executor._runtime.hooks import Hooks
-    from ratelimited_executor._runtime.wakers import Waker
     from ratelimited_executor.abc import Clock
 
 __all__ = ["Runnable", "Runner"]
