@@ -677,3 +677,13 @@ cdef inline int set_waker(RunnerFields self, double when) except -1:
             return 0
     self._waker.set(when, now)
     return 0
+
+
+def take_one_permit(AdmissionFields admission, double now):
+    """Take a permit if one may be taken, and return how many that were; for tests."""
+    cdef long long count
+    admission.count = 0
+    count = count_permits(admission, now)
+    if count:
+        take_permit(admission, now)
+    return count
