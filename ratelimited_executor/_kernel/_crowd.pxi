@@ -117,7 +117,7 @@ cdef object take_next_due(QueueFields self, double now, object limit):
         source = run.source
         count = 1
         if self.on_start is None and limit != 1:
-            count = UNLIMITED if self.is_unlimited and calendar is on_time else (<object>self)._stretch_count(calendar)
+            count = stretch_count(self, calendar)
         if count > 1 and (source is None or is_loose(source)):
             stretch = self.stretch
             stretch._calendar, stretch._run, stretch.source = calendar, run, source
@@ -127,6 +127,28 @@ cdef object take_next_due(QueueFields self, double now, object limit):
         found = take_from(run)
         if admit(self, calendar, (<tuple>found)[0], (<tuple>found)[1], now):
             return found
+
+
+cdef long long stretch_count(QueueFields self, CalendarFields calendar) except -1:
+    """Count the tasks that may start one after the other: ``PlainQueue._stretch_count`` and ``SpreadPlan.count_until``."""
+    cdef PlanFields plan = self.plan
+    cdef long long count = UNLIMITED, left, planned
+    cdef double gap
+    if not self.is_unlimited:
+        other = self.spread if calendar is self.on_time else self.on_time
+        count = (<AdmissionFields>self.admission).count if other.ready.head() is None else 1
+    if self._is_planned and not (<object>calendar.ready).is_in_due_order:
+        return 1
+    if calendar is self.spread and self.pacing is SPREAD and not self.is_dense:
+        left = calendar.opened_count + self.later_count
+        gap = (plan.end - plan.next_at) / max(left, 1)
+        if gap <= 0:
+            return min(count, max(left, 1))
+        planned = 1
+        if self._pulled_at - plan.next_at <= plan._slack:
+            planned += <long long>min((self._pulled_at - plan.next_at) / gap, <double>left)
+        count = min(count, max(1, min(left, plan._late_count + planned)))
+    return count
 
 
 cdef inline bint is_loose(object source) noexcept:

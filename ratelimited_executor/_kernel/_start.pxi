@@ -120,6 +120,7 @@ cdef int end_plain(StarterFields self, AccountFields accounts, StretchFields str
     """End a stretch that nobody has let go of: ``Starter._end`` (0.02 of each of 400)."""
     cdef CalendarFields calendar = <CalendarFields>stretch._calendar
     cdef Py_ssize_t started = cursor.at - run._cursor - stretch.skipped_count, ended
+    cdef double due
     cdef BatchFields source = None
     cdef HandleFields batch = None
     accounts.is_inside = False
@@ -131,7 +132,8 @@ cdef int end_plain(StarterFields self, AccountFields accounts, StretchFields str
         source.started_count += started
     calendar.opened_count -= started
     if stretch._is_paid and started:
-        (<object>stretch._queue).spend(calendar, run.last_due(), self._monotonic(), started)
+        due = due_at(run.source, (run._positions[run._cursor - 1] if run._cursor else run._positions[0]))
+        spend(stretch._queue, calendar, due, self._monotonic(), started)
     stretch._positions = stretch._run = stretch._calendar = stretch.source = None
     stretch.skipped_count = 0
     self._stretch = self._batch = None
@@ -157,24 +159,35 @@ cdef int wake_batch(HandleFields batch) except -1:
     return 0
 
 
-cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now) except -1:
-    """Take the permit of a start, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (1.0)."""
-    cdef PlanFields plan = queue.plan
+cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now, Py_ssize_t count) except -1:
+    """Take the permits of starts, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (1.0)."""
+    cdef PlanFields plan
+    cdef Py_ssize_t left, late
     if queue.is_special:
-        queue.spend(calendar, due, now)
+        (<object>queue).spend(calendar, due, now, count)
         return 0
     if queue.on_start is not None:
         queue.on_start(now - due)
     if (<AdmissionFields>queue.admission).count:
-        take_permit(queue.admission, now)
-    if calendar is queue.spread:
-        if plan._late_count > 0:
-            plan._late_count -= 1
-            return 0
-        due = plan.next_at if queue.early or due < plan.next_at else due
-        if now - due > plan._slack:
-            due = now
-        plan.next_at = due + max(0.0, plan.end - due) / (calendar.opened_count + queue.later_count + 1)
+        if count == 1:
+            take_permit(queue.admission, now)
+        else:
+            queue.admission.take(count, now)
+    if calendar is not queue.spread:
+        return 0
+    plan = queue.plan
+    late = min(count, plan._late_count)
+    plan._late_count -= late
+    count -= late
+    if count <= 0:
+        return 0
+    left = calendar.opened_count + queue.later_count
+    if count > 1:
+        plan.next_at += (count - 1) * (plan.end - plan.next_at) / (left + count)
+    due = plan.next_at if queue.early or due < plan.next_at else due
+    if now - due > plan._slack:
+        due = now
+    plan.next_at = due + max(0.0, plan.end - due) / (left + 1)
     return 0
 
 
@@ -203,7 +216,7 @@ def _start_records(self, StretchFields stretch, double now, double stop):
         if record._options is None:
             (<CalendarFields>stretch._calendar).opened_count -= 1
             if stretch._is_paid:
-                spend(queue, stretch._calendar, record._due, now)
+                spend(queue, stretch._calendar, record._due, now, 1)
         elif not queue.admit_record(stretch._calendar, record, now, is_paid=stretch._is_paid):
             continue
         call = record._call

@@ -185,6 +185,15 @@ cdef inline double due_of(BatchFields source, Py_ssize_t position) except? -1:
     return source.first + position * source._gap if source.dues is None else source.dues[position]
 
 
+cdef inline double due_at(object source, Py_ssize_t position) except? -1:
+    """Return when a task of a bucket or a batch is due."""
+    cdef BucketFields bucket
+    if not isinstance(source, BucketFields):
+        return due_of(<BatchFields>source, position)
+    bucket = <BucketFields>source
+    return bucket.dues.data.as_doubles[position] if position < len(bucket.dues) else -INF  # freed, as all of it had gone
+
+
 cdef double next_due(CalendarFields calendar) except? -1:
     """Return the earliest due time in the open intervals: ``Calendar.next_due``."""
     cdef double due = INF
@@ -369,7 +378,7 @@ cdef bint admit(QueueFields self, CalendarFields calendar, object source, object
         if batch.started_count == batch.count:
             calendar.finish(source)
     calendar.opened_count -= 1
-    spend(self, calendar, due, now)
+    spend(self, calendar, due, now, 1)
     return True
 
 
