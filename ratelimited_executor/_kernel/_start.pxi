@@ -255,10 +255,7 @@ cdef int start_record(object starter, AccountFields accounts, ContextFields cont
         return 0
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):
-        if type(result) in starter._kinds:
-            starter._coroutines.start(record, result, context, origin)
-        else:
-            starter._run(record, result, context, origin, None)
+        run_left(starter, record, result, context, origin)
     else:
         if accounts.on_key_end is not None:
             accounts.on_key_end(record)
@@ -266,6 +263,15 @@ cdef int start_record(object starter, AccountFields accounts, ContextFields cont
         end_done(record, result)
     if PyObject_Length(contexts.scratch):
         contexts.clean()
+    return 0
+
+
+cdef int run_left(object starter, object owner, object awaitable, object context, object origin) except -1:
+    """Run what a call has left to be awaited."""
+    if type(awaitable) in (<StarterFields?>starter)._kinds:
+        (<StarterFields>starter)._coroutines.start(owner, awaitable, context, origin)
+    else:
+        starter._run(owner, awaitable, context, origin, None)
     return 0
 
 

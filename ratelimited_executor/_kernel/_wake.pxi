@@ -535,7 +535,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
     elif isinstance(source, BatchFields):
         call = start_item(self, accounts, contexts, source, item)
     else:
-        call = (<object>self)._start_call(source, item)
+        call = start_call(self, accounts, contexts, source, item)
     item = None
     if accounts.on_end is not None:
         accounts.on_end()
@@ -568,11 +568,7 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
         return call
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):
-        owner = (<object>self).item_of(source, index, items)
-        if type(result) in self._kinds:
-            self._coroutines.start(owner, result, context, origin)
-        else:
-            (<object>self)._run(owner, result, context, origin, None)
+        run_left(self, (<object>self).item_of(source, index, items), result, context, origin)
     else:
         accounts.counts[IS_DONE] += 1
         if handle._attempts or handle._on_end is not None or handle._listeners or handle._outcomes is not None:
@@ -580,6 +576,39 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
         else:
             handle._counts[IS_DONE] += 1
             wake_batch(handle)
+    if PyObject_Length(contexts.scratch):
+        contexts.clean()
+    return call
+
+
+cdef object start_call(StarterFields self, AccountFields accounts, ContextFields contexts, BucketFields source, Py_ssize_t at):
+    """Start a call of a bucket, and return what was called: ``Starter._start_call``."""
+    cdef object call = source.calls[at], args = source.args[at], origin = None, context = contexts.scratch, result
+    if source.contexts is not None:
+        origin = (<list>source.contexts)[at]
+        (<list>source.contexts)[at] = None
+    source.calls[at] = source.args[at] = None
+    source.gone += 1
+    if type(origin) is tuple:
+        context = origin = origin[0]
+    elif origin is not None:
+        context = PyContext_Copy(origin)
+    accounts.is_inside = True
+    try:
+        result = call_in(context, call, args, type(args) is not tuple)
+    except BaseException as error:
+        accounts.is_inside = False
+        if PyObject_Length(contexts.scratch):
+            contexts.clean()
+        (<object>accounts).raised(accounts.calls, error, origin)
+        return call
+    accounts.is_inside = False
+    if result is not None and RLE_IS_AWAITABLE(result):
+        run_left(self, accounts.calls, result, context, origin)
+    else:
+        if accounts.on_key_end is not None:
+            accounts.on_key_end(accounts.calls)
+        accounts.counts[IS_DONE] += 1
     if PyObject_Length(contexts.scratch):
         contexts.clean()
     return call
