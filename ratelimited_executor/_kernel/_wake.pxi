@@ -27,7 +27,8 @@ cdef bint has_numbers(GridFields grid) except -1:
         return False
     piece = (<list>grid._pieces)[0]
     if piece is grid.piece:
-        return grid.step > 0
+        return True
+    grid.piece = None
     start, base, step, unit = piece
     if not fits(base >> 62, &high) or not fits(base & (UNLIMITED - 1), &low) or not fits(start, &grid.start):
         return False
@@ -43,7 +44,8 @@ cdef inline long long time_of_number(GridFields grid, long long number) noexcept
     cdef rle_wide ahead = <rle_wide>number * grid.unit - grid.base
     if ahead < 0:
         return -UNLIMITED
-    return grid.start + <long long>((ahead + grid.step - 1) / grid.step)
+    ahead = (ahead + grid.step - 1) / grid.step
+    return grid.start + <long long>ahead if ahead < UNLIMITED - grid.start else UNLIMITED
 
 
 cdef inline long long own(long long number, long long rank, long long peers) noexcept:
