@@ -68,7 +68,7 @@ class Admission(AdmissionFields):
             math.floor(now * NS) + self._timeline.offset_ns
         )  # to_ns() without a call: this is the path of every start
         self._counted_at = now
-        count: int = self.permits.usable(now_ns)
+        count: int = min(self.permits.usable(now_ns), UNLIMITED)  # at 1e21 a second there may be more
         self.count = count
         if count and not self.is_unlimited:
             self.usable_until = now + (self.permits.usable_until_ns - now_ns) / NS

@@ -104,3 +104,12 @@ def test_as_many_start_as_the_permits_alone_would_let(rate, looks):
         if count:
             alone.take(count)
             admission.take(count, now)
+
+
+@pytest.mark.parametrize("rate", [1e19, 1e22, 1e100])
+def test_a_rate_that_no_64_bits_hold_admits_what_is_asked_for(rate: float):
+    """More permits than anybody takes at one instant are counted as so many, on either body of the kernel."""
+    admission = admission_of(rate, kind=PermitGrid, slack=1e6)
+    assert admission.look(5.0) > 1 << 60
+    admission.take(3, 5.0)
+    assert admission.look(6.0) > 1 << 60
