@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ratelimited_executor import BacklogFullError, ExecutorManager, RateLimitedExecutor
+from ratelimited_executor import BacklogFullError, ExecutorManager, Paced, RateLimitedExecutor, Strictness
 
 from ..helpers import now
 
@@ -372,3 +372,17 @@ async def test_awaiters_of_a_batch_go_on_in_the_order_in_which_they_came(virtual
 
         await asyncio.gather(*(wait(number) for number in range(50)))
     assert list(range(50)) == order
+
+
+async def test_a_list_that_was_made_shorter_fails_the_tasks_that_lost_their_items(virtual_clock: object) -> None:
+    """What is not to be done is told of the tasks it concerns, also where they start one by one; nothing waits for ever."""
+    policy = Paced(strictness=Strictness.NOMINAL)
+    async with RateLimitedExecutor("x", rate="10/s", policy=policy) as executor:
+        items, started = [1, 2, 3, 4, 5], []
+        batch = executor.schedule_many(started.append, items, results=True)
+        await asyncio.sleep(0.15)
+        del items[3:]
+        summary = await asyncio.wait_for(batch, 10)
+        assert (3, 2) == (summary.done, summary.failed)
+        assert [1, 2, 3] == started
+        assert all(isinstance(batch.results[index].error, IndexError) for index in (3, 4))
