@@ -68,5 +68,9 @@ CORNERS: dict[str, Program] = {
     "a batch": _program([_flood(5000, face="delays", spread=1.5, stride=7919), [1.3, {"do": "cancel", "of": "f"}]]),
     "due now": _program([_flood(3000, face="execute", vary=True), [0.0, {"do": "call_soon", "name": "c", "call": {"kind": "function"}}]]),
     "paused in the middle": _program([_flood(2000, spread=1.0), [1.25, {"do": "pause"}], [2.5, {"do": "resume"}]]),
+    "an interval that is cut, in another order": {
+        **_program([_flood(1484, face="schedule", delay=0.0, steps=499, spread=1.0, stride=7919)], rate="100/s", order="latest", until=2.0),
+        "manager": {"precision": 0.05}, "begin": 12.345, "leave": "cancel",
+    },
     "shut down in the middle": _program([_flood(2000, spread=1.0), [1.25, {"do": "shutdown", "cancel": True}]]),
 }  # fmt: skip
