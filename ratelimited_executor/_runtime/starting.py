@@ -139,7 +139,9 @@ class Starter(StarterFields):
         call, origin = handle._call, handle._context
         items, index = handle._take_items(source), source.indexes[position]
         owner = BatchItem(source, index, items, None if self._queue.gate is None else source.key)
-        if type(items) in INERT_TYPES and index < len(items):  # else it was made shorter: its task fails, as in a stretch
+        if type(items) in INERT_TYPES and index < len(
+            items
+        ):  # else it was made shorter: its task fails, as in a stretch
             self._call(owner, call, (items[index],), origin, is_own=handle._own_context)
         else:
             self._call(owner, call_with_item, (call, items, index), origin, is_own=handle._own_context)
