@@ -171,16 +171,15 @@ def waker_for(
     return LoopTimer(loop, callback, context)
 
 
-class _TimeSpec(ctypes.Structure):
-    """struct timespec."""
-
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
 class _TimerSpec(ctypes.Structure):
-    """struct itimerspec."""
+    """struct itimerspec, which is two of struct timespec: the interval, and the time."""
 
-    _fields_ = (("interval", _TimeSpec), ("value", _TimeSpec))
+    _fields_ = (
+        ("interval_seconds", ctypes.c_long),
+        ("interval_nanoseconds", ctypes.c_long),
+        ("seconds", ctypes.c_long),
+        ("nanoseconds", ctypes.c_long),
+    )
 
 
 class _SystemLibrary:
@@ -196,9 +195,6 @@ class _SystemLibrary:
         self._create, self._set = library.timerfd_create, library.timerfd_settime
         self._create.argtypes = (ctypes.c_int, ctypes.c_int)
         self._set.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        self._spec = _TimerSpec()
-        self._value = self._spec.value
-        self._address = ctypes.addressof(self._spec)
 
     def create(self) -> int:
         """Make a descriptor."""
@@ -209,8 +205,8 @@ class _SystemLibrary:
 
     def set(self, fd: int, time_ns: int) -> None:
         """Set a descriptor to a time of the monotonic clock; 0 disarms it."""
-        self._value.seconds, self._value.nanoseconds = divmod(time_ns, _NS)
-        if self._set(fd, 1, self._address, None) < 0:  # 1: TFD_TIMER_ABSTIME
+        spec = _TimerSpec(0, 0, *divmod(time_ns, _NS))  # each call its own: other loops' threads set theirs meanwhile
+        if self._set(fd, 1, ctypes.byref(spec), None) < 0:  # 1: TFD_TIMER_ABSTIME
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

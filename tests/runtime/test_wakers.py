@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 import os
+import select
 import sys
 import time
 from contextvars import Context
@@ -262,3 +263,25 @@ async def test_executor_that_is_dropped_unclosed_is_closed_with_a_warning(is_sha
             await asyncio.sleep(0.01)
     assert ["now", "later"] == ran
     gc.collect()  # and no second warning
+
+
+@linux
+@real_time
+def test_a_time_that_another_thread_sets_meanwhile_is_not_taken():
+    """The C library is called without the interpreter's lock: what it reads belongs to one call."""
+    library = wakers._SystemLibrary()
+    mine, theirs = library.create(), library.create()
+    set_time = library._set
+
+    def interrupted(fd, *arguments):
+        if fd == mine:
+            library.set(theirs, time.monotonic_ns() + 3600 * 10**9)
+        return set_time(fd, *arguments)
+
+    library._set = interrupted
+    try:
+        library.set(mine, time.monotonic_ns() + 1000)
+        assert [mine] == select.select([mine, theirs], [], [], 5.0)[0]
+    finally:
+        os.close(mine)
+        os.close(theirs)
