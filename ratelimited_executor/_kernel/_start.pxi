@@ -131,9 +131,7 @@ cdef int end_plain(StarterFields self, AccountFields accounts, StretchFields str
         source, batch = run.source, self._batch
         source.started_count += started
     calendar.opened_count -= started
-    if stretch._is_paid and started:
-        due = due_at(run.source, (run._positions[run._cursor - 1] if run._cursor else run._positions[0]))
-        spend(stretch._queue, calendar, due, self._monotonic(), started)
+    due = due_at(run.source, run._positions[run._cursor - 1]) if stretch._is_paid and started else INF
     stretch._positions = stretch._run = stretch._calendar = stretch.source = None
     stretch.skipped_count = 0
     self._stretch = self._batch = None
@@ -148,6 +146,8 @@ cdef int end_plain(StarterFields self, AccountFields accounts, StretchFields str
             (<object>calendar).finish(source)
             batch._parts.pop(source, None)
         wake_batch(batch)
+    if stretch._is_paid and started:  # last: the clock, or a finalizer, may look at what is counted, or raise
+        spend(stretch._queue, calendar, due, self._monotonic(), started)
     return 0
 
 
@@ -374,7 +374,7 @@ cdef object head_due(object run):
         records = <RecordRunFields>run
         while records.cursor < len(records.records):
             record = records.records[records.cursor]
-            if (<RecordFields>record).place is records:
+            if record is not None and (<RecordFields>record).place is records:
                 return (<RecordFields>record)._due
             records.cursor += 1
         return None

@@ -6,7 +6,7 @@ import asyncio
 from contextvars import Context
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -135,12 +135,13 @@ def context_of_thread(context: Context | None, *, is_own: bool) -> Context:
     return context if is_own else context.copy()
 
 
+_attributes_of: Final = type.__dict__["__dict__"].__get__
+_mro_of: Final = type.__dict__["__mro__"].__get__
+
+
 def is_awaitable(result: Any) -> bool:
-    """Whether a call has returned something to wait for; never fails, whatever the metaclass."""
-    try:
-        return hasattr(type(result), "__await__")
-    except Exception:  # noqa: BLE001  # a type that cannot be asked is none
-        return False
+    """Whether a call has returned something to wait for: as ``await`` looks, whatever a metaclass answers."""
+    return any("__await__" in _attributes_of(kind) for kind in _mro_of(type(result)))
 
 
 def limited(coroutine: Coroutine[Any, Any, Any], record: Any, options: Any, *, now: float) -> Coroutine[Any, Any, Any]:

@@ -14,7 +14,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, TaskState, earliest_due_first
+from ratelimited_executor import (
+    ExecutorManager,
+    Paced,
+    Pacing,
+    Rate,
+    RateLimitedExecutor,
+    Strictness,
+    TaskState,
+    earliest_due_first,
+)
 from ratelimited_executor.testing import audit
 
 variable = contextvars.ContextVar("variable", default="nobody's")
@@ -299,3 +308,33 @@ async def test_iteration_that_begins_inside_of_a_call_has_its_outcome(virtual_cl
             begun[1].send(None)
         outcomes = [stop.value.value, *[outcome async for outcome in begun[0]]]
     assert [(1, 10), (2, 20), (3, 30)] == sorted((index, outcome.value) for index, outcome in outcomes)
+
+
+@pytest.mark.parametrize("reading", range(1, 24))
+async def test_a_clock_that_looks_at_the_executor_at_any_reading_changes_no_count(virtual_clock, reading):
+    """Not even between the last start of a stretch, of which some had been cancelled, and the end of it."""
+
+    class Clock:
+        left = -1
+        wall = virtual_clock.wall
+
+        def monotonic(self):
+            self.left -= 1
+            if self.left == 0:
+                seen.append(executor.statistics())
+            return virtual_clock.monotonic()
+
+    clock, seen, started = Clock(), [], []
+    policy = Paced(slack=0.2, strictness=Strictness.NOMINAL)
+    async with ExecutorManager(clock=clock) as manager:
+        executor = manager.executor("x", rate=100, policy=policy)
+        handles = [executor.call_later(0.3, started.append, number) for number in range(10)]
+        for number in (2, 5):
+            handles[number].cancel()
+        await asyncio.sleep(0.25)
+        clock.left = reading
+        await asyncio.sleep(1)
+        after = executor.statistics()
+    assert [0, 1, 3, 4, 6, 7, 8, 9] == started
+    assert (10, 0, 8, 8, 2) == (after.accepted, after.waiting, after.started, after.done, after.cancelled)
+    assert all(one.started >= one.done >= 0 for one in seen)
