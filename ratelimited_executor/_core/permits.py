@@ -39,7 +39,7 @@ from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from ratelimited_executor._kernel.admission import LONG_AGO_NS, UNLIMITED
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.fields import GRID_FIELDS, GridFields
 
@@ -260,9 +260,9 @@ class PermitGrid(GridFields):
     def next_number_time(self) -> int:
         """Tell before when no permit comes up that is neither taken nor void; the past, if that is not known."""
         if not self._pieces or self._pieces[-1].step == 0:
-            return LONG_AGO_NS
+            return 0
         when = self._time_of(self._next if self.peers == 1 else self._own(self._next))
-        return LONG_AGO_NS if when is None else when
+        return 0 if when is None else when
 
     def pace(self) -> tuple[float, float]:
         """Return how many permits of this peer come up in a second, and how many may be usable at once."""

@@ -150,7 +150,7 @@ cdef int take_permit(AdmissionFields admission, double now) except -1:
                 admission.count -= 1
                 if not admission.count:
                     number = time_of_number(grid, number if peers == 1 else own(number, rank, peers))
-                    admission.next_at = to_loop(admission._timeline, number)
+                    admission.next_at = to_loop(admission._timeline, max(number, 0))
                 return 0
     admission.take(1, now)
     return 0

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.contracts import Permits
     from ratelimited_executor._kernel.timeline import Timeline
 
-__all__ = ["LONG_AGO_NS", "UNLIMITED", "Admission"]
+__all__ = ["UNLIMITED", "Admission"]
 
-LONG_AGO_NS: Final = -(1 << 62)  # before all that anybody's clock shows
 UNLIMITED: Final = 1 << 62  # more permits than anybody takes at one instant: the answer at an infinite rate
 
 

@@ -266,6 +266,26 @@ async def test_result_whose_type_raises_when_looked_at(virtual_clock, account):
         account(executor)
 
 
+@pytest.mark.parametrize("rate", ["10/s", "inf/s"])
+async def test_result_whose_type_answers_everything(virtual_clock, rate):
+    """What a metaclass says is not what ``await`` looks for, however the task is started."""
+
+    class Meta(type):
+        def __getattr__(cls, name):
+            return 1
+
+    class Result(metaclass=Meta):
+        pass
+
+    async with RateLimitedExecutor("x", rate=rate) as executor:
+        batch = executor.schedule_many(lambda _: Result(), range(3))
+        executor.call_later(0.5, Result)
+        assert type(await executor.submit(Result)) is Result
+        assert 3 == (await batch).done
+        await asyncio.sleep(1)
+        assert (5, 0) == (executor.statistics().done, executor.statistics().failed)
+
+
 @pytest.mark.parametrize("how", ["call_later", "schedule", "schedule_many"])
 def test_cancelling_after_the_loop_has_closed(how):
     """As with asyncio's own handles, it does nothing more than that."""

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._kernel.admission import LONG_AGO_NS, UNLIMITED
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.contracts import Permits
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class CombinedPermits:
 
     def next_number_time(self) -> int:
         """Tell before when no permit comes up."""
-        return LONG_AGO_NS if self.grid is None else self.grid.next_number_time()
+        return 0 if self.grid is None else self.grid.next_number_time()
 
     def pace(self) -> tuple[float, float]:
         """Return (0, infinity): each start is looked at by itself."""
