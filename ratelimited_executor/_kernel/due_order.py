@@ -78,9 +78,11 @@ class DueOrder:
 
     def prepare(self) -> bool:
         """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
-        if self._steps is not None and next(self._steps, self) is self:
+        if self._steps is None:
+            return True
+        if next(self._steps, self) is self:
             self._steps = None
-        return self._steps is None
+        return False
 
     def add(self, position: int) -> None:
         """Take in a position that was appended to the column."""
@@ -192,6 +194,8 @@ class DueOrder:
         assert self._slots is not None
         dues, slots, start, scale = self._dues, self._slots, self._start, self._scale
         for first in range(0, len(todo), _PLACE_COUNT):
+            if first:  # between two parts, so that the last ends the work: a step more may leave something unready
+                yield
             least = self._slot + 1
             part = todo[first : first + _PLACE_COUNT]
             part_dues = (
@@ -200,7 +204,6 @@ class DueOrder:
             for position, due in zip(part, part_dues, strict=True):
                 slot = int((due - start) * scale)  # as _slot_of has it, without the call
                 slots[slot if least <= slot < SLOT_COUNT else least if slot < least else -1].append(position)
-            yield
 
     def _advance(self) -> bool:
         """Open what comes next: more of the open slot, or the next one that holds anything; False if none does."""
