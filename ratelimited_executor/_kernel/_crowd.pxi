@@ -1,7 +1,7 @@
 # Where more falls due than one task: what is due becomes ready, and starts in stretches: included by ``_compiled.pyx``.
 #
 # At 100,000 calls a second a wake-up starts hundreds of them; it costs 30 microseconds less than in Python, beside 80 for the
-# calls. So there may be one every two milliseconds and not every four, and what is due waits half as long.
+# calls. So there is one every three milliseconds and not every four, and what is due waits for less long.
 
 cdef double PULL_STEPS = sizes.PULL_STEPS
 cdef Py_ssize_t READY_RECORD_COUNT_MAX = sizes.READY_RECORD_COUNT_MAX, STRETCH_COUNT_MAX = sizes.STRETCH_COUNT_MAX

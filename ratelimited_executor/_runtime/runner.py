@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Runnable", "Runner"]
 
 _PRECISION_UNLIMITED_SECONDS: Final = 0.001  # what asyncio's own timers do
-_PRECISION_CROWDED_SECONDS: Final = 0.002  # halves the cost of a call at 100,000 a second
+_PRECISION_CROWDED_SECONDS: Final = 0.003  # 0.06 microseconds less a call at 100,000 a second than at 0.002
 _COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
 _PRECISION_SECONDS: Final = 0.0005  # between two wake-ups, unless it was chosen: half of what asyncio's own timers do
 
