@@ -394,6 +394,10 @@ cdef inline double time_of(EngineFields engine) except? -1:
     return rle_monotonic() if engine.is_system else engine.clock()
 
 
+cdef inline double read_clock(object clock) except? -1:
+    return rle_monotonic() if RLE_HAS_CLOCK and clock is SYSTEM_CLOCK else clock()
+
+
 def set_timer(int fd, long long time_ns):
     """Set a timer descriptor: what ``wakers.py`` asks of the system's library, without ctypes (4 a wake-up)."""
     put_timer(fd, time_ns)

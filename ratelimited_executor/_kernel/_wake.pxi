@@ -1,13 +1,13 @@
 # The short way of a start under a rate, from what wakes the loop to when it is woken next: included by ``_compiled.pyx``.
 #
 # A process that starts a task now and then finds its caches cold: what its wake-up costs is how much memory it touches. In
-# Python that is a hundred small functions, 36 microseconds at 1,000 starts a second; a tenth of that in a loop.
+# Python that is a hundred small functions, 36 microseconds at 1,000 starts a second; here 14.
 
 cdef double NS = 1e9
 cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # from there on a float does not hold each nanosecond
 cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
 cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
-cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX
+cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS
 cdef object SPREAD = Pacing.SPREAD, INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_runtime/batches.py``
 
 
@@ -119,7 +119,7 @@ cdef inline double to_loop(object timeline, long long time_ns) except? -1:
 
 
 cdef long long count_permits(AdmissionFields admission, double now) except -1:
-    """Count the permits of a time: ``Admission.look`` (2)."""
+    """Count the permits of a time: ``Admission.look``."""
     cdef long long now_ns, count = -1, until_ns
     cdef GridFields grid
     if type(admission.permits) is PERMIT_GRID and not admission.is_unlimited and to_ns(admission._timeline, now, &now_ns):
@@ -136,7 +136,7 @@ cdef long long count_permits(AdmissionFields admission, double now) except -1:
 
 
 cdef int take_permit(AdmissionFields admission, double now) except -1:
-    """Take one of the permits that were counted: ``Admission.take`` (1)."""
+    """Take one of the permits that were counted: ``Admission.take``."""
     cdef GridFields grid
     cdef long long first, number, peers, rank
     if type(admission.permits) is PERMIT_GRID and has_numbers(<GridFields>admission.permits):
@@ -167,7 +167,6 @@ def count_until(BatchFields self, double now, Py_ssize_t start, Py_ssize_t stop)
         else:
             start = middle + 1
     return start
-
 
 
 cdef double head_of(object order) except? -1:
@@ -268,7 +267,7 @@ cdef inline double seen_until(object timeline, double now) except? -1:
 
 cdef inline bint is_all_ready(CalendarFields calendar, double now) except -1:
     """Make ready what is due of a calendar: ``queue._bring_up``."""
-    return (len(calendar.groups) == 1 and next_due(calendar) > now) or calendar.pull(now, 2.0) > 0
+    return (len(calendar.groups) == 1 and next_due(calendar) > now) or calendar.pull(now, PULL_STEPS) > 0
 
 
 # Taking.
@@ -525,7 +524,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
     cdef AccountFields accounts = self._accounts
     cdef ContextFields contexts = self._contexts
     cdef QueueFields queue = self._queue
-    cdef object call, clock = self._monotonic
+    cdef object call
     cdef double after
     accounts.started_count += 1
     if source is None:
@@ -541,7 +540,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
     item = None
     if accounts.on_end is not None:
         accounts.on_end()
-    after = rle_monotonic() if RLE_HAS_CLOCK and clock is SYSTEM_CLOCK else clock()
+    after = read_clock(self._monotonic)
     if queue.counts_effects:
         (<object>queue).take_effect(after)
     if after - now > LONG_HOLD_SECONDS:
@@ -618,10 +617,6 @@ cdef object start_call(StarterFields self, AccountFields accounts, ContextFields
 
 # What wakes the loop.
 
-cdef inline double runner_time(RunnerFields runner) except? -1:
-    return rle_monotonic() if RLE_HAS_CLOCK and runner._monotonic is SYSTEM_CLOCK else runner._monotonic()
-
-
 def run_due(RunnerFields self, double now):
     self.earliest = now
     self._timer_at = INF
@@ -634,20 +629,16 @@ def run_due(RunnerFields self, double now):
     return self._timer_at
 
 
-def _on_timer(RunnerFields self):
-    on_timer(self)
-
-
 def _on_readable(DescriptorFields self):
     if self._set_at < INF:
         self._is_readable = True
         self._callback()
 
 
-cdef int on_timer(RunnerFields self) except -1:
+def _on_timer(RunnerFields self):
     cdef double now, when
     try:
-        now = runner_time(self)
+        now = read_clock(self._monotonic)
         if now - self._call_at > BLOCKED_SECONDS:
             (<object>self)._note_blocked(now - self._call_at)
         self.earliest = min(now, self._call_at) + self._precision
@@ -661,7 +652,6 @@ cdef int on_timer(RunnerFields self) except -1:
     except BaseException:
         (<object>self)._rearm()
         raise
-    return 0
 
 
 cdef inline int run_engines(RunnerFields self, double now) except -1:
@@ -702,7 +692,7 @@ cdef inline double next_armed(RunnerFields self) except? -1:
 cdef inline int set_waker(RunnerFields self, double when) except -1:
     """Set the waker: ``Runner._set_timer``, and ``TimerDescriptor.set`` where the time is to come."""
     cdef DescriptorFields descriptor
-    cdef double now = runner_time(self)
+    cdef double now = read_clock(self._monotonic)
     if now < when < self.earliest:
         when = self.earliest
     self._timer_at = when
