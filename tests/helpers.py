@@ -128,7 +128,7 @@ def small_counts(
         if compiled is None:
             yield patch
             return
-        compiled.set_counts(spare=spare, open_max=open_max, run=run, slot=slot, part=part)
+        compiled.set_counts(spare=spare, open_max=open_max, run=run, slot=slot, part=part, place=place)
         try:
             yield patch
         finally:

@@ -26,6 +26,7 @@ from libc.stdint cimport UINT32_MAX, uint32_t
 from libcpp.algorithm cimport is_sorted, sort, upper_bound
 from libcpp.pair cimport pair
 from libcpp.queue cimport priority_queue
+from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 import math
@@ -159,7 +160,7 @@ cdef double LONG_HOLD_SECONDS = sizes.LONG_HOLD_SECONDS, TICKS = sizes.TICKS, TI
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
 cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT, RECORD_COUNT_MAX = sizes.RECORD_COUNT_MAX
 cdef Py_ssize_t CALL_COUNT_MAX = sizes.CALL_COUNT_MAX
-cdef Py_ssize_t PART_COUNT = 16384  # entries sorted, or dealt out to slots, at a stretch: about a millisecond
+cdef Py_ssize_t PART_COUNT = 16384, PLACE_COUNT = 4096  # sorted, and dealt out to slots, at a stretch: about a millisecond
 cdef object SYSTEM_CLOCK = time.monotonic, ON_TIME = Pacing.ON_TIME, OTHER = TaskClass.OTHER, NO_ARGS = ()
 cdef tuple PLAIN_RANK = (0, OTHER), SOON_RANK = (0, TaskClass.IMMEDIATE)
 cdef list STATES = list(TaskState), CLASSES = list(TaskClass)
@@ -194,10 +195,10 @@ def connect(name, body):
         name_of = body
 
 
-def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=sizes.RUN_COUNT, slot=sizes.SLOT_COUNT, part=16384):
+def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=sizes.RUN_COUNT, slot=sizes.SLOT_COUNT, part=16384, place=4096):
     """Go another way from other counts on, for tests at small sizes; without arguments, from those that are in force."""
-    global SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT
-    SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT = spare, open_max, run, slot, part
+    global SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT, PLACE_COUNT
+    SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT, PLACE_COUNT = spare, open_max, run, slot, part, place
 
 
 # Fields. What each is says the class that stands on it.

@@ -75,7 +75,8 @@ cdef Cursor cursor_over(positions):
 
 
 ctypedef pair[double, uint32_t] Entry  # due time and position: sorts by both, and is read where it lies (0.1)
-ctypedef pair[Entry, Py_ssize_t] Head
+ctypedef pair[Py_ssize_t, Py_ssize_t] Place  # a part, and a position in it
+ctypedef pair[Entry, Place] Head
 
 
 @cython.final
@@ -83,7 +84,8 @@ cdef class DueOrder:
     """``due_order.DueOrder``, which says what it does and how, with due times beside the positions.
 
     What is dealt out to slots, and a slot with more entries than are sorted at a stretch, goes in steps here, too. Such a slot
-    is sorted in parts, and the parts are merged as they are read, unless they follow one another as they are.
+    lies in parts from the begin, since one column of a million entries would be copied whenever it grows (10 ms); each is
+    sorted for itself, and they are merged as they are read, unless they follow one another as they are.
     """
 
     cdef object dues
@@ -92,7 +94,8 @@ cdef class DueOrder:
     cdef Py_ssize_t todo_at  # how many of the first of them were
     cdef vector[Entry] open  # sorted; those before the cursor have been read
     cdef vector[vector[Entry]] slots
-    cdef vector[Entry] whole  # a slot that is sorted in parts of PART_COUNT; those before sorted_count are
+    cdef unordered_map[Py_ssize_t, vector[vector[Entry]]] full  # the parts of PART_COUNT of each slot that has any
+    cdef vector[vector[Entry]] parts  # those of the open slot; those before sorted_count are sorted
     cdef priority_queue[Head] heads  # the first entry that is left of each part, the earliest of them on top
     cdef Py_ssize_t cursor, sorted_count, slot
     cdef double open_until, start, scale
@@ -118,31 +121,34 @@ cdef class DueOrder:
         return self.has_work() or not self.heads.empty()
 
     cdef inline bint has_work(self) noexcept:
-        return len(self.todo) > 0 or self.sorted_count < <Py_ssize_t>self.whole.size()
+        return len(self.todo) > 0 or self.sorted_count < <Py_ssize_t>self.parts.size()
 
     cdef inline double due_at(self, Py_ssize_t position) except? -1:
         return (<carray.array>self.dues).data.as_doubles[position] if self.is_array else self.dues[position]
 
     def prepare(self):
         """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
-        cdef Py_ssize_t stop
         if self.todo:
             self.deal_out()
             return False
-        if self.sorted_count < <Py_ssize_t>self.whole.size():
-            stop = min(self.sorted_count + PART_COUNT, <Py_ssize_t>self.whole.size())
-            sort(self.whole.begin() + self.sorted_count, self.whole.begin() + stop)
-            self.push_head(self.sorted_count)
-            self.sorted_count = stop
+        if self.sorted_count < <Py_ssize_t>self.parts.size():
+            self.sort_if_needed(self.parts[self.sorted_count])
+            self.push_head(self.sorted_count, 0)
+            self.sorted_count += 1
             return False
         return True
+
+    cdef inline void sort_if_needed(self, vector[Entry] &entries) noexcept:
+        """Sort entries, unless they are in order already, as equal due times are, a million of them perhaps."""
+        if not is_sorted(entries.begin(), entries.end()):
+            sort(entries.begin(), entries.end())
 
     cpdef int add(self, Py_ssize_t position) except -1:
         """Take in a position that was appended to the column."""
         cdef Entry entry = Entry(self.due_at(position), <uint32_t>position)
         self.left_count += 1
         if entry.first >= self.open_until:
-            self.slots[self.slot_of(entry.first)].push_back(entry)
+            self.put(entry)
             return 0
         while not self.prepare():
             pass
@@ -231,6 +237,8 @@ cdef class DueOrder:
         if when >= self.start:
             for slot in range(self.slot + 1, min(<Py_ssize_t>((when - self.start) * self.scale) + 1, <Py_ssize_t>self.slots.size())):
                 count += self.slots[slot].size()
+                if not self.full.empty() and self.full.count(slot):
+                    count += PART_COUNT * self.full[slot].size()
         return count
 
     cdef inline Py_ssize_t slot_of(self, double due) noexcept:
@@ -239,6 +247,18 @@ cdef class DueOrder:
         cdef Py_ssize_t slot = SLOT_COUNT - 1 if at >= SLOT_COUNT - 1 else 0 if at < 0 else <Py_ssize_t>at
         return slot if slot > self.slot else self.slot + 1
 
+    cdef inline void put(self, Entry entry) noexcept:
+        """Put an entry into its slot."""
+        cdef Py_ssize_t slot = self.slot_of(entry.first)
+        if <Py_ssize_t>self.slots[slot].size() >= PART_COUNT:
+            self.add_part(self.full[slot], self.slots[slot])
+        self.slots[slot].push_back(entry)
+
+    cdef inline void add_part(self, vector[vector[Entry]] &parts, vector[Entry] &entries) noexcept:
+        """Move entries to the parts of a slot."""
+        parts.emplace_back()
+        parts.back().swap(entries)
+
     cdef int cut(self) except -1:
         """Begin to use slots; what is open now is dealt out to them."""
         cdef vector[Entry] moved
@@ -246,7 +266,7 @@ cdef class DueOrder:
         moved.swap(self.open)
         self.slots.resize(SLOT_COUNT)
         for at in range(self.cursor, <Py_ssize_t>moved.size()):
-            self.slots[self.slot_of(moved[at].first)].push_back(moved[at])
+            self.put(moved[at])
         self.cursor = 0
         self.open_until = -INF
         return 0
@@ -254,15 +274,13 @@ cdef class DueOrder:
     cdef int deal_out(self) except -1:
         """Deal out some of what is to be dealt out."""
         cdef Py_ssize_t first = self.todo_at, at, position
-        cdef double due
         positions = self.todo[0]
         cdef bint is_straight = type(positions) is range and positions.step == 1
-        self.todo_at = min(first + PART_COUNT, len(positions))
+        self.todo_at = min(first + PLACE_COUNT, len(positions))
         position = positions[first] - 1
         for at in range(first, self.todo_at):
             position = position + 1 if is_straight else positions[at]
-            due = self.due_at(position)
-            self.slots[self.slot_of(due)].push_back(Entry(due, <uint32_t>position))
+            self.put(Entry(self.due_at(position), <uint32_t>position))
         if self.todo_at == len(positions):
             del self.todo[0]
             self.todo_at = 0
@@ -279,33 +297,42 @@ cdef class DueOrder:
             self.slot += 1
             self.open_until = INF if self.slot + 1 == SLOT_COUNT else self.start + (self.slot + 1) / self.scale
             if not self.slots[self.slot].empty():
-                self.open.swap(self.slots[self.slot])
-                vector[Entry]().swap(self.slots[self.slot])
-                if not is_sorted(self.open.begin(), self.open.end()):  # as equal due times are, a million of them perhaps
-                    if <Py_ssize_t>self.open.size() <= PART_COUNT:
-                        sort(self.open.begin(), self.open.end())
-                    else:
-                        self.open.swap(self.whole)
+                if not self.full.empty() and self.full.count(self.slot):
+                    self.parts.swap(self.full[self.slot])
+                    self.full.erase(self.slot)
+                    self.add_part(self.parts, self.slots[self.slot])
+                else:
+                    self.open.swap(self.slots[self.slot])
+                    vector[Entry]().swap(self.slots[self.slot])
+                    self.sort_if_needed(self.open)
                 return True
         return False
 
-    cdef inline void push_head(self, Py_ssize_t at) noexcept:
+    cdef inline void push_head(self, Py_ssize_t part, Py_ssize_t at) noexcept:
         """Put up the entry with which a part goes on; what is on top of such a queue is the greatest, hence the signs."""
-        self.heads.push(Head(Entry(-self.whole[at].first, UINT32_MAX - self.whole[at].second), at))
+        cdef Entry entry = self.parts[part][at]
+        self.heads.push(Head(Entry(-entry.first, UINT32_MAX - entry.second), Place(part, at)))
 
     cdef int read_parts(self) except -1:
-        """Open some more of a slot in parts."""
-        cdef Py_ssize_t at, count = 0
+        """Open some more of a slot in parts: a whole part, if nothing lies between its entries; each is let go of when it is read."""
+        cdef Py_ssize_t part, at, count = 0
+        cdef Entry last
         while not self.heads.empty() and count < RUN_COUNT:
-            at = self.heads.top().second
+            part, at = self.heads.top().second.first, self.heads.top().second.second
             self.heads.pop()
-            self.open.push_back(self.whole[at])
+            if at == 0 and self.open.empty():
+                last = self.parts[part].back()
+                if self.heads.empty() or Entry(-last.first, UINT32_MAX - last.second) > self.heads.top().first:
+                    self.open.swap(self.parts[part])
+                    break
+            self.open.push_back(self.parts[part][at])
             count += 1
-            at += 1
-            if at % PART_COUNT and at < <Py_ssize_t>self.whole.size():
-                self.push_head(at)
+            if at + 1 < <Py_ssize_t>self.parts[part].size():
+                self.push_head(part, at + 1)
+            else:
+                vector[Entry]().swap(self.parts[part])
         if self.heads.empty():
-            vector[Entry]().swap(self.whole)
+            self.parts.clear()
             self.sorted_count = 0
         return 0
 

@@ -532,7 +532,7 @@ class Calendar(CalendarFields):
         """Free the open buckets and forget the batches that hold nothing more."""
         for bucket in self.opened:
             if not bucket.live:
-                bucket.discard()
+                bucket.discard_with(self._chores)
         self.opened = [bucket for bucket in self.opened if bucket.live]
 
     # From due to ready.

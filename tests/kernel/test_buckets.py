@@ -1,6 +1,8 @@
 """Columns of tasks: handles stay valid through every compaction, and cancelling frees what is held."""
 
+from collections import deque
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -128,6 +130,25 @@ def test_a_discarded_bucket_answers_all_handles(calendar_class):
     assert not bucket.cancel(place)
     assert not bucket.is_waiting(0)
     assert [] == list(bucket.positions())
+
+
+@pytest.mark.parametrize(("count", "step_count"), [(3, 0), (4, 8), (9, 20)])
+def test_a_large_bucket_gives_its_memory_back_in_steps(monkeypatch, count, step_count, calendar_class):
+    """It answers all handles at once; its four columns become shorter by a few places a step, and small ones at once."""
+    monkeypatch.setattr(buckets, "STEP", 3)
+    monkeypatch.setattr(buckets, "_FREE_COUNT", 2)
+    bucket, chores = Bucket(calendar_class()), deque()
+    places = [bucket.add(1.0, print, (), "context") for _ in range(count)]
+    for position in range(count):
+        bucket.clear(position)
+    columns = bucket.dues, bucket.calls, bucket.args, bucket.contexts
+    bucket.discard_with(chores)
+    assert not any(map(bucket.cancel, places))
+    assert not bucket.is_waiting(0)
+    lengths = [sum(map(len, columns)) for chore in chores for _ in chore]
+    assert len(lengths) == step_count
+    assert all(before - after in {1, 2} for before, after in pairwise(lengths))
+    assert not chores or not any(columns)
 
 
 def test_opened_bucket_is_not_compacted(calendar_class):
