@@ -118,6 +118,9 @@ cdef class DueOrder:
         return self.is_busy_()
 
     cdef inline bint is_busy_(self) noexcept:
+        return self.slot >= 0 and self.is_unordered()
+
+    cdef inline bint is_unordered(self) noexcept:
         return self.has_work() or not self.heads.empty()
 
     cdef inline bint has_work(self) noexcept:
@@ -209,7 +212,7 @@ cdef class DueOrder:
         if cursor + 1 < count:
             if self.open[cursor + 1].first <= now:
                 return None
-        elif not self.slots.empty() and (self.is_busy or now >= self.open_until - ROUNDING_SECONDS):
+        elif not self.slots.empty() and (self.is_unordered() or now >= self.open_until - ROUNDING_SECONDS):
             return None  # the slots to come may hold another
         self.cursor += 1
         self.left_count -= 1
@@ -230,7 +233,7 @@ cdef class DueOrder:
         if not self.slots.empty():
             if when >= end:
                 return self.left_count
-            if self.is_busy:
+            if self.is_unordered():
                 return int(self.left_count * max(0.0, when - self.start) / (end - self.start))
         count = upper_bound(self.open.begin() + self.cursor, self.open.end(), Entry(when, UINT32_MAX)) - self.open.begin()
         count -= self.cursor

@@ -73,7 +73,14 @@ class DueOrder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an addition may cost a lot of work at once: better add to another one meanwhile."""
+        """Whether an addition may cost a lot of work at once: better add to another one meanwhile.
+
+        While slots are being filled none is open, so that it only goes to its slot.
+        """
+        return self._slot >= 0 and self._has_work
+
+    @property
+    def _has_work(self) -> bool:
         return self._steps is not None or self._merge is not None
 
     def prepare(self) -> bool:
@@ -148,7 +155,7 @@ class DueOrder:
         if cursor + 1 < len(positions):
             if self._dues[positions[cursor + 1]] <= now:
                 return None
-        elif self._slots is not None and (self.is_busy or now >= self._open_until - ROUNDING_SECONDS):
+        elif self._slots is not None and (self._has_work or now >= self._open_until - ROUNDING_SECONDS):
             return None  # the slots to come may hold another
         self._cursor = cursor + 1
         self.left_count -= 1
@@ -170,7 +177,7 @@ class DueOrder:
         end = self._start + SLOT_COUNT / self._scale
         if when >= end:
             return self.left_count
-        if self.is_busy:
+        if self._has_work:
             return int(self.left_count * max(0.0, when - self._start) / (end - self._start))
         last = int((when - self._start) * self._scale)
         slotted = sum(map(len, self._slots[self._slot + 1 : last + 1]))

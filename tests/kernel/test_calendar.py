@@ -224,3 +224,26 @@ def test_waiting_until_counts_what_an_interval_holds():
     calendar.add_batch(BatchSource(6, first=START + 1.0, gap=1.0, rank=PLAIN_RANK, name="batch", owner=None))
     first = timeline.number_at(START)
     assert [1, 4, 6, 7] == [calendar.waiting_until(first + later) for later in range(4)]
+
+
+def test_what_joins_while_many_are_dealt_out_lies_with_them():
+    """Two streams of an interval would be merged task by task for as long as it lasts."""
+    with small_counts(open_max=2, place=2):
+        calendar, timeline = make()
+        for index in range(20):
+            calendar.add_call(START + 1 + (7 * index % 20) / 25, index, (), None)
+        begin(calendar, timeline, START + 1)
+        for index in range(20, 25):
+            calendar.add_call(START + 1 + index / 25, index, (), None)
+        assert [len(group) for group in calendar.groups] == [1]
+        assert calendar.opened_count == 25
+        while not calendar.pull(START + 2, 1.0):
+            pass
+        found = []
+        while calendar.ready.head() is not None:
+            run = calendar.ready.pop()
+            position = run.take()
+            found.append((run.source.due_of(position), run.source.calls[position]))
+            run.source.clear(position)
+        assert found == sorted(found)
+        assert len(found) == 25
