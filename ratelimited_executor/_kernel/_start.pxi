@@ -18,6 +18,7 @@ def _start_plain(StarterFields self, StretchFields stretch, double now, double s
     cdef RunFields run = <RunFields?>stretch._run
     cdef object clock = self._monotonic, scratch = contexts.scratch, context = scratch, source = stretch.source
     cdef object call = None, args = None, origin = None, result = None, batch = None, items = None, indexes = None, kept = None
+    cdef object owner = None
     cdef bint is_system = RLE_HAS_CLOCK and clock is SYSTEM_CLOCK, is_bucket = isinstance(source, BucketFields)
     cdef bint is_copied = False, is_list = False, is_straight = False, is_begun = False
     cdef list calls = None, columns = None, origins = None
@@ -94,7 +95,12 @@ def _start_plain(StarterFields self, StretchFields stretch, double now, double s
                 starter._raised(accounts.calls if is_bucket else starter.item_of(source, index, kept), error)
             else:
                 if result is not None or PyObject_Length(scratch):
-                    starter._returned(accounts.calls if is_bucket else starter.item_of(source, index, kept), result, context)
+                    owner = accounts.calls if is_bucket else starter.item_of(source, index, kept)
+                    if type(result) is CoroutineType and not PyObject_Length(scratch):
+                        run_coroutine(self, accounts, owner, result, context)
+                    else:
+                        starter._returned(owner, result, context)
+                    owner = None
             if contexts.scratch is not scratch:  # it had been written to, or was given away
                 if context is scratch:
                     context = contexts.scratch
@@ -114,6 +120,21 @@ def _start_plain(StarterFields self, StretchFields stretch, double now, double s
         else:
             end_plain(self, accounts, stretch, run, cursor)
     return now
+
+
+cdef int run_coroutine(StarterFields self, AccountFields accounts, object owner, object coroutine, object context) except -1:
+    """Go on with a call of a stretch that has returned a coroutine: ``Starter._returned`` (0.2)."""
+    if (<AdmissionFields>(<QueueFields>self._queue).admission).effects is not None:
+        (<object>self)._returned(owner, coroutine, context)
+        return 0
+    if self._is_ahead:
+        self._is_ahead = False
+    else:
+        self._coroutine_count += 1
+    accounts.is_inside = False
+    self._coroutines.start(owner, coroutine, context)
+    accounts.is_inside = True
+    return 0
 
 
 cdef int end_plain(StarterFields self, AccountFields accounts, StretchFields stretch, RunFields run, Cursor cursor) except -1:

@@ -73,15 +73,27 @@ cdef class CoroutineFields:
     cdef public dict running
     cdef public bint is_starting
     cdef object get_factory  # of the loop
-    cdef dict loop_option
+    cdef dict loop_fields  # in which it is found without a call of Python (0.05), if the loop is asyncio's own
+    cdef dict task_options
+
+
+cdef bint has_factory(CoroutineFields self) except *:
+    """Return True if tasks are made by a factory of the user."""
+    if self.task_options is None:
+        self.get_factory, self.task_options = self.loop.get_task_factory, {"loop": self.loop}
+        if IS_EAGER:
+            self.task_options["eager_start"] = True
+        if type(self.loop).get_task_factory is asyncio.BaseEventLoop.get_task_factory:
+            self.loop_fields = self.loop.__dict__
+    if self.loop_fields is not None:
+        return self.loop_fields["_task_factory"] is not None
+    return self.get_factory() is not None
 
 
 def start(CoroutineFields self, owner, coroutine, context, origin=None):
-    if self.get_factory is None:
-        self.get_factory, self.loop_option = self.loop.get_task_factory, {"loop": self.loop}
     if (
         not IS_USABLE
-        or self.get_factory() is not None
+        or has_factory(self)
         or ASYNCIO["Task"] is not TASK
         or not IS_EAGER and PyDict_GetItemWithError(CURRENT_TASKS, self.loop) is not NULL
     ):
@@ -98,14 +110,18 @@ def start(CoroutineFields self, owner, coroutine, context, origin=None):
     try:
         if IS_EAGER:
             watch.task = task = RLE_NEW(TASK, NO_ARGS)
-            options = {"loop": self.loop, "context": context, "name": name, "eager_start": True}
-            (<TypeSlots*><PyObject*>TASK).tp_init(task, (watch,), options)
+            options = self.task_options  # read before the first step, which may start another (0.1)
+            options["context"], options["name"] = context, name
+            try:
+                (<TypeSlots*><PyObject*>TASK).tp_init(task, (watch,), options)
+            finally:
+                options["context"] = None
             if not watch.is_begun:
                 watch.begin()
         else:
             PyContext_Enter(context)
             try:
-                WAKE_UP(make_task(watch, self.loop_option, context, name), AWAITED)
+                WAKE_UP(make_task(watch, self.task_options, context, name), AWAITED)
             finally:
                 PyContext_Exit(context)
     except BaseException as error:
