@@ -92,7 +92,10 @@ def _start_plain(StarterFields self, StretchFields stretch, double now, double s
                     args = (<list>items)[index] if is_list and index < len(<list>items) else items[index]
                 result = call_in(context, call, args, not is_bucket or type(args) is not tuple)  # ``buckets.folded``
             except BaseException as error:
-                starter._raised(accounts.calls if is_bucket else starter.item_of(source, index, kept), error)
+                if is_bucket:
+                    starter._raised(accounts.calls.of(call, args if type(args) is tuple else (args,)), error)
+                else:
+                    starter._raised(starter.item_of(source, index, kept), error)
             else:
                 if result is not None or PyObject_Length(scratch):
                     owner = accounts.calls if is_bucket else starter.item_of(source, index, kept)

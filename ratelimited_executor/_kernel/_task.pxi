@@ -194,6 +194,8 @@ cdef class Watch:
             task = host.running.pop(self.number)
             host.is_starting = False
             if error is not None:
+                if owner is host.accounts.calls:
+                    owner = host.accounts.calls.of(self.coroutine)
                 last = tell_raised(host.accounts, owner, error, origin)
                 if last is None and isinstance(error, asyncio.CancelledError):
                     last = error

@@ -601,7 +601,7 @@ cdef object start_call(StarterFields self, AccountFields accounts, ContextFields
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        (<object>accounts).raised(accounts.calls, error, origin)
+        (<object>accounts).raised(accounts.calls.of(call, args if type(args) is tuple else (args,)), error, origin)
         return call
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):

@@ -141,6 +141,11 @@ class Bucket(BucketFields):
         self._check()
         return True
 
+    def call_at(self, place: int) -> Any:
+        """Return the callable of the task whose first place is ``place``; None if it has started or gone."""
+        position = self._position(place)
+        return None if position is None else self.calls[position]
+
     def take(self, place: int) -> tuple[Any, Any, Context | None] | None:
         """Remove the task whose first place is ``place``, and return its callable, arguments and context; None if it has gone."""
         position = self._position(place)

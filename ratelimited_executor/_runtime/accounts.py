@@ -13,13 +13,14 @@ to the loop's exception handler.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.fields import AccountFields
 from ratelimited_executor._kernel.states import TaskState
 
 if TYPE_CHECKING:
-    import contextvars
     from collections.abc import Callable
 
     from ratelimited_executor._core.queue import TaskQueue
@@ -197,14 +198,44 @@ class _Calls:
         self._name = name
         self._loop = loop
 
+    def of(self, call: Any, args: tuple[Any, ...] | None = None) -> _FailedCall:
+        """Return the owner of one call that has failed, whose report names it.
+
+        Args:
+            call: the callback, or the coroutine that it has returned.
+            args: its arguments; None of a coroutine.
+        """
+        return _FailedCall(self._name, self._loop, call, args)
+
     def _end_done(self, result: Any) -> None:
         """Forget what was returned."""
 
     def _end(self, state: TaskState, outcome: Any) -> None:
         """Report a failure."""
         if state is TaskState.FAILED:
-            message = f"exception in a call of the executor {self._name}"
-            self._loop.call_exception_handler({"message": message, "exception": outcome})
+            self._report({"message": f"exception in a call of the executor {self._name}", "exception": outcome})
+
+    def _report(self, context: dict[str, Any]) -> None:
+        self._loop.call_exception_handler(context)
+
+
+class _FailedCall(_Calls):
+    """The owner of one call: its failure is reported as asyncio reports one, with callback and handle."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, call: Any, args: tuple[Any, ...] | None) -> None:
+        super().__init__(name, loop)
+        self._call = call
+        self._args = args
+
+    def _report(self, context: dict[str, Any]) -> None:
+        if self._args is None:
+            context["message"] = f"exception in the coroutine {name_of(self._call)} of the executor {self._name}"
+        else:
+            handle: Any = asyncio.Handle(self._call, self._args, self._loop, contextvars.Context())
+            handle._source_traceback = None  # noqa: SLF001  # it would say that an executor has started it
+            context["message"] = f"exception in the callback {name_of(self._call)} of the executor {self._name}"
+            context["handle"] = handle
+        super()._report(context)
 
 
 def _nothing() -> None:

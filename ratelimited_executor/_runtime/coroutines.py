@@ -181,6 +181,8 @@ class Coroutines(CoroutineFields):
             self.is_starting = False
             if not is_begun:
                 coroutine.close()  # else Python warns that nobody awaited it
+            if owner is self.accounts.calls:
+                owner = self.accounts.calls.of(coroutine)
             self.accounts.raised(owner, error, origin)
             if isinstance(error, asyncio.CancelledError):
                 raise

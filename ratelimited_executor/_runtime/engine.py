@@ -100,6 +100,7 @@ class Engine(EngineFields):
             moments=moments,
             threads=settings.threads,
             warn=warn,
+            collected=runner.collected_seconds,
         )
         self.limits = Limits(
             settings.plan,

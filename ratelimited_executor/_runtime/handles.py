@@ -592,4 +592,6 @@ class CallHandle:
         return self._when
 
     def __repr__(self) -> str:
-        return f"<CallHandle {'cancelled ' if self._bucket is None else ''}when={self._when:.6f}>"
+        call = None if self._bucket is None else self._bucket.call_at(self._place)
+        state = "cancelled " if self._bucket is None else "" if call is None else f"{name_of(call)} "
+        return f"<CallHandle {state}when={self._when:.6f}>"

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import RunnerFields
-from ratelimited_executor._kernel.sizes import BLOCKED_SECONDS, SLICE_SECONDS
+from ratelimited_executor._kernel.sizes import BLOCKED_SECONDS, LONG_HOLD_SECONDS, SLICE_SECONDS
 from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor._runtime.clock import coarse_time_of, is_of_system
+from ratelimited_executor._runtime.garbage import LONG_COLLECTIONS
 from ratelimited_executor._runtime.log import RateLimitedWarnings
 from ratelimited_executor._runtime.wakers import LoopTimer, waker_for
 
@@ -91,6 +92,9 @@ class Runner(RunnerFields):
             else hooks.make_waker(self.run_due)  # of a loop that is not woken, but asks
         )
         self.is_lent = not is_virtual
+        self._is_watching = not is_virtual and is_of_system(clock)
+        if self._is_watching:
+            LONG_COLLECTIONS.watch()
         self._precision = precision if precision is not None else 0.0 if is_virtual else _PRECISION_SECONDS
         is_adaptive = precision is None and not is_virtual
         self.precision_unlimited = _PRECISION_UNLIMITED_SECONDS if is_adaptive else self._precision
@@ -123,6 +127,13 @@ class Runner(RunnerFields):
         self._waker.close()
         self._waker = LoopTimer(self.loop, self._on_timer, self.context)
         self.is_lent = False
+        if self._is_watching:
+            self._is_watching = False
+            LONG_COLLECTIONS.unwatch()
+
+    def collected_seconds(self, seconds: float) -> float:
+        """Return for how many of the last ``seconds`` long garbage collections have held the process."""
+        return LONG_COLLECTIONS.seconds_since(self._monotonic() - seconds) if self._is_watching else 0.0
 
     @two_bodies
     def run_due(self, now: float) -> float:
@@ -162,7 +173,16 @@ class Runner(RunnerFields):
 
     def _note_blocked(self, seconds: float) -> None:
         """Warn of a timer that was very late."""
-        self.warnings.warn("blocked", "the event loop was blocked for %.1f s", seconds)
+        collected = self.collected_seconds(seconds)
+        if collected >= LONG_HOLD_SECONDS:
+            self.warnings.warn(
+                "blocked",
+                "the event loop was blocked for %.1f s, %.1f s of it by garbage collections",
+                seconds,
+                collected,
+            )
+        else:
+            self.warnings.warn("blocked", "the event loop was blocked for %.1f s", seconds)
 
     def _rearm(self) -> None:
         """Run every engine soon: an exception has left a run, perhaps between two lines of ours."""

@@ -66,9 +66,10 @@ class Starter(StarterFields):
         moments: the time.
         threads: where calls in threads run.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
+        collected: returns how many of the last so many seconds went to garbage collections.
     """
 
-    __slots__ = ("_moments", "_threads", "_warn")
+    __slots__ = ("_collected", "_moments", "_threads", "_warn")
 
     _batch: BatchHandle[Any] | None
     _stretch: Stretch | None
@@ -83,6 +84,7 @@ class Starter(StarterFields):
         moments: Moments,
         threads: Threads,
         warn: Callable[..., None],
+        collected: Callable[[float], float],
     ) -> None:
         self._queue = queue
         self._accounts = accounts
@@ -93,6 +95,7 @@ class Starter(StarterFields):
         self._monotonic = moments.monotonic
         self._threads = threads
         self._warn = warn
+        self._collected = collected
         self._stretch = None  # what is being started; None if nothing is, or it was let go of
         self._batch = None  # whose items these are
         self._is_ahead = False  # whether the call that runs was counted as started when the stretch was last settled
@@ -225,7 +228,7 @@ class Starter(StarterFields):
             accounts.is_inside = False
             if contexts.scratch:
                 contexts.clean()
-            accounts.raised(owner, error, origin)
+            accounts.raised(accounts.calls.of(call, args) if owner is accounts.calls else owner, error, origin)
         else:
             accounts.is_inside = False
             if type(result) in self._kinds and options is None:
@@ -268,9 +271,14 @@ class Starter(StarterFields):
         del owner  # as in _call
 
     def _note_hold(self, call: Any, seconds: float) -> None:
-        """Warn of a task that held the event loop."""
-        message = "%s held the event loop for %.0f ms (or the process did not get the CPU)"
-        self._warn("hold", message, name_of(call), seconds * 1e3)
+        """Warn of a task that held the event loop, or of the garbage collections that fell into it."""
+        collected = self._collected(seconds)
+        if seconds - collected > LONG_HOLD_SECONDS:
+            message = "%s held the event loop for %.0f ms (or the process did not get the CPU)"
+            self._warn("hold", message, name_of(call), (seconds - collected) * 1e3)
+        else:
+            message = "garbage collections held the event loop for %.0f ms: see gc.freeze()"
+            self._warn("collections", message, collected * 1e3)
 
     # Many tasks.
 
@@ -365,7 +373,9 @@ class Starter(StarterFields):
                 try:
                     result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    self._raised(BatchItem(source, index, kept) if is_batch else accounts.calls, error)
+                    self._raised(
+                        BatchItem(source, index, kept) if is_batch else accounts.calls.of(call, arguments), error
+                    )
                 else:
                     if result is not None or scratch:
                         self._returned(BatchItem(source, index, kept) if is_batch else accounts.calls, result, context)

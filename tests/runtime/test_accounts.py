@@ -591,6 +591,44 @@ def test_failures_of_calls_that_nobody_can_ask_are_reported():
     assert [{"message": "exception in a call of the executor mail", "exception": error}] == accounts._loop.contexts
 
 
+@pytest.mark.parametrize("count", [1, 300], ids=["one", "a stretch"])
+def test_the_report_of_a_call_that_failed_names_it(count):
+    """As asyncio's does: the callback in the message, and a handle that knows its arguments; a coroutine by its name."""
+    contexts = []
+
+    def fail(number):
+        raise ValueError(number)
+
+    async def fail_later(number):
+        await asyncio.sleep(0)
+        raise ValueError(number)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: contexts.append(context))
+        async with RateLimitedExecutor("mail") as executor:
+            when = loop.time() + 1
+            for number in range(count):
+                executor.call_at(when, fail, number)
+                executor.execute(fail_later, number)
+            handle = executor.call_at(when, fail, count)
+            assert repr(handle).startswith(f"<CallHandle {fail.__qualname__} when=")
+            await asyncio.sleep(2)
+            assert repr(handle).startswith("<CallHandle when=")  # it has run, and is not held any more
+
+    run_virtual(main())
+    callbacks = [context for context in contexts if "handle" in context]
+    assert {f"exception in the callback {fail.__qualname__} of the executor mail"} == {c["message"] for c in callbacks}
+    assert [(fail, (n,), [n]) for n in range(count + 1)] == [
+        (c["handle"]._callback, c["handle"]._args, [*c["exception"].args]) for c in callbacks
+    ]
+    coroutines = [context for context in contexts if "handle" not in context]
+    assert len(coroutines) == count
+    assert {f"exception in the coroutine {fail_later.__qualname__} of the executor mail"} == {
+        c["message"] for c in coroutines
+    }
+
+
 def test_counts_that_are_behind_are_settled_before_they_are_told():
     """What runs, holds a permit or is inside of a call waits no longer, and has not ended."""
     accounts = accounts_of(accepted=9)

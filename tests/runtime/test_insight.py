@@ -301,7 +301,7 @@ async def test_representations_say_what_it_is(virtual_clock):
         await asyncio.sleep(0)
         assert "<RateLimitedExecutor 'mail' open rate=5/60s waiting=5 running=1>" == repr(executor)
         assert repr(handle).startswith("<TaskHandle three waiting due=")
-        assert repr(call).startswith("<CallHandle when=1.0")
+        assert repr(call).startswith("<CallHandle int when=1.0")
         call.cancel()
         assert repr(call).startswith("<CallHandle cancelled when=1.0")
         assert "<BatchHandle int 0 of 2 ended>" == repr(batch)
