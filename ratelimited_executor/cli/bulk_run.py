@@ -317,7 +317,15 @@ class BulkRun:
         lateness = None if handle.lateness is None else handle.lateness + line.behind
         error = None if handle.cancelled() else handle.exception()
         result = handle.result() if error is None and not handle.cancelled() else None
-        self._finish(line, handle.state.value, lateness, result=result, error=error, attempts=line.start_count)
+        self._finish(
+            line,
+            handle.state.value,
+            lateness,
+            started=handle.started_at,
+            result=result,
+            error=error,
+            attempts=line.start_count,
+        )
 
     def _finish(
         self,
@@ -325,6 +333,7 @@ class BulkRun:
         state: str,
         lateness: float | None = None,
         *,
+        started: float | None = None,
         result: object = None,
         error: BaseException | str | None = None,
         attempts: int = 1,
@@ -337,7 +346,17 @@ class BulkRun:
         if state == "failed" and isinstance(error, BaseException):
             self.ledger.fail(line.number, describe_error(error))
         if self._results is not None:
-            self._results.add(result_row(line.number, state, lateness, result=result, error=error, attempts=attempts))
+            row = result_row(
+                line.number,
+                state,
+                lateness,
+                started=started,
+                ended=self.now(),
+                result=result,
+                error=error,
+                attempts=attempts,
+            )
+            self._results.add(row)
         self._check_settled()
 
     def _leave(self, line: TakenLine) -> None:

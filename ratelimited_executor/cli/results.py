@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 if TYPE_CHECKING:
@@ -39,15 +40,22 @@ def result_row(
     state: str,
     lateness: float | None,
     *,
+    started: float | None = None,
+    ended: float | None = None,
     result: object = None,
     error: BaseException | str | None = None,
     attempts: int = 1,
 ) -> bytes:
     """Return one row: ``line``, ``state``, ``lateness`` in seconds (null if never started), ``result`` or ``error``.
 
-    ``attempts`` is there if the line was tried more than once. A result that is no JSON value is given by its ``repr``.
+    A line that started has ``started``, a time in UTC, and ``duration``, the seconds that its last attempt took; both arguments
+    are epoch seconds. ``attempts`` is there if there was more than one. A result that is no JSON value is given by its
+    ``repr``.
     """
     row: dict[str, object] = {"line": number, "state": state, "lateness": _rounded(lateness)}
+    if started is not None:
+        row["started"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="microseconds")
+        row["duration"] = None if ended is None else _rounded(max(0.0, ended - started))
     if attempts > 1:
         row["attempts"] = attempts
     if error is not None:

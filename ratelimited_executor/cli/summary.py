@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.ledger import FINAL_STATES, Ledger
-from ratelimited_executor.cli.windows import busiest_second, whole_excess, worst_report
+from ratelimited_executor.cli.windows import SLACK_SECONDS, busiest_second, whole_excess, worst_report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,6 +67,8 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
     if ledger.blank:
         rows.append(("blank lines", f"{ledger.blank:,} skipped"))
     rows.append(("wall time", format_duration(summary.wall_seconds)))
+    if ledger.states["done"] and summary.wall_seconds > 0:
+        rows.append(("throughput", f"{ledger.states['done'] / summary.wall_seconds:,.1f} done a second"))
     if ledger.lateness.total:
         shown = [f"{name} {format_duration(ledger.lateness.quantile(share))}" for name, share in _PERCENTILES]
         rows.append(("lateness", ", ".join([*shown, f"max {format_duration(ledger.lateness.max)}"])))
@@ -78,10 +80,13 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
 def _window_rows(summary: Summary) -> list[tuple[str, str]]:
     starts, begin = summary.ledger.starts, summary.ledger.starts[0]
     count, at = busiest_second(starts)
-    rows = [("busiest second", f"{_many(count, 'start')}, from {format_duration(max(0.0, at - begin))} on")]
-    if summary.rate.is_unlimited:
-        return rows
+    busiest = f"{_many(count, 'start')}, from {format_duration(max(0.0, at - begin))} on"
     costs = summary.ledger.costs
+    if summary.rate.is_unlimited:
+        return [("busiest second", busiest)]
+    if not costs and float(summary.rate) < count <= float(summary.rate) * (1 + SLACK_SECONDS) + 1:
+        busiest += f": a start may be up to {format_duration(SLACK_SECONDS)} late, and then falls into the next second"
+    rows = [("busiest second", busiest)]
     report = worst_report(starts, summary.rate, costs=costs)
     excess = max(report.worst_excess, whole_excess(starts, summary.rate, costs=costs))
     verdict = "the rate was held" if excess <= 0 else f"{excess:.2f} too many"

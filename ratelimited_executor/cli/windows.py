@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor import Rate
 
-__all__ = ["busiest_second", "whole_excess", "worst_report"]
+__all__ = ["SLACK_SECONDS", "busiest_second", "whole_excess", "worst_report"]
 
 _T = TypeVar("_T")
 # Starts looked at together: about 40 MB for a moment.

@@ -57,6 +57,13 @@ def test_row_holds_any_result_as_valid_json(result: object, text: str) -> None:
     json.loads(row)
 
 
+def test_a_line_that_started_has_times():
+    """When it started, in UTC, and for how long it ran; never less than no time."""
+    row = json.loads(result_row(3, "done", 0.5, started=1_700_000_000.25, ended=1_700_000_001.0))
+    assert ("2023-11-14T22:13:20.250000+00:00", 0.75) == (row["started"], row["duration"])
+    assert json.loads(result_row(3, "done", 0.5, started=2.0, ended=1.0))["duration"] == 0
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [

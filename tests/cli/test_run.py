@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from datetime import UTC, datetime, timedelta
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -57,10 +58,14 @@ def test_run_passes_json_values_and_skips_blank_lines(place: Place, summary_of: 
 
 
 def test_run_writes_a_row_for_each_line(place: Place) -> None:
-    """A row has the line's number, its state, its lateness, and result or error."""
+    """A row has the line's number, its state, its lateness, its start, its duration, and result or error."""
+    before = datetime.now(UTC) - timedelta(seconds=1)  # the executor's clock is anchored once, this one may be slewed
     place.run("fail_on_threes", place.lines(4), "--results", "out")
+    after = datetime.now(UTC) + timedelta(seconds=1)
     rows = place.rows("out")
     assert all(0 <= row.pop("lateness") < math.inf for row in rows)
+    assert all(0 <= row.pop("duration") < math.inf for row in rows)
+    assert all(before <= datetime.fromisoformat(row.pop("started")) <= after for row in rows)
     done = {"state": "done", "result": None}
     assert [
         {"line": 1, **done},

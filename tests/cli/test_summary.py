@@ -39,10 +39,22 @@ def test_summary_of_a_run_that_is_done() -> None:
     assert printed(summary) == (
         "done            25\n"
         "wall time       2.5 s\n"
+        "throughput      10.0 done a second\n"
         "lateness        p50 10 ms, p90 10 ms, p99 10 ms, max 10 ms\n"
         "busiest second  10 starts, from 0 ms on\n"
         "worst window    1 start in 0 ms, 1.2 allowed: the rate was held\n"
     )
+
+
+def test_a_busiest_second_above_the_rate_is_explained() -> None:
+    """Where a start of the second before came late, as it may."""
+    starts = [0.0, *(0.0101 + index / 10 for index in range(1, 21)), 2.1]
+    starts[10] += 0.009  # it belongs to the first second, and falls into the second one
+    text = printed(Summary(ledger=ledger_of(starts), rate=Rate(10), wall_seconds=2.5))
+    count = int(text.split("busiest second")[1].split()[0])
+    assert count == 11
+    assert "on: a start may be up to 20 ms late, and then falls into the next second\n" in text
+    assert "the rate was held" in text
 
 
 def test_summary_of_a_run_that_was_interrupted() -> None:
@@ -64,6 +76,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
         "not started     5,000\n"
         "blank lines     2 skipped\n"
         "wall time       1:01\n"
+        "throughput      0.0 done a second\n"
         "lateness        p50 10 ms, p90 10 ms, p99 10 ms, max 10 ms\n"
         "busiest second  1 start, from 0 ms on\n"
         "line 0: ValueError: [bold]no[/bold]\n"
