@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.fields import AccountFields
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.traced import TracedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,13 +229,18 @@ class _FailedCall(_Calls):
         self._args = args
 
     def _report(self, context: dict[str, Any]) -> None:
+        traceback = None
+        if isinstance(self._call, TracedCall):
+            self._call, traceback = self._call.func, self._call.source_traceback
         if self._args is None:
             context["message"] = f"exception in the coroutine {name_of(self._call)} of the executor {self._name}"
         else:
             handle: Any = asyncio.Handle(self._call, self._args, self._loop, contextvars.Context())
-            handle._source_traceback = None  # noqa: SLF001  # it would say that an executor has started it
+            handle._source_traceback = traceback  # noqa: SLF001  # else it would say that an executor has started it
             context["message"] = f"exception in the callback {name_of(self._call)} of the executor {self._name}"
             context["handle"] = handle
+            if traceback is not None:
+                context["source_traceback"] = traceback
         super()._report(context)
 
 

@@ -585,7 +585,8 @@ class ExecutorBase(ExecutorFields):
         if self._observer is not None:
             attach(parts, self._observer)
         self._closing.parts = parts
-        if self._max_pending is None and self._key_limits.pending is None:
+        is_direct = self._max_pending is None and self._key_limits.pending is None
+        if is_direct and not runner.loop.get_debug():  # else each call is looked at, or notes where it comes from
             self._home = runner.loop if isinstance(runner.loop, asyncio.BaseEventLoop) else _Home(runner.loop)
 
     def _observe(self, observer: Observer) -> None:

@@ -18,6 +18,7 @@ from ratelimited_executor._runtime.clock import next_tick
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.faces.tasks import check_context
 from ratelimited_executor._runtime.handles import CallHandle
+from ratelimited_executor._runtime.traced import traced
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,6 +52,7 @@ class LoopFace(ExecutorBase):
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
+            callback = traced(engine.loop, callback)
         queue = engine.queue
         calendar = queue.on_time
         try:
@@ -91,7 +93,8 @@ class LoopFace(ExecutorBase):
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
         """Call ``callback(*args)`` at the loop time ``when``, as ``loop.call_at`` does; the past is due now."""
-        return _place(self._admit(), number_of("when", when), callback, args, context)
+        engine = self._admit()
+        return _place(engine, number_of("when", when), traced(engine.loop, callback), args, context)
 
     @two_bodies
     def call_soon(
@@ -101,6 +104,7 @@ class LoopFace(ExecutorBase):
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
+            callback = traced(engine.loop, callback)
         if not callable(callback):
             callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
         kept = engine.contexts.capture() if context is None else (check_context(context),)
@@ -119,9 +123,10 @@ class LoopFace(ExecutorBase):
         """
         engine = self._started().engine
         callable_of("callback", callback)
+        call = traced(engine.loop, callback)
 
         def place() -> None:
-            self.call_soon(callback, *args, context=context)  # if it is closed by then, the loop's handler is told
+            self.call_soon(call, *args, context=context)  # if it is closed by then, the loop's handler is told
 
         return engine.loop.call_soon_threadsafe(place)
 

@@ -34,6 +34,7 @@ from ratelimited_executor._runtime.intake import add_wall
 from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor._runtime.slots import slots_of
+from ratelimited_executor._runtime.traced import traced
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -277,6 +278,7 @@ class TaskFace(ExecutorBase):
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != get_ident():
             engine = self._admit()
+            fn = traced(engine.loop, fn)
         if not callable(fn):
             callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
         kept = contextvars.copy_context()
