@@ -8,9 +8,10 @@ while no executor runs on a real clock.
 from __future__ import annotations
 
 import gc
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ class LongCollections:
         monotonic: the time in seconds.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
         self._monotonic = monotonic
         self._begun_at = 0.0
         self._ended: deque[tuple[float, float]] = deque(maxlen=_KEPT_COUNT)  # end, seconds

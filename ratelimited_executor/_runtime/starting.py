@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._kernel.stretch import Stretch
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.batches import BatchHandle
@@ -337,9 +336,7 @@ class Starter(StarterFields):
             if (origin := batch._context) is not None:
                 context, call_in_context = origin, origin.run
         else:
-            bucket: Bucket = source
-            calls, args = bucket.calls, bucket.args
-            origins: Any = bucket.contexts
+            calls, args, origins = source.calls, source.args, source.contexts
         self._stretch = stretch
         accounts.is_inside = True
         try:
@@ -373,9 +370,8 @@ class Starter(StarterFields):
                 try:
                     result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    self._raised(
-                        BatchItem(source, index, kept) if is_batch else accounts.calls.of(call, arguments), error
-                    )
+                    failed = BatchItem(source, index, kept) if is_batch else accounts.calls.of(call, arguments)
+                    self._raised(failed, error)
                 else:
                     if result is not None or scratch:
                         self._returned(BatchItem(source, index, kept) if is_batch else accounts.calls, result, context)

@@ -629,31 +629,6 @@ def test_the_report_of_a_call_that_failed_names_it(count):
     }
 
 
-@pytest.mark.parametrize("face", ["call_later", "call_at", "call_soon", "call_soon_threadsafe", "execute"])
-def test_in_debug_mode_the_report_says_where_the_call_was_scheduled(face):
-    """As asyncio's does, by the key that its default handler prints."""
-    contexts = []
-
-    def fail():
-        raise ValueError
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        loop.set_debug(True)
-        loop.set_exception_handler(lambda _, context: contexts.append(context))
-        async with RateLimitedExecutor("mail") as executor:
-            call = getattr(executor, face)
-            given = {"call_later": (1.0,), "call_at": (loop.time() + 1,)}.get(face, ())
-            call(*given, fail)  # here
-            await asyncio.sleep(2)
-
-    run_virtual(main())
-    [context] = contexts
-    assert context["message"] == f"exception in the callback {fail.__qualname__} of the executor mail"
-    assert context["handle"]._callback is fail
-    assert context["source_traceback"][-1].line == "call(*given, fail)  # here"
-
-
 def test_counts_that_are_behind_are_settled_before_they_are_told():
     """What runs, holds a permit or is inside of a call waits no longer, and has not ended."""
     accounts = accounts_of(accepted=9)
