@@ -7,7 +7,9 @@ from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.recording import Ended, Recorder
 
 
-def figures_of(durations, *, errors: int = 0, lateness: float = 0.0, cpu_share: float = 0.1, kind: str = "timeout") -> Figures:
+def figures_of(
+    durations, *, errors: int = 0, lateness: float = 0.0, cpu_share: float = 0.1, kind: str = "timeout"
+) -> Figures:
     """Figures of requests of 10 a second, the first ``errors`` of which failed."""
     seconds = max(1.0, len(durations) / 10)
     recorder = Recorder([Phase(first=10, last=10, seconds=seconds)])
@@ -31,5 +33,10 @@ def figures_of(durations, *, errors: int = 0, lateness: float = 0.0, cpu_share: 
 
 def measurement_of(figures: Figures, **more) -> Measurement:
     """A measurement with them."""
-    fields = {"target": "http://service/", "settings": {"rate": "10/s"}, "begun": "2026-01-01T00:00:00+00:00", "version": "1"}
+    fields = {
+        "target": "http://service/",
+        "settings": {"rate": "10/s"},
+        "begun": "2026-01-01T00:00:00+00:00",
+        "version": "1",
+    }
     return Measurement(**{**fields, **more}, figures=figures)

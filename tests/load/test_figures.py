@@ -51,9 +51,7 @@ def test_broken_histogram_is_refused(change) -> None:
 
 def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     """A request that waited for 2 s and took 10 ms; one that never started; one of the warm-up."""
-    recorder = Recorder(
-        [Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)]
-    )
+    recorder = Recorder([Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)])
     recorder.add(Ended(due=1.0, phase=0, started=1.0, ended=99.0, error="timeout"))
     recorder.add(Ended(due=5.0, phase=1, started=7.0, ended=7.01, status=200, received=3))
     recorder.add(Ended(due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED))

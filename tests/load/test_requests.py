@@ -49,7 +49,12 @@ def test_header_is_name_and_value() -> None:
 def test_line_overrides_the_base_and_adds_to_its_headers() -> None:
     """URLs are relative to the base, bodies that are no text are sent as JSON, blank lines skipped."""
     found = parse_requests(
-        ["{}", "", '{"method": "put", "url": "items/{n}", "headers": {"Y": "2"}, "body": {"id": 1}}', '{"url": "http://b/"}'],
+        [
+            "{}",
+            "",
+            '{"method": "put", "url": "items/{n}", "headers": {"Y": "2"}, "body": {"id": 1}}',
+            '{"url": "http://b/"}',
+        ],
         BASE,
     )
 
