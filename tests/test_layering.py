@@ -74,6 +74,7 @@ MAY_IMPORT = {
         "stores.memory",
         "testing.clock",
     ],  # fmt: skip
+    "load": ["load", "_core"],
     "testing": ["testing", "_core", "_kernel", "abc", "exceptions"],
     "cli": [""],
     "__init__.py": [""],

@@ -7,7 +7,7 @@ import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["cli"]
+
+T = TypeVar("T")
 
 
 class _Duration(click.ParamType[float]):
@@ -347,6 +349,93 @@ def forecast(**options: Any) -> None:
 
     with _errors_as_usage():
         status = run_forecast(ForecastOptions(**options))
+    sys.exit(status)
+
+
+def _rates(_: click.Context, __: click.Parameter, text: str | None) -> tuple[float, float] | None:
+    """Read a rate, or a range of them."""
+    from ratelimited_executor.cli.bench_options import read_rates  # noqa: PLC0415  # for `run` it is no use
+
+    return None if text is None else _read(read_rates, text)
+
+
+def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """Read a part such as 1%."""
+    from ratelimited_executor.cli.bench_options import read_share  # noqa: PLC0415  # as above
+
+    return None if text is None else _read(read_share, text)
+
+
+def _headers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Read Name: value."""
+    from ratelimited_executor.load.requests import parse_header  # noqa: PLC0415  # as above
+
+    return tuple(_read(parse_header, text) for text in texts)
+
+
+def _read(read: Callable[[str], T], text: str) -> T:
+    """Read a text, and refuse it with the reason."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@cli.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET")
+@click.option("--rate", "rates", callback=_rates, metavar="RATE", help="Requests a second: 500, 5/min, 100..1000.")
+@click.option("--for", "duration", type=_Duration(), help="How long to send; 30s unless given. A range is a ramp.")
+@click.option("--step", type=click.FloatRange(min=0, min_open=True), help="Go through a range of rates in such steps.")
+@click.option(
+    "--every", type=_Duration(), help="How long each step lasts, or each trial of --find-max; 10s unless given."
+)
+@click.option("--warm-up", type=_Duration(), help="Send for so long at the first rate before anything is recorded.")
+@click.option(
+    "--arrivals", type=click.Choice(["regular", "poisson"]), default="regular", show_default=True,
+    help="Evenly, or at random as independent users come.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random arrivals.")
+@click.option("--method", metavar="WORD", help="GET, or POST if there is a --body, unless given.")
+@click.option(
+    "--header", "headers", multiple=True, callback=_headers, metavar="'NAME: VALUE'", help="Sent with each request."
+)
+@click.option(
+    "--body", metavar="TEXT", help="Sent with each request; @FILE is what a file holds, {n} the request's number."
+)
+@click.option("--requests", metavar="FILE", help="Requests to send in turn: JSON Lines of method, url, headers, body.")
+@click.option(
+    "--connections", type=click.IntRange(1, 100_000), metavar="N",
+    help="Requests under way at a time; 500, or 64 threads of a plain function, unless given.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=_Duration(0.001, 3600), default="30s", show_default=True, help="Give a request up after this."
+)
+@click.option("--find-max", is_flag=True, help="Find the highest rate that keeps --p99 and --errors.")
+@click.option("--p99", type=_Duration(), help="What 99 of 100 requests may take from the intended start: 200ms.")
+@click.option("--errors", callback=_share, metavar="PART", help="The part of the requests that may fail: 1%, 0.01.")
+@click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for bench compare.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
+@click.option("--uvloop", is_flag=True, help="Run on uvloop (extra uvloop).")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress; the tables stay.")
+def bench(targets: tuple[str, ...], **options: Any) -> None:
+    """Measure a service with an open load: requests start when they are due, whatever became of those before (extra load).
+
+    TARGET is a URL, or module:function, sync or async, or an async context manager that yields one. In a URL and a body, {n} is
+    the number of the request. bench compare A.json B.json shows two measurements side by side.
+
+    Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, or nothing succeeded; 2 bad usage; 130
+    interrupted.
+    """
+    from ratelimited_executor.cli.bench_command import compare_files, run_bench  # noqa: PLC0415  # aiohttp loads here
+    from ratelimited_executor.cli.bench_options import BenchOptions  # noqa: PLC0415  # as above
+
+    with _errors_as_usage():
+        if targets[0] == "compare":
+            sys.exit(compare_files(targets[1:]))
+        if len(targets) > 1:
+            raise CommandError(f"one TARGET is measured at a time, got {len(targets)}")
+        with asyncio.Runner(loop_factory=_loop_factory(options["uvloop"])) as runner:
+            status = run_bench(BenchOptions(target=targets[0], **options), runner)
     sys.exit(status)
 
 

@@ -1,0 +1,328 @@
+"""``bench`` from its options to its exit status: measures, searches or compares, and writes what it found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from ratelimited_executor.cli.bench_options import phases_of, search_range_of, settings_of, trial_phases
+from ratelimited_executor.cli.bench_run import OpenLoad
+from ratelimited_executor.cli.bench_senders import function_sender, http_sender, is_in_threads, kind_of
+from ratelimited_executor.cli.bench_view import (
+    comparison_table,
+    found_text,
+    measurement_tables,
+    show_live,
+    tool_limit_text,
+    trial_text,
+)
+from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.screen import screen_of_stderr
+from ratelimited_executor.cli.stopping import Signals, Stop
+from ratelimited_executor.cli.targets import load_target
+from ratelimited_executor.load.comparison import compare
+from ratelimited_executor.load.figures import Measurement
+from ratelimited_executor.load.requests import RequestTemplate, check_method, check_url, parse_requests
+from ratelimited_executor.load.search import Found, Trial, decide
+from ratelimited_executor.load.verdicts import judge, why_tool_was_limit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from ratelimited_executor.cli.bench_options import BenchOptions
+    from ratelimited_executor.cli.bench_senders import Sender
+    from ratelimited_executor.load.arrivals import Phase
+    from ratelimited_executor.load.figures import Figures
+    from ratelimited_executor.load.search import SearchRange
+    from ratelimited_executor.load.verdicts import Verdict
+
+__all__ = ["compare_files", "run_bench"]
+
+_CONNECTIONS: Final = 500  # of a URL or an async function; many systems let a process open 1,024 files
+_THREADS: Final = 64  # of a plain function
+_SETTLE_SECONDS_MIN: Final = 1.0  # for requests of a trial that wait for a connection when it ends
+_PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
+
+
+def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console | None = None) -> ExitStatus:
+    """Measure a service, or find the highest rate that it holds.
+
+    Args:
+        options: the command line.
+        runner: of the event loop.
+        console: where tables go; standard output unless given.
+
+    Returns:
+        DONE; FAILED if a threshold was not kept, no rate was held or no request succeeded; INTERRUPTED.
+
+    Raises:
+        CommandError: for what the user can mend.
+    """
+    console = _console(console)
+    bench = _Bench(options, console)
+    with Signals(bench.stop) as signals:
+        return runner.run(bench.run(signals))
+
+
+def compare_files(paths: Sequence[str], *, console: Console | None = None) -> ExitStatus:
+    """Show two measurements side by side.
+
+    Raises:
+        CommandError: if a file cannot be read, or holds no measurement.
+    """
+    console = _console(console)
+    if len(paths) != 2:
+        raise CommandError(f"bench compare needs two files that --json has written, got {len(paths)}")
+    before, after = map(_read_measurement, paths)
+    console.print(comparison_table(paths[0], paths[1], compare(before, after)))
+    for path, measurement in zip(paths, (before, after), strict=True):
+        if (warning := tool_limit_text(measurement.figures)) is not None:
+            console.print(f"{path}:", markup=False, highlight=False)
+            console.print(warning, soft_wrap=True)
+    if before.settings != after.settings or before.target != after.target:
+        console.print("They were measured with other settings, or of another target:", highlight=False)
+        for name in sorted(before.settings.keys() | after.settings.keys() | {"target"}):
+            values = [{**each.settings, "target": each.target}.get(name, "none") for each in (before, after)]
+            if values[0] != values[1]:
+                console.print(f"  {name}: {values[0]}, then {values[1]}", markup=False, highlight=False, soft_wrap=True)
+    return ExitStatus.DONE
+
+
+class _Bench:
+    """One measurement or search."""
+
+    def __init__(self, options: BenchOptions, console: Console) -> None:
+        self._options, self._console = options, console
+        self._screen = screen_of_stderr()
+        self.stop = Stop()
+        self._where: SearchRange | None = search_range_of(options) if options.find_max else None
+        self._phases = [] if options.find_max else phases_of(options)
+        self._target: Callable[..., Any] | None = None
+        self._templates: list[RequestTemplate] = []
+        if "://" in options.target:
+            self._templates = _templates_of(options)
+        else:
+            _refuse_http_options(options)
+            self._target = load_target(options.target)
+        blocks = self._target is not None and is_in_threads(self._target)
+        self._connections = options.connections or (_THREADS if blocks else _CONNECTIONS)
+        _check_extras(options)
+        for name, path in (("--json", options.json), ("--html", options.html)):
+            _check_output(name, path)
+        draw = random.Random(options.seed).random  # noqa: S311  # arrivals, no secrets
+        self._draw = draw if options.arrivals == "poisson" else None
+        self._begun = datetime.now(UTC).isoformat(timespec="seconds")
+
+    async def run(self, signals: Signals) -> ExitStatus:
+        """Set up, send, report."""
+        signals.attach()
+        async with self._sender() as send:
+            if self._where is not None:
+                return await self._search(send, self._where)
+            figures = await self._play(self._phases, send, label="load", drain=self._options.timeout)
+        return self._conclude(figures)
+
+    def _sender(self) -> Any:
+        if self._target is None:
+            return http_sender(self._templates, connections=self._connections)
+        return function_sender(self._target, connections=self._connections)
+
+    async def _play(self, phases: Sequence[Phase], send: Sender, *, label: str, drain: float) -> Figures:
+        load = OpenLoad(
+            phases,
+            send,
+            kind_of=kind_of,
+            connections=self._connections,
+            timeout=self._options.timeout,
+            drain=drain,
+            draw=self._draw,
+        )
+        async with self._shown(load, label):
+            return await load.play(self.stop)
+
+    @asynccontextmanager
+    async def _shown(self, load: OpenLoad, label: str) -> AsyncIterator[None]:
+        """Show a load while it is played."""
+        if self._options.quiet:
+            yield
+            return
+        showing = asyncio.create_task(show_live(self._screen, load.live, label=label))
+        try:
+            yield
+        finally:
+            showing.cancel()
+            await asyncio.wait({showing})
+
+    # Measuring.
+
+    def _conclude(self, figures: Figures) -> ExitStatus:
+        measurement = self._measurement(figures)
+        self._report(measurement)
+        if self.stop.is_ordered:
+            self._console.print("Interrupted: the figures are of the time until then.", highlight=False)
+            return ExitStatus.INTERRUPTED
+        verdict = judge(figures, self._options.thresholds)
+        self._print_verdict(verdict)
+        if not verdict.is_kept:
+            return ExitStatus.FAILED
+        return ExitStatus.FAILED if figures.error_count == figures.count else ExitStatus.DONE
+
+    def _print_verdict(self, verdict: Verdict) -> None:
+        if verdict.is_kept and self._options.thresholds.is_empty:
+            return
+        text = "Every threshold was kept" if verdict.is_kept else f"Not kept: {'; '.join(verdict.broken)}"
+        doubt = "" if verdict.is_clear else ", though not by enough to rule out chance: measure for longer"
+        self._console.print(f"{text}{doubt}.", style="bold green" if verdict.is_kept else "bold red", soft_wrap=True)
+
+    def _measurement(self, figures: Figures, search: dict[str, Any] | None = None) -> Measurement:
+        return Measurement(
+            target=self._options.target,
+            settings=settings_of(self._options, self._connections),
+            begun=self._begun,
+            version=version("ratelimited-executor"),
+            figures=figures,
+            search=search,
+        )
+
+    def _report(self, measurement: Measurement) -> None:
+        settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
+        heading = f"{visible(measurement.target)}: {settings}"
+        self._console.print(heading, markup=False, highlight=False, soft_wrap=True)
+        for table in measurement_tables(measurement):
+            self._console.print(table)
+        if (warning := tool_limit_text(measurement.figures)) is not None:
+            self._console.print(warning, soft_wrap=True)
+        options = self._options
+        try:
+            if options.json is not None:
+                options.json.write_text(json.dumps(measurement.to_json(), allow_nan=False) + "\n", encoding="utf-8")
+            if options.html is not None:
+                from ratelimited_executor.cli.bench_page import render  # noqa: PLC0415  # plotly loads here
+
+                options.html.write_text(render(measurement), encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"the report cannot be written: {error}") from error
+
+    # Searching.
+
+    async def _search(self, send: Sender, where: SearchRange) -> ExitStatus:
+        trials: list[Trial] = []
+        of_rate: dict[float, Figures] = {}
+        drain = self._options.timeout
+        if self._options.p99 is not None:  # what takes longer has broken the threshold already
+            drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * self._options.p99))
+        while not isinstance(rate := decide(trials, where), Found):
+            label = f"trial {len(trials) + 1}, {rate:g}/s"
+            figures = await self._play(trial_phases(self._options, rate), send, label=label, drain=drain)
+            if self.stop.is_ordered:
+                self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
+                return ExitStatus.INTERRUPTED
+            verdict = judge(figures, self._options.thresholds)
+            trials.append(
+                Trial(
+                    rate=rate,
+                    has_held=verdict.is_kept,
+                    is_clear=verdict.is_clear,
+                    tool_limit=why_tool_was_limit(figures),
+                )
+            )
+            of_rate[rate] = figures
+            self._console.print(trial_text(trials[-1], verdict.broken), soft_wrap=True)
+        found = rate
+        shown = of_rate[trials[-1].rate if found.held is None else found.held]
+        search = {
+            "held": found.held,
+            "failed": found.failed,
+            "is_sure": found.is_sure,
+            "trials": [{"rate": trial.rate, "held": trial.has_held, "clear": trial.is_clear} for trial in trials],
+        }
+        self._report(self._measurement(shown, search))
+        self._console.print(found_text(found), soft_wrap=True)
+        return ExitStatus.FAILED if found.held is None else ExitStatus.DONE
+
+
+# Checks before anything is sent.
+
+
+def _templates_of(options: BenchOptions) -> list[RequestTemplate]:
+    try:
+        base = RequestTemplate(
+            url=check_url(options.target),
+            method=check_method(options.method or ("GET" if options.body is None else "POST")),
+            headers=dict(options.headers),
+            body=None if options.body is None else _body_of(options.body),
+        )
+    except ValueError as error:
+        raise CommandError(f"bench: {error}") from error
+    if options.requests is None:
+        return [base]
+    try:
+        with Path(options.requests).open(encoding="utf-8") as file:
+            return parse_requests(file, base)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--requests {options.requests}: {error}") from error
+
+
+def _body_of(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--body {text}: {error}") from error
+
+
+def _refuse_http_options(options: BenchOptions) -> None:
+    given = {
+        "--method": options.method,
+        "--header": options.headers,
+        "--body": options.body,
+        "--requests": options.requests,
+    }
+    for name, value in given.items():
+        if value:
+            raise CommandError(f"{name} is for URLs: a function makes its requests itself")
+
+
+def _check_extras(options: BenchOptions) -> None:
+    needed = {"hdrh": ("bench", "hdrhistogram")}
+    if options.html is not None:
+        needed["plotly"] = ("--html", "plotly")
+    for module, (what, name) in needed.items():
+        if find_spec(module) is None:
+            raise CommandError(f"{what} needs {name}: pip install 'ratelimited-executor[load]'")
+
+
+def _check_output(name: str, path: Path | None) -> None:
+    if path is None:
+        return
+    if path.is_dir():
+        raise CommandError(f"{name} must be a file, {path} is a directory")
+    if not path.parent.is_dir():
+        raise CommandError(f"{name}: the directory {path.parent} is not there")
+
+
+def _read_measurement(path: str) -> Measurement:
+    try:
+        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+    except ImportError as error:
+        raise CommandError(f"bench: {error}") from error
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path}: {error}") from error
+
+
+def _console(console: Console | None) -> Console:
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    return console

@@ -1,0 +1,242 @@
+"""The page of a measurement: tables and plots as one HTML document that asks no host for anything."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.load.verdicts import why_tool_was_limit
+from ratelimited_executor.simulation.report.figures import SCRIPT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor.load.durations import Durations
+    from ratelimited_executor.load.figures import Figures, Measurement
+
+__all__ = ["render"]
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+_STYLE: Final = """
+:root { color-scheme: light dark; --paper: #ffffff; --ground: #f4f5f7; --ink: #22262e; --soft: #5c6370; --grid: #d9dce2;
+  --bad: #b3261e; --bad-ground: #fdeceb; }
+@media (prefers-color-scheme: dark) { :root { --paper: #1c1f26; --ground: #14161b; --ink: #e4e6ea; --soft: #a2a8b4;
+  --grid: #3a3f4a; --bad: #ff8f86; --bad-ground: #3a2022; } }
+body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 1100px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 24px; margin: 0 0 4px; overflow-wrap: anywhere; } h2 { font-size: 18px; margin: 0 0 10px; }
+p.lead { color: var(--soft); margin: 0 0 20px; }
+section { background: var(--paper); border: 1px solid var(--grid); border-radius: 8px; padding: 18px 20px;
+  margin: 0 0 18px; overflow-x: auto; }
+.alert { background: var(--bad-ground); border: 1px solid var(--bad); border-left-width: 6px; border-radius: 6px;
+  padding: 10px 14px; margin: 0 0 18px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 28px 4px 0; border-bottom: 1px solid var(--grid); text-align: right; }
+tbody th, th:first-child { text-align: left; font-weight: 400; } tr:last-child > * { border-bottom: 0; }
+"""
+_CONFIG: Final = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+_BLUE, _ORANGE, _RED, _GREY = "#3b76c4", "#e07b2a", "#c8484e", "#8a8f98"
+_QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
+_CURVE_TICKS: Final = ((1, "0 %"), (2, "50 %"), (10, "90 %"), (100, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"))
+_MILLISECONDS: Final = 1e3
+
+
+def render(measurement: Measurement) -> str:
+    """Return the page; it needs plotly, and brings its JavaScript along."""
+    figures = measurement.figures
+    settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
+    title = f"Measurement of {measurement.target}"
+    limit = why_tool_was_limit(figures)
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<link rel="icon" href="data:,">',
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="lead">{escape(settings)}; begun {escape(measurement.begun)}, version {escape(measurement.version)}</p>',
+        ""
+        if limit is None
+        else f'<p class="alert" role="alert"><strong>The tool was the limit:</strong> {escape(limit)}.</p>',
+        _section("Durations", _durations_table(figures)),
+        _section("Requests", _summary_table(figures)),
+        _section("By rate", _phases_table(figures)) if len(figures.phases) > 1 else "",
+        _section("Trials", _trials_table(measurement.search)) if measurement.search else "",
+        _section("Durations over time, from the intended start", _plot("time", _time_figure(figures), is_first=True)),
+        _section("Durations by percentile", _plot("curve", _curve_figure(figures))),
+        _section("Requests over time", _plot("rate", _rate_figure(figures))),
+        f"</main><script>{SCRIPT}</script></body></html>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>\n{body}</section>"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
+        for first, *cells in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _durations_table(figures: Figures) -> str:
+    columns = (figures.from_intended, figures.from_actual, figures.lateness)
+    rows = [[name, *(format_duration(each.quantile(share)) for each in columns)] for name, share in _QUANTILES]
+    rows.append(["max", *(format_duration(each.most) for each in columns)])
+    rows.append(["mean", *(format_duration(each.mean) for each in columns)])
+    return _table(["", "from the intended start", "from the actual start", "our lateness"], rows)
+
+
+def _summary_table(figures: Figures) -> str:
+    rows = [
+        ["requests", f"{figures.count:,}"],
+        ["asked for", f"{figures.asked_rate:,.1f}/s"],
+        ["answered without an error", f"{figures.answered_rate:,.1f}/s"],
+        ["errors", f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"],
+        *([f"error: {kind}", f"{count:,}"] for kind, count in figures.errors.items()),
+        *([f"answers with status {status}", f"{count:,}"] for status, count in figures.statuses.items()),
+        ["bytes received", f"{figures.received:,}"],
+        ["all connections in use", format_duration(figures.full_seconds)],
+        ["CPU of the tool", f"{figures.cpu_share:.0%} of a core"],
+    ]
+    return _table(["", "value"], rows)
+
+
+def _phases_table(figures: Figures) -> str:
+    rows = [
+        [
+            f"{phase.first:,g}/s" if phase.first == phase.last else f"{phase.first:,g}/s to {phase.last:,g}/s",
+            f"{phase.count:,}",
+            f"{phase.error_count:,}",
+            *map(format_duration, (phase.p50, phase.p99, phase.most)),
+        ]
+        for phase in figures.phases
+    ]
+    return _table(["rate", "requests", "errors", "p50", "p99", "max"], rows)
+
+
+def _trials_table(search: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{trial['rate']:g}/s",
+            "held" if trial["held"] else "not held",
+            "clearly" if trial["clear"] else "not clearly",
+        ]
+        for trial in search["trials"]
+    ]
+    return _table(["rate", "outcome", ""], rows)
+
+
+# Plots.
+
+
+def _plot(key: str, figure: dict[str, Any], *, is_first: bool = False) -> str:
+    import plotly.io  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra, imported on use
+
+    return str(
+        plotly.io.to_html(
+            figure,
+            config=_CONFIG,
+            include_plotlyjs=is_first,
+            include_mathjax=False,
+            full_html=False,
+            div_id=f"plot-{key}",
+            default_width="100%",
+            default_height="400px",
+            validate=False,
+        )
+    )
+
+
+def _time_figure(figures: Figures) -> dict[str, Any]:
+    seconds = [each.second for each in figures.timeline]
+    lines = [
+        _line("p50", _BLUE, seconds, [each.p50 * _MILLISECONDS for each in figures.timeline]),
+        _line("p99", _RED, seconds, [each.p99 * _MILLISECONDS for each in figures.timeline]),
+        _line("max", _GREY, seconds, [each.most * _MILLISECONDS for each in figures.timeline]),
+    ]
+    return {"data": lines, "layout": _layout(_axis("second in which requests were due"), _log_axis())}
+
+
+def _curve_figure(figures: Figures) -> dict[str, Any]:
+    lines = [
+        _curve("from the intended start", _RED, figures.from_intended),
+        _curve("from the actual start", _BLUE, figures.from_actual),
+    ]
+    x = _axis(
+        "percentile",
+        type="log",
+        tickvals=[tick for tick, _ in _CURVE_TICKS],
+        ticktext=[text for _, text in _CURVE_TICKS],
+    )
+    return {"data": lines, "layout": _layout(x, _log_axis())}
+
+
+def _curve(name: str, colour: str, durations: Durations) -> dict[str, Any]:
+    """Return a line over 1 / (1 - share), which gives each further nine of a percentile the same room."""
+    last = 0.5 / max(1, durations.count)  # the longest: nothing is above it, and the axis has no infinity
+    points = durations.curve()
+    return _line(
+        name,
+        colour,
+        [1 / max(last, 1 - share) for share, _ in points],
+        [seconds * _MILLISECONDS for _, seconds in points],
+    )
+
+
+def _rate_figure(figures: Figures) -> dict[str, Any]:
+    seconds = [each.second for each in figures.timeline]
+    lines = [
+        _line("due", _BLUE, seconds, [each.count for each in figures.timeline]),
+        _line("failed", _ORANGE, seconds, [each.error_count for each in figures.timeline]),
+    ]
+    y = _axis("requests a second", rangemode="tozero")
+    return {"data": lines, "layout": _layout(_axis("second in which requests were due"), y)}
+
+
+def _line(name: str, colour: str, x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(x),
+        "y": [float(f"{value:.4g}") for value in y],
+        "line": {"color": colour, "width": 1.6},
+    }
+
+
+def _axis(title: str, **more: Any) -> dict[str, Any]:
+    return {
+        "title": {"text": title},
+        "zeroline": False,
+        "showline": True,
+        "ticks": "outside",
+        "automargin": True,
+        **more,
+    }
+
+
+def _log_axis() -> dict[str, Any]:
+    return _axis("milliseconds", type="log", dtick=1)
+
+
+def _layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "height": 400,
+        "margin": {"l": 70, "r": 20, "t": 16, "b": 50},
+        "font": {"family": "system-ui, sans-serif", "size": 13},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hovermode": "x unified",
+        "legend": {"orientation": "h", "x": 0, "y": -0.22},
+        "xaxis": x,
+        "yaxis": y,
+    }

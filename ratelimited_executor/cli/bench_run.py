@@ -1,0 +1,260 @@
+"""Plays an open load: starts each request when it is due, whatever became of those before it.
+
+The arrivals are computed beforehand and handed to the executor by ``schedule_many(delays=)``, a twentieth of a second of
+them at a time. A rate would not do: it paces starts *by the starts before*, so that a late start, or a wait for a
+connection, moves all that follow, and the intended times with them. Due times stay where they were computed, and each delay
+is taken from the begin of the load, so that no error adds up.
+
+``max_concurrency`` stands for the connections: a request that is due while all are in use waits in the executor, and that
+wait is part of its duration from the intended start, and no part of the one from the actual start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
+from ratelimited_executor.load.arrivals import Arrival, Phase, arrivals
+from ratelimited_executor.load.recording import NOT_STARTED, Ended, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ratelimited_executor.cli.stopping import Stop
+    from ratelimited_executor.load.figures import Figures
+
+__all__ = ["Live", "OpenLoad", "Outcome"]
+
+# Requests that are handed over together. More at a time would hold the loop up for longer than starts may be late.
+_SLICE_SECONDS: Final = 0.05
+# How long before it is due a request is handed over: longer than the loop is ever busy with something else.
+_AHEAD_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a request ended.
+
+    Attributes:
+        error: the kind of its error; None if there was none.
+        status: of the answer, if there was one.
+        received: bytes of its body.
+    """
+
+    error: str | None = None
+    status: int | None = None
+    received: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A load at one moment; times in seconds, durations from the intended start, of the last thousand requests."""
+
+    is_warm_up: bool
+    seconds: float
+    total: float
+    rate: float
+    in_flight: int
+    waiting: int
+    ended: int
+    errors: int
+    p50: float
+    p99: float
+
+
+class OpenLoad:
+    """One load, to be played once.
+
+    Args:
+        phases: the rates; warm-up first.
+        send: sends the request of a number. What it raises is named by ``kind_of``.
+        kind_of: names the kind of an error.
+        connections: requests under way at a time.
+        timeout: seconds from the actual start after which a request is given up.
+        drain: seconds after the last due time during which waiting requests may still start.
+        draw: random numbers for Poisson arrivals; None for regular ones.
+    """
+
+    def __init__(
+        self,
+        phases: Sequence[Phase],
+        send: Callable[[int], Awaitable[Outcome]],
+        *,
+        kind_of: Callable[[BaseException], str],
+        connections: int,
+        timeout: float,
+        drain: float,
+        draw: Callable[[], float] | None = None,
+    ) -> None:
+        self._phases, self._send, self._kind_of = phases, send, kind_of
+        self._connections, self._timeout, self._drain, self._draw = connections, timeout, drain, draw
+        self._recorder = Recorder(phases)
+        self._total = sum(phase.seconds for phase in phases)
+        self._warm_up = sum(phase.seconds for phase in phases if not phase.is_measured)
+        self._begin = 0.0
+        self._waiting: dict[int, Arrival] = {}  # handed over and not started, by number
+        self._batches: list[Any] = []
+        self._limits: set[asyncio.Timeout] = set()  # of requests under way
+        self._in_flight = 0
+        self._full_since = self._freed_at = 0.0
+        self._full_seconds = 0.0
+        self._is_fed = False
+        self._change = asyncio.Event()  # something ended after all was handed over
+
+    async def play(self, stop: Stop) -> Figures:
+        """Send every request, wait for the answers, sum up. A stop ends the load early; a second signal ends it at once."""
+        loop = asyncio.get_running_loop()
+        gc.collect()
+        gc.freeze()  # a collection that walks all modules would hold up starts
+        ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
+        insisted.add_done_callback(lambda _: self._give_up_all())
+        cpu_begin = time.process_time()
+        try:
+            async with (
+                ExecutorManager(precision=0) as manager,
+                RateLimitedExecutor(
+                    "bench", pacing=Pacing.ON_TIME, max_concurrency=self._connections, manager=manager
+                ) as executor,
+            ):
+                self._begin = loop.time() + _AHEAD_SECONDS
+                feeding = loop.create_task(self._feed(executor))
+                await asyncio.wait({feeding, ordered}, return_when=asyncio.FIRST_COMPLETED)
+                if not feeding.done():
+                    feeding.cancel()
+                await asyncio.wait({feeding})
+                if not feeding.cancelled():
+                    feeding.result()
+                seconds = await self._finish(ordered)
+            wall = loop.time() - self._begin
+        finally:
+            for task in (ordered, insisted):
+                task.cancel()
+            gc.unfreeze()
+        cpu_share = (time.process_time() - cpu_begin) / max(wall, _SLICE_SECONDS)
+        return self._recorder.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=self._full_seconds)
+
+    def live(self) -> Live:
+        """Return how the load is now."""
+        now = self._now()
+        position, rate = max(0.0, now), 0.0
+        for phase in self._phases:
+            if position < phase.seconds:
+                rate = phase.rate_at(position)
+                break
+            position -= phase.seconds
+        return Live(
+            is_warm_up=now < self._warm_up,
+            seconds=min(max(0.0, now), self._total),
+            total=self._total,
+            rate=rate,
+            in_flight=self._in_flight,
+            waiting=sum(arrival.due <= now for arrival in self._waiting.values()),
+            ended=self._recorder.ended_count,
+            errors=self._recorder.error_count,
+            p50=self._recorder.recent(0.5),
+            p99=self._recorder.recent(0.99),
+        )
+
+    def _now(self) -> float:
+        """Return the seconds since the begin of the load."""
+        return asyncio.get_running_loop().time() - self._begin
+
+    async def _feed(self, executor: RateLimitedExecutor) -> None:
+        """Hand the requests over shortly before they are due."""
+        together: list[Arrival] = []
+        for arrival in arrivals(self._phases, self._draw):
+            if together and arrival.due >= together[0].due + _SLICE_SECONDS:
+                self._hand_over(executor, together)
+                together = []
+            if not together:
+                await asyncio.sleep(max(0.0, arrival.due - _AHEAD_SECONDS - self._now()))
+            together.append(arrival)
+        if together:
+            self._hand_over(executor, together)
+
+    def _hand_over(self, executor: RateLimitedExecutor, together: list[Arrival]) -> None:
+        self._batches = [batch for batch in self._batches if not batch.done()]
+        self._waiting.update((arrival.number, arrival) for arrival in together)
+        now = self._now()
+        delays = [max(0.0, arrival.due - now) for arrival in together]
+        self._batches.append(executor.schedule_many(self._start, together, delays=delays))
+
+    async def _start(self, arrival: Arrival) -> None:
+        """Send one request, and record how it ended."""
+        started = self._now()
+        del self._waiting[arrival.number]
+        lateness = max(0.0, started - max(arrival.due, self._freed_at))
+        self._in_flight += 1
+        if self._in_flight == self._connections:
+            self._full_since = started
+        limit = asyncio.timeout(self._timeout)
+        self._limits.add(limit)
+        try:
+            async with limit:
+                outcome = await self._send(arrival.number)
+        except TimeoutError:
+            outcome = Outcome(error="timeout")
+        except asyncio.CancelledError:
+            raise  # of the whole measurement
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
+            outcome = Outcome(error=self._kind_of(error))
+        finally:
+            self._limits.discard(limit)
+            self._release()
+        self._recorder.add(
+            Ended(
+                due=arrival.due,
+                phase=arrival.phase,
+                started=started,
+                ended=self._now(),
+                lateness=lateness,
+                error=outcome.error,
+                status=outcome.status,
+                received=outcome.received,
+            )
+        )
+
+    def _release(self) -> None:
+        now = self._now()
+        if self._in_flight == self._connections:
+            self._freed_at = now
+            self._full_seconds += max(0.0, now - max(self._full_since, self._warm_up))
+        self._in_flight -= 1
+        if self._is_fed:
+            self._change.set()
+
+    async def _finish(self, ordered: asyncio.Task[Any]) -> float:
+        """Wait for the answers; return for how long requests were due and measured."""
+        self._is_fed = True
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(self._begin + self._total + self._drain, self._change.set)
+        ordered.add_done_callback(lambda _: self._change.set())
+        while (self._waiting or self._in_flight) and not ordered.done() and self._now() < self._total + self._drain:
+            self._change.clear()
+            await self._change.wait()
+        timer.cancel()
+        now = self._now()
+        end = min(self._total, now) if ordered.done() else self._total
+        for batch in self._batches:
+            batch.cancel()
+        for arrival in self._waiting.values():
+            if arrival.due <= now:
+                self._recorder.add(
+                    Ended(due=arrival.due, phase=arrival.phase, started=None, ended=now, error=NOT_STARTED)
+                )
+        self._waiting.clear()
+        while self._in_flight:
+            self._change.clear()
+            await self._change.wait()
+        return max(0.0, end - self._warm_up)
+
+    def _give_up_all(self) -> None:
+        """Let all requests under way end as timed out."""
+        loop = asyncio.get_running_loop()
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(loop.time())

@@ -1,0 +1,169 @@
+"""What sends one request: a client of HTTP, or a function of the user's own."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from ratelimited_executor.cli.bench_run import Outcome
+from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.cli.results import describe_error
+from ratelimited_executor.load.requests import fill
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from ratelimited_executor.load.requests import RequestTemplate
+
+__all__ = ["Sender", "function_sender", "http_sender", "is_in_threads", "kind_of"]
+
+if TYPE_CHECKING:
+    Sender = Callable[[int], Awaitable[Outcome]]
+
+_BAD_STATUS: Final = 400  # from here on an answer is an error
+_KINDS: Final = {
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "connection broken",
+    errno.EPIPE: "connection broken",
+    errno.ETIMEDOUT: "timeout",
+    errno.EHOSTUNREACH: "unreachable",
+    errno.ENETUNREACH: "unreachable",
+    errno.EMFILE: "too many open files",
+}
+
+
+def kind_of(error: BaseException) -> str:
+    """Name the kind of an error in a word or two: what it means for a request, else its type."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "name not found"
+    if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
+        return "tls"
+    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
+        return "connection broken"
+    if isinstance(error, OSError):
+        number = error.errno
+        if number is None and isinstance(error, aiohttp.ClientConnectorError):
+            number = error.os_error.errno
+        if number in _KINDS:
+            return _KINDS[number]
+    return type(error).__name__
+
+
+@asynccontextmanager
+async def http_sender(templates: Sequence[RequestTemplate], *, connections: int) -> AsyncIterator[Sender]:
+    """Give what sends request n: the templates in turn. Redirects are not followed, and cookies not kept."""
+    connector = aiohttp.TCPConnector(limit=connections, ttl_dns_cache=None)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+        auto_decompress=False,
+    ) as session:
+
+        async def send(number: int) -> Outcome:
+            template = templates[number % len(templates)]
+            body = None if template.body is None else fill(template.body, number).encode()
+            url = fill(template.url, number)
+            async with session.request(
+                template.method, url, headers=template.headers, data=body, allow_redirects=False
+            ) as answer:
+                received = 0
+                async for chunk in answer.content.iter_any():
+                    received += len(chunk)
+                error = f"status {answer.status}" if answer.status >= _BAD_STATUS else None
+                return Outcome(error=error, status=answer.status, received=received)
+
+        yield send
+
+
+def is_in_threads(target: Callable[..., Any]) -> bool:
+    """Return True for a plain function, which would hold the event loop up."""
+    return not (_is_context_factory(target) or asyncio.iscoroutinefunction(target) or _has_async_call(target))
+
+
+@asynccontextmanager
+async def function_sender(target: Callable[..., Any], *, connections: int) -> AsyncIterator[Sender]:
+    """Give what calls a function with the number of the request, or with nothing if it has no parameter.
+
+    A factory of an async context manager is entered first, and yields the function.
+
+    Raises:
+        CommandError: if the set-up fails, or yields what cannot be called.
+    """
+    if not _is_context_factory(target):
+        with _threads_for(target, connections) as threads:
+            yield _caller(target, threads)
+        return
+    manager = target()
+    try:
+        function = await manager.__aenter__()
+    except Exception as error:
+        raise CommandError(f"the set-up of TARGET failed: {describe_error(error)}") from error
+    try:
+        if not callable(function):
+            raise CommandError(f"TARGET must yield a function, got {type(function).__name__}")
+        with _threads_for(function, connections) as threads:
+            yield _caller(function, threads)
+    finally:
+        await manager.__aexit__(None, None, None)
+
+
+class _Threads:
+    """The worker threads of a plain function, or none. Leaving does not wait for those that hang."""
+
+    def __init__(self, count: int) -> None:
+        self.pool = ThreadPoolExecutor(count, thread_name_prefix="bench") if count else None
+
+    def __enter__(self) -> ThreadPoolExecutor | None:
+        return self.pool
+
+    def __exit__(self, *exception: object) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _threads_for(function: Callable[..., Any], connections: int) -> _Threads:
+    return _Threads(connections if is_in_threads(function) else 0)
+
+
+def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None) -> Sender:
+    takes_number = _takes_number(function)
+    loop = asyncio.get_running_loop()
+
+    async def call(number: int) -> Outcome:
+        arguments = (number,) if takes_number else ()
+        result = function(*arguments) if threads is None else await loop.run_in_executor(threads, function, *arguments)
+        if inspect.isawaitable(result):
+            await result
+        return Outcome()
+
+    return call
+
+
+def _takes_number(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(0)
+    except TypeError:
+        return False
+    except ValueError:  # some functions in C have no signature
+        return True
+    return True
+
+
+def _is_context_factory(target: Callable[..., Any]) -> bool:
+    """Return True for a function that asynccontextmanager has made, and for a class with ``__aenter__``."""
+    if isinstance(target, type):
+        return hasattr(target, "__aenter__")
+    return inspect.isasyncgenfunction(inspect.unwrap(target))
+
+
+def _has_async_call(target: Callable[..., Any]) -> bool:
+    return asyncio.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004  # an object with an async __call__

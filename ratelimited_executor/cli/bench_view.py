@@ -1,0 +1,232 @@
+"""How a measurement looks: live on standard error, then as tables."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from rich.live import Live as LiveDisplay
+from rich.table import Table
+from rich.text import Text
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor.load.verdicts import why_tool_was_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+
+    from ratelimited_executor.cli.bench_run import Live
+    from ratelimited_executor.load.comparison import Change
+    from ratelimited_executor.load.figures import Figures, Measurement
+    from ratelimited_executor.load.search import Found, Trial
+
+__all__ = ["comparison_table", "found_text", "measurement_tables", "show_live", "tool_limit_text", "trial_text"]
+
+# Drawing takes the loop some milliseconds, by which requests are late meanwhile: once a second that is lost in the p99.
+_DRAW_SECONDS: Final = 1.0
+_LINE_SECONDS: Final = 5.0
+_SHOWN_SECONDS: Final = 1e-6
+_QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
+_STYLES: Final = {"better": "bold green", "worse": "bold red"}
+
+
+# Live.
+
+
+async def show_live(console: Console, live: Callable[[], Live], *, label: str) -> None:
+    """Show a load until cancelled: redrawn on a terminal, elsewhere a line now and then."""
+    if not console.is_terminal:
+        while True:
+            await asyncio.sleep(_LINE_SECONDS)
+            console.print(_line(live(), label), soft_wrap=True)
+    with LiveDisplay(Text(label), console=console, auto_refresh=False, transient=True) as display:
+        while True:
+            await asyncio.sleep(_DRAW_SECONDS)
+            display.update(_panel(live(), label), refresh=True)
+
+
+def _line(live: Live, label: str) -> Text:
+    parts = [
+        f"{label}: {format_duration(live.seconds)} of {format_duration(live.total)}",
+        f"{live.rate:,.1f}/s",
+        f"{live.in_flight:,} in flight",
+        f"{live.ended:,} ended",
+        f"{live.errors:,} errors",
+        f"p50 {_span(live.p50)}",
+        f"p99 {_span(live.p99)}",
+    ]
+    if live.waiting:
+        parts.insert(3, f"{live.waiting:,} wait for a connection")
+    return Text(", ".join([*parts, "warm-up"] if live.is_warm_up else parts))
+
+
+def _panel(live: Live, label: str) -> Table:
+    table = Table(title=f"{label}{', warm-up' if live.is_warm_up else ''}", title_justify="left")
+    for name in ("time", "rate", "in flight", "waiting", "ended", "errors", "p50", "p99"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row(
+        f"{format_duration(live.seconds)} of {format_duration(live.total)}",
+        f"{live.rate:,.1f}/s",
+        f"{live.in_flight:,}",
+        f"{live.waiting:,}",
+        f"{live.ended:,}",
+        Text(f"{live.errors:,}", style="bold red" if live.errors else ""),
+        _span(live.p50),
+        _span(live.p99),
+    )
+    return table
+
+
+# Tables.
+
+
+def measurement_tables(measurement: Measurement) -> list[Table]:
+    """Return the tables of a measurement: durations, the rest, and the phases if there are several."""
+    figures = measurement.figures
+    tables = [_durations_table(figures), _summary_table(figures)]
+    if len(figures.phases) > 1:
+        tables.append(_phases_table(figures))
+    return tables
+
+
+def _durations_table(figures: Figures) -> Table:
+    table = Table()
+    table.add_column("durations")
+    for name in ("from the intended start", "from the actual start", "our lateness"):
+        table.add_column(name, justify="right")
+    columns = (figures.from_intended, figures.from_actual, figures.lateness)
+    for name, share in _QUANTILES:
+        table.add_row(name, *(_span(durations.quantile(share)) for durations in columns))
+    table.add_row("max", *(_span(durations.most) for durations in columns))
+    table.add_row("mean", *(_span(durations.mean) for durations in columns))
+    return table
+
+
+def _summary_table(figures: Figures) -> Table:
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("requests", f"{figures.count:,} in {format_duration(figures.seconds)}")
+    table.add_row("asked for", f"{figures.asked_rate:,.1f}/s")
+    table.add_row("answered without an error", f"{figures.answered_rate:,.1f}/s")
+    errors = f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"
+    table.add_row("errors", Text(errors, style="bold red" if figures.error_count else ""))
+    for kind, count in figures.errors.items():
+        table.add_row(Text(f"  {visible(kind)}"), f"{count:,}")
+    if figures.statuses:
+        table.add_row(
+            "answers by status", ", ".join(f"{status}: {count:,}" for status, count in figures.statuses.items())
+        )
+        table.add_row("received", _size(figures.received))
+    if figures.full_seconds >= 0.0005:
+        table.add_row("all connections in use", format_duration(figures.full_seconds))
+    table.add_row("CPU of this process", f"{figures.cpu_share:.0%} of a core")
+    return table
+
+
+def _phases_table(figures: Figures) -> Table:
+    table = Table(title="by rate, from the intended start", title_justify="left")
+    for name in ("rate", "requests", "errors", "p50", "p99", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for phase in figures.phases:
+        rate = f"{phase.first:,g}/s" if phase.first == phase.last else f"{phase.first:,g}/s to {phase.last:,g}/s"
+        spans = map(_span, (phase.p50, phase.p99, phase.most))
+        table.add_row(rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
+    return table
+
+
+def tool_limit_text(figures: Figures) -> Text | None:
+    """Return a loud warning if the figures say more about the tool than about the service."""
+    reason = why_tool_was_limit(figures)
+    if reason is None:
+        return None
+    return Text.assemble(
+        (" THE TOOL WAS THE LIMIT ", "bold white on red"),
+        f" {reason}. The figures are too bad for the service: lower the rate, leave the machine to the tool, or share the "
+        "load between several machines.",
+    )
+
+
+# Searching.
+
+
+def trial_text(trial: Trial, broken: Sequence[str]) -> Text:
+    """Return the line of one trial."""
+    verdict = ("held", "bold green") if trial.has_held else ("not held", "bold red")
+    text = Text.assemble(f"{trial.rate:g}/s: ", verdict)
+    if broken:
+        text.append(f", {'; '.join(broken)}")
+    if not trial.is_clear:
+        text.append(", but not clearly", style="yellow")
+    return text
+
+
+def found_text(found: Found) -> Text:
+    """Say in sentences what a search has found, and how sure that is."""
+    held, failed = found.held_votes, found.failed_votes
+    if found.held is None:
+        text = "No rate was held"
+        if found.failed is not None:
+            text += f": {found.failed:g}/s was the lowest that was tried, and failed in {_of(failed)}"
+    else:
+        text = f"The highest rate held is {found.held:g}/s, in {_of(held)}"
+        text += (
+            "; it was the highest that was tried"
+            if found.failed is None
+            else (f"; {found.failed:g}/s was not held, in {_of(failed)}")
+        )
+    if found.reason is not None:
+        text += f". The search ended early: {found.reason}"
+    elif found.held is not None:
+        text += (
+            ". All trials of both agree" if found.is_sure else ". The trials do not agree: the limit lies about there"
+        )
+    return Text(f"{text}.", style="bold")
+
+
+def _of(votes: tuple[int, int]) -> str:
+    return f"{votes[0]} of {votes[1]} trial{'' if votes[1] == 1 else 's'}"
+
+
+# Comparing.
+
+
+def comparison_table(before: str, after: str, changes: Sequence[Change]) -> Table:
+    """Return two measurements side by side."""
+    table = Table()
+    table.add_column("")
+    for name in (before, after):
+        table.add_column(Text(visible(name)), justify="right")
+    table.add_column("ratio", justify="right")
+    table.add_column("")
+    for change in changes:
+        direction = change.direction or ""
+        table.add_row(
+            change.name,
+            _value(change.unit, change.before),
+            _value(change.unit, change.after),
+            "" if change.ratio is None else f"{change.ratio:.2f}",
+            Text(direction, style=_STYLES.get(direction, "")),
+        )
+    return table
+
+
+def _value(unit: str, value: float) -> str:
+    if unit == "seconds":
+        return _span(value)
+    return f"{100 * value:.3g} %" if unit == "share" else f"{value:,.1f}/s"
+
+
+def _span(seconds: float) -> str:
+    return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
+
+
+def _size(count: int) -> str:
+    size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.3g} {units[0]}"

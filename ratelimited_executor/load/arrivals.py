@@ -1,0 +1,119 @@
+"""When each request of an open load is due, computed before anything is sent.
+
+An open load does not wait for answers: the due times depend on the rate alone. With Lambda(t), the number of requests that
+the rate allows from 0 to t, request k of a regular load is due where Lambda(t) = k, and request k of a Poisson load where
+Lambda(t) is the sum of k exponential gaps of mean 1. One inverse of Lambda serves constant rates, steps and ramps, and no
+error is carried from one request to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["PHASES_MAX", "Arrival", "Phase", "arrivals", "staircase"]
+
+# Each phase has a row in the table and keeps its durations apart.
+PHASES_MAX: Final = 1_000
+# Rounding of Lambda at the end of a phase: without it a phase of 100/s for 10 s could have 1,001 requests.
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A stretch of the load whose rate is constant or changes linearly.
+
+    Attributes:
+        first: requests a second at its beginning, >= 0.
+        last: requests a second at its end, >= 0; not both are 0.
+        seconds: its length, > 0.
+        is_measured: False for a warm-up, which is sent and not recorded.
+    """
+
+    first: float
+    last: float
+    seconds: float
+    is_measured: bool = True
+
+    @property
+    def expected(self) -> float:
+        """How many requests the rate allows in the phase."""
+        return (self.first + self.last) / 2 * self.seconds
+
+    def rate_at(self, seconds: float) -> float:
+        """Return the rate so many seconds after the beginning of the phase."""
+        return self.first + (self.last - self.first) * seconds / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request of the load.
+
+    Attributes:
+        number: 0, 1, 2, ... over all phases.
+        due: seconds after the beginning of the load.
+        phase: the index of its phase.
+    """
+
+    number: int
+    due: float
+    phase: int
+
+
+def staircase(first: float, last: float, *, step: float, seconds: float) -> list[Phase]:
+    """Return phases of constant rates from ``first`` to ``last``, both included, up or down.
+
+    Raises:
+        ValueError: if ``step`` is not > 0, or there would be too many phases.
+
+    >>> [phase.first for phase in staircase(100, 220, step=50, seconds=10)]
+    [100, 150, 200, 220]
+    """
+    if not step > 0:
+        raise ValueError(f"step must be > 0, got {step!r}")
+    whole = math.floor(abs(last - first) / step + _ROUNDING)
+    if whole + 2 > PHASES_MAX:
+        raise ValueError(f"step: {whole + 1:,} phases are too many, at most {PHASES_MAX:,}: give a larger step")
+    sign = 1 if last >= first else -1
+    rates = [first + sign * step * index for index in range(whole + 1)]
+    if abs(last - rates[-1]) > step * _ROUNDING:
+        rates.append(last)
+    return [Phase(first=rate, last=rate, seconds=seconds) for rate in rates]
+
+
+def arrivals(phases: Sequence[Phase], draw: Callable[[], float] | None = None) -> Iterator[Arrival]:
+    """Yield every request of the load in the order of due times.
+
+    Args:
+        phases: one after the other, without a gap.
+        draw: returns random numbers >= 0 and < 1, for Poisson arrivals; None for regular ones, the first at once.
+
+    >>> [arrival.due for arrival in arrivals([Phase(first=4, last=4, seconds=1)])]
+    [0.0, 0.25, 0.5, 0.75]
+    """
+    position = 0.0 if draw is None else -math.log1p(-draw())
+    phase, begin, before = 0, 0.0, 0.0  # seconds and requests before the phase
+    for number in count():
+        while position >= before + phases[phase].expected - _ROUNDING:
+            before += phases[phase].expected
+            begin += phases[phase].seconds
+            phase += 1
+            if phase == len(phases):
+                return
+        yield Arrival(number, begin + _time_of(phases[phase], max(0.0, position - before)), phase)
+        position = float(number + 1) if draw is None else position - math.log1p(-draw())
+
+
+def _time_of(phase: Phase, requests: float) -> float:
+    """Return the seconds into a phase after which its rate has allowed so many requests."""
+    if requests == 0:
+        return 0.0
+    slope = (phase.last - phase.first) / phase.seconds
+    # The root of first*t + slope*t*t/2 = requests, in the form that divides by no small difference.
+    root = math.sqrt(max(0.0, phase.first**2 + 2 * slope * requests))
+    return min(phase.seconds, 2 * requests / (phase.first + root))

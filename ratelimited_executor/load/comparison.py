@@ -1,0 +1,110 @@
+"""Two measurements beside each other: what changed, and whether chance could have done it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor.load.verdicts import interval_of_share
+
+if TYPE_CHECKING:
+    from ratelimited_executor.load.figures import Figures, Measurement
+
+__all__ = ["Change", "compare"]
+
+_SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One figure of both measurements.
+
+    Attributes:
+        name: what it is.
+        unit: ``seconds``, ``share`` or ``rate``.
+        before: of the first measurement.
+        after: of the second.
+        direction: ``better`` or ``worse`` where chance is ruled out, as far as requests are independent of one another;
+            ``unclear`` where it is not; None where nothing can be said.
+    """
+
+    name: str
+    unit: str
+    before: float
+    after: float
+    direction: str | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The second divided by the first; None if the first is 0."""
+        return self.after / self.before if self.before else None
+
+
+def compare(before: Measurement, after: Measurement) -> list[Change]:
+    """Return the figures of both, durations from the intended start first."""
+    one, other = before.figures, after.figures
+    changes = [
+        Change(
+            name=f"{name} from the intended start",
+            unit="seconds",
+            before=one.from_intended.quantile(share),
+            after=other.from_intended.quantile(share),
+            direction=_direction_of_quantile(one, other, share),
+        )
+        for name, share in _SHARES
+    ]
+    changes += [
+        Change(
+            name=f"{name} from the actual start",
+            unit="seconds",
+            before=one.from_actual.quantile(share),
+            after=other.from_actual.quantile(share),
+        )
+        for name, share in _SHARES
+        if name in ("p50", "p99")
+    ]
+    return [
+        *changes,
+        Change(
+            name="errors",
+            unit="share",
+            before=one.error_share,
+            after=other.error_share,
+            direction=_direction_of_errors(one, other),
+        ),
+        Change(name="asked for", unit="rate", before=one.asked_rate, after=other.asked_rate),
+        Change(name="answered", unit="rate", before=one.answered_rate, after=other.answered_rate),
+        Change(
+            name="our lateness, p99",
+            unit="seconds",
+            before=one.lateness.quantile(0.99),
+            after=other.lateness.quantile(0.99),
+        ),
+    ]
+
+
+def _direction_of_quantile(one: Figures, other: Figures, share: float) -> str | None:
+    """Say whether clearly more, or fewer, of the other's requests are above a quantile of the one, and the reverse of it."""
+    if not one.count or not other.count:
+        return None
+    other_above = _side(other.from_intended.count_above(one.from_intended.quantile(share)), other.count, 1 - share)
+    one_above = _side(one.from_intended.count_above(other.from_intended.quantile(share)), one.count, 1 - share)
+    if other_above > 0 and one_above < 0:
+        return "worse"
+    return "better" if other_above < 0 and one_above > 0 else "unclear"
+
+
+def _side(part: int, total: int, share: float) -> int:
+    """Return 1 if a part is clearly more than a share of the total, -1 if it is clearly less, 0 if neither is clear."""
+    low, high = interval_of_share(part, total)
+    return 1 if low > share else -1 if high < share else 0
+
+
+def _direction_of_errors(one: Figures, other: Figures) -> str | None:
+    if not one.count or not other.count:
+        return None
+    low, high = interval_of_share(one.error_count, one.count)
+    other_low, other_high = interval_of_share(other.error_count, other.count)
+    if other_low > high:
+        return "worse"
+    return "better" if other_high < low else "unclear"

@@ -1,0 +1,127 @@
+"""Durations in an HdrHistogram: three significant digits from a microsecond to an hour, in constant memory.
+
+The histogram is that of the package ``hdrhistogram``, whose encoded form other tools of the HdrHistogram family read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+__all__ = ["Durations", "HistogramMissingError"]
+
+# Microseconds. Anything longer is recorded as an hour: no time-out of a measurement is longer.
+_MOST_US: Final = 3_600_000_000
+_DIGITS: Final = 3
+_MICROSECONDS: Final = 1e6
+
+
+class HistogramMissingError(ImportError):
+    """The package ``hdrhistogram`` is not installed."""
+
+    def __str__(self) -> str:
+        return "hdrhistogram is not installed: pip install 'ratelimited-executor[load]'"
+
+
+class Durations:
+    """A population of durations in seconds.
+
+    Raises:
+        HistogramMissingError: if the extra is not installed.
+    """
+
+    __slots__ = ("_histogram", "_most", "_sum")
+
+    def __init__(self) -> None:
+        self._histogram: Any = _histogram_class()(1, _MOST_US, _DIGITS)
+        self._sum = 0.0
+        self._most = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many durations were recorded."""
+        return int(self._histogram.total_count)
+
+    @property
+    def mean(self) -> float:
+        """The mean in seconds; 0 of none."""
+        return self._sum / self.count if self.count else 0.0
+
+    @property
+    def most(self) -> float:
+        """The longest in seconds; 0 of none."""
+        return self._most
+
+    def add(self, seconds: float) -> None:
+        """Record a duration; what is negative counts as 0."""
+        seconds = max(0.0, seconds)
+        self._sum += seconds
+        self._most = max(self._most, seconds)
+        self._histogram.record_value(min(_MOST_US, round(seconds * _MICROSECONDS)))
+
+    def quantile(self, share: float) -> float:
+        """Return the duration that so large a share does not exceed, 0 to 1; 0 of none. Takes milliseconds."""
+        if not self.count:
+            return 0.0
+        return min(self._most, float(self._histogram.get_value_at_percentile(share * 100)) / _MICROSECONDS)
+
+    def count_above(self, seconds: float) -> int:
+        """Count the durations that are longer, as exactly as the histogram tells values apart."""
+        limit = self._histogram.get_highest_equivalent_value(round(seconds * _MICROSECONDS))
+        return sum(count for value, count in self._recorded() if value > limit)
+
+    def curve(self) -> list[tuple[float, float]]:
+        """Return (share of the durations up to a value, the value in seconds) for each value that occurs."""
+        points, total = [], 0
+        for value, count in self._recorded():
+            total += count
+            points.append((total / self.count, min(self._most, value / _MICROSECONDS)))
+        return points
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures, and the histogram in its compressed form, as JSON has them."""
+        encoded = self._histogram.encode()
+        return {
+            "count": self.count,
+            "mean": self.mean,
+            "max": self._most,
+            "hdr": encoded.decode("ascii") if isinstance(encoded, bytes) else str(encoded),
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Durations:
+        """Return what :meth:`to_json` was called of.
+
+        Raises:
+            ValueError: if the fields are none of a histogram.
+        """
+        try:
+            durations = cls()
+            if fields["count"]:
+                durations._histogram = _histogram_class().decode(fields["hdr"])
+            durations._most = float(fields["max"])
+            durations._sum = float(fields["mean"]) * fields["count"]
+        except HistogramMissingError:
+            raise
+        except Exception as error:  # the codec raises errors of zlib, of base64, of ctypes and its own
+            raise ValueError(f"a histogram cannot be read: {type(error).__name__}: {error}") from error
+        if durations.count != fields["count"] or not math.isfinite(durations._most + durations._sum):
+            raise ValueError(f"a histogram holds {durations.count} values, and should hold {fields['count']}")
+        return durations
+
+    def _recorded(self) -> list[tuple[int, int]]:
+        """Return (highest equivalent value, count) for each value that occurs, ascending."""
+        if not self.count:
+            return []
+        return [
+            (each.value_iterated_to, each.count_added_in_this_iter_step)
+            for each in self._histogram.get_recorded_iterator()
+        ]
+
+
+def _histogram_class() -> Any:
+    try:
+        from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
+    except ModuleNotFoundError as error:
+        raise HistogramMissingError from error
+    return HdrHistogram

@@ -1,0 +1,187 @@
+"""The figures of a measurement as values, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor.load.durations import Durations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Figures", "Measurement", "PhaseFigures", "SecondFigures", "quantile_of"]
+
+# Of the JSON. A reader refuses another one.
+_FORMAT: Final = 1
+_KIND: Final = "ratelimited-executor bench"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFigures:
+    """One phase; durations from the intended start, in seconds."""
+
+    first: float
+    last: float
+    seconds: float
+    count: int
+    error_count: int
+    p50: float
+    p99: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondFigures:
+    """The requests that were due in one second; durations from the intended start, in seconds."""
+
+    second: int
+    count: int
+    error_count: int
+    p50: float
+    p99: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a measurement found; times in seconds.
+
+    Attributes:
+        seconds: for how long requests were due.
+        wall_seconds: until the last one had ended.
+        cpu_share: the part of one core that the tool's process used meanwhile.
+        full_seconds: for how long all connections were in use, so that requests had to wait for one.
+        count: requests that were due.
+        errors: how many failed, by kind, the most frequent first.
+        statuses: answers by status.
+        received: bytes of the answers' bodies.
+        from_intended: durations of all requests from the time at which they were due; of those that were never started,
+            until they were given up.
+        from_actual: durations from the actual start, of those that were started.
+        lateness: what the tool itself added before the start.
+        phases: one for each rate.
+        timeline: one for each second in which requests were due.
+    """
+
+    seconds: float
+    wall_seconds: float
+    cpu_share: float
+    full_seconds: float
+    count: int
+    errors: dict[str, int]
+    statuses: dict[int, int]
+    received: int
+    from_intended: Durations
+    from_actual: Durations
+    lateness: Durations
+    phases: list[PhaseFigures]
+    timeline: list[SecondFigures]
+
+    @property
+    def error_count(self) -> int:
+        """How many requests failed."""
+        return sum(self.errors.values())
+
+    @property
+    def error_share(self) -> float:
+        """The part of the requests that failed; 0 of none."""
+        return self.error_count / self.count if self.count else 0.0
+
+    @property
+    def asked_rate(self) -> float:
+        """Requests a second that were due."""
+        return self.count / self.seconds if self.seconds else 0.0
+
+    @property
+    def answered_rate(self) -> float:
+        """Requests a second that ended without an error, until the last one had ended."""
+        seconds = max(self.seconds, self.wall_seconds)
+        return (self.count - self.error_count) / seconds if seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Figures, and what was measured how.
+
+    Attributes:
+        target: the URL or function.
+        settings: the options that were in force, as texts.
+        begun: ISO 8601, in UTC.
+        version: of the tool.
+        figures: what was found.
+        search: the trials and the end of a search for the highest rate, whose best trial the figures are of; None for none.
+    """
+
+    target: str
+    settings: dict[str, str]
+    begun: str
+    version: str
+    figures: Figures
+    search: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a JSON file has of it."""
+        fields = _fields_of(self.figures)
+        for name in ("from_intended", "from_actual", "lateness"):
+            durations: Durations = fields[name]
+            shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+            fields[name] = durations.to_json() | {key: durations.quantile(share) for key, share in shares.items()}
+        fields["phases"] = [asdict(phase) for phase in self.figures.phases]
+        fields["timeline"] = [asdict(second) for second in self.figures.timeline]
+        fields["statuses"] = {str(status): count for status, count in self.figures.statuses.items()}
+        derived = {name: getattr(self.figures, name) for name in ("error_share", "asked_rate", "answered_rate")}
+        return {
+            "kind": _KIND,
+            "format": _FORMAT,
+            "target": self.target,
+            "settings": self.settings,
+            "begun": self.begun,
+            "version": self.version,
+            "search": self.search,
+            "figures": fields | derived,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> Measurement:
+        """Return what :meth:`to_json` was called of.
+
+        Raises:
+            ValueError: if it is no measurement, or one of another format.
+        """
+        if not isinstance(value, dict) or value.get("kind") != _KIND:
+            raise ValueError("it is no measurement that bench --json has written")
+        if value.get("format") != _FORMAT:
+            raise ValueError(
+                f"it has format {value.get('format')!r}, and this version reads format {_FORMAT}: measure again"
+            )
+        try:
+            fields = dict(value["figures"])
+            for name in ("error_share", "asked_rate", "answered_rate"):
+                fields.pop(name, None)
+            for name in ("from_intended", "from_actual", "lateness"):
+                fields[name] = Durations.from_json(fields[name])
+            fields["phases"] = [PhaseFigures(**phase) for phase in fields["phases"]]
+            fields["timeline"] = [SecondFigures(**second) for second in fields["timeline"]]
+            fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
+            texts = {name: value[name] for name in ("target", "settings", "begun", "version", "search")}
+            return cls(**texts, figures=Figures(**fields))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"a field is missing or of another type: {error}") from error
+
+
+def _fields_of(figures: Figures) -> dict[str, Any]:
+    """Return the fields of figures, histograms as they are."""
+    return {name: getattr(figures, name) for name in Figures.__slots__}
+
+
+def quantile_of(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest of ascending values that so large a share does not exceed; 0 of none.
+
+    >>> quantile_of([1.0, 2.0, 3.0, 4.0], 0.5)
+    2.0
+    """
+    if not ordered:
+        return 0.0
+    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]

@@ -1,0 +1,173 @@
+"""What is recorded of each request: two durations, its error, its bytes, and how late we ourselves were.
+
+*From the intended start* counts from the due time. *From the actual start* counts from when the request was sent. A service
+that stands still delays requests that were never sent in time: only the first figure has that wait, and a tool that shows
+the second alone omits it ("coordinated omission", Gil Tene).
+
+*Our lateness* is what the tool itself added: from the moment at which a request was due **and** had a connection, to its
+start. A wait for a connection is the service's doing, and no part of it.
+
+Memory: one array item of 4 bytes a request for its second, one for its phase.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor.load.durations import Durations
+from ratelimited_executor.load.figures import Figures, PhaseFigures, SecondFigures, quantile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor.load.arrivals import Phase
+
+__all__ = ["NOT_STARTED", "Ended", "Recorder"]
+
+NOT_STARTED: Final = "not started"  # the kind of error of what was due and never got a connection
+_RECENT_COUNT: Final = 1_000  # durations in the live view's percentiles: sorting them delays a start by 0.1 ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A request that has ended; times in seconds after the beginning of the load.
+
+    Attributes:
+        due: its intended start.
+        phase: the index of its phase.
+        started: its actual start; None if it never was.
+        ended: when it ended, or was given up.
+        lateness: what we ourselves added before the start.
+        error: the kind of its error; None if there was none.
+        status: of the answer; None if there was none.
+        received: bytes of the answer's body.
+    """
+
+    due: float
+    phase: int
+    started: float | None
+    ended: float
+    lateness: float = 0.0
+    error: str | None = None
+    status: int | None = None
+    received: int = 0
+
+
+@dataclass(slots=True)
+class _Part:
+    """Requests of one second, or of one phase."""
+
+    durations: array[float] = field(default_factory=lambda: array("f"))
+    error_count: int = 0
+
+    def add(self, ended: Ended) -> None:
+        self.durations.append(ended.ended - ended.due)
+        self.error_count += ended.error is not None
+
+
+class Recorder:
+    """Records requests as they end, and sums them up.
+
+    Args:
+        phases: of the load. Requests of those that are not measured are ignored; they come first.
+    """
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self._phases = phases
+        self._begin = 0.0  # of what is measured
+        for phase in phases:
+            if phase.is_measured:
+                break
+            self._begin += phase.seconds
+        self._from_intended, self._from_actual, self._lateness = Durations(), Durations(), Durations()
+        self._errors: Counter[str] = Counter()
+        self._statuses: Counter[int] = Counter()
+        self._received = 0
+        self._of_second: dict[int, _Part] = {}
+        self._of_phase = [_Part() for _ in phases]
+        self._last_end = self._begin
+        self._recent: deque[float] = deque(maxlen=_RECENT_COUNT)
+
+    @property
+    def error_count(self) -> int:
+        """How many measured requests failed so far."""
+        return self._errors.total()
+
+    @property
+    def ended_count(self) -> int:
+        """How many measured requests have ended so far."""
+        return self._from_intended.count
+
+    def add(self, ended: Ended) -> None:
+        """Record a request."""
+        if not self._phases[ended.phase].is_measured:
+            return
+        duration = ended.ended - ended.due
+        self._recent.append(duration)
+        self._from_intended.add(duration)
+        if ended.started is not None:
+            self._from_actual.add(ended.ended - ended.started)
+            self._lateness.add(ended.lateness)
+        if ended.error is not None:
+            self._errors[ended.error] += 1
+        if ended.status is not None:
+            self._statuses[ended.status] += 1
+        self._received += ended.received
+        self._of_phase[ended.phase].add(ended)
+        self._of_second.setdefault(int(ended.due - self._begin), _Part()).add(ended)
+        self._last_end = max(self._last_end, ended.ended)
+
+    def recent(self, share: float) -> float:
+        """Return a quantile of the last thousand durations from the intended start."""
+        return quantile_of(sorted(self._recent), share)
+
+    def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
+        """Sum up what was recorded.
+
+        Args:
+            seconds: for how long requests were due.
+            cpu_share: the part of one core that the process used meanwhile.
+            full_seconds: for how long all connections were in use.
+        """
+        return Figures(
+            seconds=seconds,
+            wall_seconds=self._last_end - self._begin,
+            cpu_share=cpu_share,
+            full_seconds=full_seconds,
+            count=self.ended_count,
+            errors=dict(self._errors.most_common()),
+            statuses=dict(sorted(self._statuses.items())),
+            received=self._received,
+            from_intended=self._from_intended,
+            from_actual=self._from_actual,
+            lateness=self._lateness,
+            phases=[
+                PhaseFigures(
+                    first=phase.first,
+                    last=phase.last,
+                    seconds=phase.seconds,
+                    count=len(part.durations),
+                    error_count=part.error_count,
+                    **_quantiles(part.durations),
+                )
+                for phase, part in zip(self._phases, self._of_phase, strict=True)
+                if phase.is_measured
+            ],
+            timeline=[
+                SecondFigures(
+                    second=second,
+                    count=len(part.durations),
+                    error_count=part.error_count,
+                    **_quantiles(part.durations),
+                )
+                for second, part in sorted(self._of_second.items())
+            ],
+        )
+
+
+def _quantiles(durations: array[float]) -> dict[str, float]:
+    ordered = sorted(durations)
+    return {name: quantile_of(ordered, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("most", 1.0))}

@@ -1,0 +1,128 @@
+"""Requests of HTTP as texts with the number of the request in them, and the file that lists several."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urljoin, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["RequestTemplate", "check_method", "check_url", "fill", "parse_header", "parse_requests"]
+
+_NUMBER: Final = re.compile(r"\{n(?::(?P<spec>0?[0-9]{0,3}[dxX]?))?\}")
+_METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELDS: Final = frozenset({"method", "url", "headers", "body"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTemplate:
+    """One kind of request; ``{n}`` in the URL and the body is the number of the request.
+
+    Attributes:
+        url: absolute, http or https.
+        method: upper case.
+        headers: by name.
+        body: None for none.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str | None = None
+
+
+def fill(text: str, number: int) -> str:
+    """Return a text with the number of the request in it; other braces stay.
+
+    >>> fill('{"id": {n}, "file": "{n:05}.txt"}', 42)
+    '{"id": 42, "file": "00042.txt"}'
+    """
+    return _NUMBER.sub(lambda match: format(number, match["spec"] or ""), text)
+
+
+def check_url(url: str) -> str:
+    """Return a URL that can be sent to.
+
+    Raises:
+        ValueError: if it is not absolute, or neither http nor https.
+    """
+    try:
+        parts = urlsplit(fill(url, 0))
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ValueError(f"a URL must look like http://host:8000/path, got {url!r}")
+    return url
+
+
+def check_method(method: str) -> str:
+    """Return a method in upper case.
+
+    Raises:
+        ValueError: if it is no word.
+    """
+    if not _METHOD.fullmatch(method.upper()):
+        raise ValueError(f"method must be a word such as GET, got {method!r}")
+    return method.upper()
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """Return the name and the value of ``Name: value``.
+
+    Raises:
+        ValueError: if the text has another form.
+    """
+    name, colon, value = text.partition(":")
+    if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not value.isprintable():
+        raise ValueError(f"a header must look like 'Name: value', got {text!r}")
+    return name.strip(), value.strip()
+
+
+def parse_requests(lines: Iterable[str], base: RequestTemplate) -> list[RequestTemplate]:
+    """Read JSON Lines with ``method``, ``url``, ``headers`` and ``body``, each of which may be absent.
+
+    Args:
+        lines: of the file; blank ones are skipped.
+        base: what a line does not say, and what its URL is relative to. A line's headers are added to the base's. A body
+            that is no text is sent as JSON.
+
+    Raises:
+        ValueError: naming the line, for what is no request, and if there is none.
+    """
+    templates = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                templates.append(_template_of(json.loads(line), base))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+    if not templates:
+        raise ValueError("there is no request in it")
+    return templates
+
+
+def _template_of(value: Any, base: RequestTemplate) -> RequestTemplate:
+    if not isinstance(value, dict):
+        raise ValueError(f"a request must be an object such as {{'url': '/'}}, got {value!r}")  # noqa: TRY004  # a line of a file, no argument
+    if unknown := sorted(value.keys() - _FIELDS):
+        raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers and body")
+    headers = value.get("headers", {})
+    if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
+        raise ValueError(f"headers must be an object of texts, got {headers!r}")
+    pairs = dict(parse_header(f"{name}: {text}") for name, text in headers.items())
+    url, method = value.get("url", base.url), value.get("method", base.method)
+    if not isinstance(url, str) or not isinstance(method, str):
+        raise ValueError("url and method must be texts")  # noqa: TRY004  # as above
+    body = value.get("body", base.body)
+    if body is not None and not isinstance(body, str):
+        body = json.dumps(body, ensure_ascii=False)
+        pairs = {"Content-Type": "application/json", **pairs}
+    return RequestTemplate(
+        url=check_url(urljoin(base.url, url)), method=check_method(method), headers=base.headers | pairs, body=body
+    )

@@ -1,0 +1,165 @@
+"""The highest rate that a service holds, found by trials: which rate to try next, decided from the trials so far.
+
+First the rate is doubled until it does not hold, or halved until it does. Then the gap between the highest rate that held
+and the lowest that did not is halved, on a logarithmic scale, until it is small enough. A trial that chance could have turned
+is made again, and the two rates at the end are tried until each has enough votes. So a rate that held once by luck loses its
+place, and the search goes on below it.
+
+The decision is a pure function of the history: nothing else is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Found", "SearchRange", "Trial", "decide"]
+
+# The two rates at the end differ by this part at most: 500 held, 525 did not.
+_RESOLUTION: Final = 0.05
+# Votes that the highest rate which held must have; the lowest that did not needs one clear vote, or two.
+_VOTES: Final = 3
+# Doubling from 1 a second to a million takes 20, halving a gap of 2 to 5 % takes 4, votes and second looks the rest.
+_TRIALS_MAX: Final = 60
+_SIGNIFICANT_DIGITS: Final = 3  # of the rates that are tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRange:
+    """Where to look; rates a second, > 0.
+
+    Attributes:
+        first: the rate of the first trial.
+        low: nothing below is tried.
+        high: nothing above is tried.
+    """
+
+    first: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One trial.
+
+    Attributes:
+        rate: that was tried.
+        has_held: whether every threshold was kept.
+        is_clear: False if chance alone could have turned it.
+        tool_limit: why the tool was the limit; None if it was not.
+    """
+
+    rate: float
+    has_held: bool
+    is_clear: bool = True
+    tool_limit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The end of a search.
+
+    Attributes:
+        held: the highest rate that held; None if none did.
+        held_votes: (trials of it that held, all trials of it).
+        failed: the lowest rate above it that did not hold; None if none was found.
+        failed_votes: (trials of it that did not hold, all trials of it).
+        trial_count: how many trials there were.
+        reason: why the search ended early; None if it came to its end.
+    """
+
+    held: float | None
+    held_votes: tuple[int, int]
+    failed: float | None
+    failed_votes: tuple[int, int]
+    trial_count: int
+    reason: str | None = None
+
+    @property
+    def is_sure(self) -> bool:
+        """True if no trial of the two rates at the end contradicts the others, and the search came to its end."""
+        votes = [votes for votes in (self.held_votes, self.failed_votes) if votes[1]]
+        return self.reason is None and self.held is not None and all(won == total for won, total in votes)
+
+
+def decide(trials: Sequence[Trial], where: SearchRange) -> float | Found:
+    """Return the rate to try next, or what was found."""
+    if not trials:
+        return where.first
+    held, failed = _bounds(trials)
+    last = trials[-1]
+    if last.tool_limit is not None:
+        return _found(trials, held, failed, f"at {last.rate:g}/s the tool was the limit: {last.tool_limit}")
+    if len(trials) >= _TRIALS_MAX:
+        return _found(trials, held, failed, f"{_TRIALS_MAX} trials gave no steady picture")
+    if _is_open(trials, last.rate):
+        return last.rate
+    rate = _between(held, failed, where)
+    if rate is None:
+        rate = next((each for each in (held, failed) if each is not None and _lacks_votes(trials, each)), None)
+    return _found(trials, held, failed, None) if rate is None else rate
+
+
+def _between(held: float | None, failed: float | None, where: SearchRange) -> float | None:
+    """Return a rate that makes the gap smaller; None if it is small enough, or the range ends there."""
+    if failed is None:
+        assert held is not None  # each trial is one of the two
+        return min(where.high, held * 2) if held < where.high else None
+    if held is None:
+        return max(where.low, failed / 2) if failed > where.low else None
+    middle = _rounded(math.sqrt(held * failed))
+    return middle if failed / held > 1 + _RESOLUTION and held < middle < failed else None
+
+
+def _bounds(trials: Sequence[Trial]) -> tuple[float | None, float | None]:
+    """Return the highest rate that held below all that did not, and the lowest that did not."""
+    has_held = {rate: 2 * sum(each.has_held for each in votes) > len(votes) for rate, votes in _votes(trials).items()}
+    failed = min((rate for rate, is_held in has_held.items() if not is_held), default=None)
+    below = [rate for rate, is_held in has_held.items() if is_held and (failed is None or rate < failed)]
+    return max(below, default=None), failed
+
+
+def _is_open(trials: Sequence[Trial], rate: float) -> bool:
+    """Return whether a rate needs another trial before anything follows from it: unclear once, or a tie."""
+    votes = _votes(trials)[rate]
+    if len(votes) == 1:
+        return not votes[0].is_clear
+    return len(votes) == 2 and votes[0].has_held != votes[1].has_held
+
+
+def _lacks_votes(trials: Sequence[Trial], rate: float) -> bool:
+    votes = _votes(trials)[rate]
+    if votes[0].has_held:
+        return len(votes) < _VOTES
+    return len(votes) < (1 if votes[0].is_clear else 2)
+
+
+def _votes(trials: Sequence[Trial]) -> dict[float, list[Trial]]:
+    votes: dict[float, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        votes[trial.rate].append(trial)
+    return votes
+
+
+def _found(trials: Sequence[Trial], held: float | None, failed: float | None, reason: str | None) -> Found:
+    votes = _votes(trials)
+    of_held = votes[held] if held is not None else []
+    of_failed = votes[failed] if failed is not None else []
+    return Found(
+        held=held,
+        held_votes=(sum(each.has_held for each in of_held), len(of_held)),
+        failed=failed,
+        failed_votes=(sum(not each.has_held for each in of_failed), len(of_failed)),
+        trial_count=len(trials),
+        reason=reason,
+    )
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.{_SIGNIFICANT_DIGITS}g}")

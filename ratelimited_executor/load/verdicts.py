@@ -1,0 +1,112 @@
+"""What follows from figures: whether thresholds were kept, and whether the tool itself was the limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.durations import format_duration
+
+if TYPE_CHECKING:
+    from ratelimited_executor.load.figures import Figures
+
+__all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "why_tool_was_limit"]
+
+# Two standard deviations: an interval holds the true share in 95 of 100 measurements.
+_Z: Final = 1.96
+# Our own lateness, 99th percentile: below this it does not matter, whatever the service's durations are.
+_LATENESS_FLOOR_SECONDS: Final = 0.002
+# And this part of the durations' 99th percentile may be ours.
+_LATENESS_PART_MAX: Final = 0.1
+# A process that computes for longer than this has no time left for answers that wait to be read.
+_CPU_SHARE_MAX: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """What a measurement has to keep; None is no threshold.
+
+    Attributes:
+        p99: seconds from the intended start that 99 of 100 requests may take.
+        errors: the part of the requests that may fail, 0 to 1.
+    """
+
+    p99: float | None = None
+    errors: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to keep."""
+        return self.p99 is None and self.errors is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether thresholds were kept.
+
+    Attributes:
+        broken: a sentence for each threshold that was not kept.
+        is_clear: True unless chance alone could have turned the verdict. Requests near one another in time have similar
+            durations, so that chance is larger than this assumes.
+    """
+
+    broken: tuple[str, ...]
+    is_clear: bool
+
+    @property
+    def is_kept(self) -> bool:
+        """True if every threshold was kept."""
+        return not self.broken
+
+
+def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
+    """Compare figures with thresholds. Without a single request nothing is kept."""
+    if not figures.count:
+        return Verdict(broken=("no request was sent",), is_clear=False)
+    broken, is_clear = [], True
+    if thresholds.p99 is not None:
+        found = figures.from_intended.quantile(0.99)
+        above = figures.from_intended.count_above(thresholds.p99)
+        low, high = interval_of_share(above, figures.count)
+        is_clear = is_clear and not low <= 0.01 <= high
+        if found > thresholds.p99:
+            broken.append(f"p99 {format_duration(found)} is above {format_duration(thresholds.p99)}")
+    if thresholds.errors is not None:
+        low, high = interval_of_share(figures.error_count, figures.count)
+        # Exactly no errors where none are allowed cannot become clearer.
+        is_clear = is_clear and (thresholds.errors == 0 or not low <= thresholds.errors <= high)
+        if figures.error_share > thresholds.errors:
+            broken.append(f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}")
+    return Verdict(broken=tuple(broken), is_clear=is_clear)
+
+
+def interval_of_share(part: int, total: int) -> tuple[float, float]:
+    """Return between which shares the true one lies, if ``part`` of ``total`` were found (Wilson's interval, 95 %).
+
+    >>> [round(share, 3) for share in interval_of_share(10, 1000)]
+    [0.005, 0.018]
+    """
+    if not total:
+        return 0.0, 1.0
+    share, square = part / total, _Z * _Z
+    middle = (share + square / (2 * total)) / (1 + square / total)
+    half = _Z / (1 + square / total) * math.sqrt(share * (1 - share) / total + square / (4 * total * total))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def why_tool_was_limit(figures: Figures) -> str | None:
+    """Return why the figures say more about the tool than about the service; None if they do not."""
+    lateness, duration = figures.lateness.quantile(0.99), figures.from_intended.quantile(0.99)
+    if lateness > _LATENESS_FLOOR_SECONDS and lateness > _LATENESS_PART_MAX * duration:
+        return (
+            f"it started requests late by itself: p99 {format_duration(lateness)} of the "
+            f"{format_duration(duration)} that requests took"
+        )
+    if figures.cpu_share > _CPU_SHARE_MAX:
+        return f"it used {figures.cpu_share:.0%} of a core, so that answers waited for being read"
+    return None
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,395 @@
+"""``bench`` through its parser, against a real service of HTTP and against functions.
+
+Loads run in real time, as the sockets do; what is asserted is counts, kinds and statuses, or differs by a factor of ten.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ratelimited_executor.cli.commands import cli
+from tests.cli.bench_service import Service, served
+from tests.cli.refusals import assert_refused
+
+TARGETS = """
+import asyncio, sys, time
+from contextlib import asynccontextmanager
+
+events = []
+
+async def note(number):
+    events.append(number)
+    await asyncio.sleep(0.001)
+
+async def without_number():
+    events.append("called")
+
+def plain(number):
+    time.sleep(0.01)
+    events.append(number)
+
+def fail(number):
+    if number % 2:
+        raise KeyError(number)
+
+async def leave(number):
+    sys.exit(3)
+
+@asynccontextmanager
+async def prepared():
+    events.append("set up")
+    try:
+        yield note
+    finally:
+        events.append("torn down")
+
+class Prepared:
+    async def __aenter__(self):
+        return plain
+    async def __aexit__(self, *exception):
+        events.append("torn down")
+
+@asynccontextmanager
+async def unprepared():
+    raise OSError("no database")
+    yield
+
+@asynccontextmanager
+async def yields_none():
+    yield None
+
+nothing = 3
+"""
+
+real_time = pytest.mark.real_time("sockets and threads have no virtual time")
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """A service that runs for all tests of this file."""
+    with served() as running:
+        yield running
+
+
+@pytest.fixture
+def targets(place) -> str:
+    """A module of targets in the current directory."""
+    place.write(f"{place.module}_bench.py", TARGETS)
+    yield f"{place.module}_bench"
+    sys.modules.pop(f"{place.module}_bench", None)
+
+
+def bench(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["bench", *arguments])
+
+
+def measured(*arguments: str) -> tuple[Result, dict[str, Any]]:
+    """Measure quietly, and return the figures of the JSON file, too."""
+    result = bench(*arguments, "--quiet", "--json", "out.json")
+    assert result.exit_code in (0, 1), result.output
+    with open("out.json", encoding="utf-8") as file:
+        return result, json.load(file)["figures"]
+
+
+# HTTP.
+
+
+@real_time
+def test_every_request_is_sent_and_counted(place, service) -> None:
+    """With bytes, statuses and both durations."""
+    result, figures = measured(f"{service.url}/", "--rate", "100", "--for", "1s")
+
+    assert 0 == result.exit_code
+    assert (100, {}, {"200": 100}, 1000) == tuple(figures[name] for name in ("count", "errors", "statuses", "received"))
+    assert 0 < figures["from_actual"]["p50"] <= figures["from_intended"]["p99"]
+    assert "from the intended start" in result.stdout
+    assert "our lateness" in result.stdout
+
+
+@real_time
+def test_frozen_server_shows_in_the_p99_from_the_intended_start_alone(place, service) -> None:
+    """It stands still for 2 s; the four connections make four long requests of 1,000, and the rest wait."""
+    service.frozen_from = None
+    _, figures = measured(f"{service.url}/freezing", "--rate", "200", "--for", "5s", "--connections", "4")
+
+    assert (1000, {}) == (figures["count"], figures["errors"])
+    assert figures["from_intended"]["p99"] > 1.5
+    assert figures["from_actual"]["p99"] < 0.5  # some milliseconds, on a machine that has time
+    assert figures["full_seconds"] > 1.5
+
+
+@real_time
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/status/503", "status 503"), ("/status/404", "status 404"), ("/slow", "timeout"), ("/cut", "connection broken")],
+)
+def test_errors_are_counted_by_kind(place, service, path, kind) -> None:
+    """And nothing succeeded, which is status 1."""
+    result, figures = (
+        measured(f"{service.url}{path}", "--rate", "20", "--for", "500ms", "--timeout", "300ms", "--method", "POST")
+        if path == "/cut"
+        else measured(f"{service.url}{path}", "--rate", "20", "--for", "500ms", "--timeout", "300ms")
+    )
+
+    assert {kind: 10} == figures["errors"]
+    assert 1 == result.exit_code
+    assert kind in result.stdout
+
+
+@real_time
+def test_refused_connections_are_errors(place) -> None:
+    """Of a port where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        _, figures = measured(f"http://127.0.0.1:{taken.getsockname()[1]}/", "--rate", "20", "--for", "500ms")
+
+    assert {"refused": 10} == figures["errors"]
+
+
+@real_time
+def test_redirect_is_an_answer_and_is_not_followed(place, service) -> None:
+    """It would make two requests of one."""
+    _, figures = measured(f"{service.url}/status/302", "--rate", "10", "--for", "500ms")
+
+    assert ({}, {"302": 5}) == (figures["errors"], figures["statuses"])
+
+
+@real_time
+def test_number_method_header_and_body_are_sent(place, service) -> None:
+    """A body makes it a POST unless a method is given."""
+    place.write("body.json", '{"id": {n}}')
+    service.seen.clear()
+    common = ["--rate", "10", "--for", "200ms", "--header", "X-Test: yes"]
+    measured(f"{service.url}/echo/{{n:03}}?a={{n}}", *common, "--body", "@body.json")
+    measured(f"{service.url}/echo/x", *common, "--method", "delete")
+
+    assert [
+        ("POST", "/echo/000?a=0", '{"id": 0}', "yes"),
+        ("POST", "/echo/001?a=1", '{"id": 1}', "yes"),
+        ("DELETE", "/echo/x", "", "yes"),
+        ("DELETE", "/echo/x", "", "yes"),
+    ] == service.seen
+
+
+@real_time
+def test_requests_of_a_file_are_sent_in_turn(place, service) -> None:
+    """Those of each line, with the target as the base."""
+    place.write("requests.jsonl", '{"url": "echo/a"}\n{"url": "echo/b/{n}", "method": "PUT", "body": [{}]}\n')
+    service.seen.clear()
+    measured(f"{service.url}/", "--rate", "10", "--for", "400ms", "--requests", "requests.jsonl")
+
+    assert [
+        ("GET", "/echo/a", "", None),
+        ("PUT", "/echo/b/1", "[{}]", None),
+        ("GET", "/echo/a", "", None),
+        ("PUT", "/echo/b/3", "[{}]", None),
+    ] == service.seen
+
+
+@real_time
+def test_steps_have_a_row_each_and_ramps_are_one(place, service) -> None:
+    """In the table and in the JSON file."""
+    result, steps = measured(f"{service.url}/", "--rate", "20..60", "--step", "20", "--every", "500ms")
+    _, ramp = measured(f"{service.url}/", "--rate", "20..60", "--for", "1s", "--warm-up", "200ms")
+
+    assert [(20, 10), (40, 20), (60, 30)] == [(phase["first"], phase["count"]) for phase in steps["phases"]]
+    assert "60/s" in result.stdout
+    assert [(20, 60, 40)] == [(phase["first"], phase["last"], phase["count"]) for phase in ramp["phases"]]
+
+
+# Thresholds.
+
+
+@real_time
+def test_exit_status_follows_the_thresholds(place, service) -> None:
+    """For CI: 0 kept, 1 not, with the reason."""
+    base = ["--rate", "20", "--for", "500ms", "--quiet"]
+    good = bench(f"{service.url}/", *base, "--p99", "20s", "--errors", "1%")
+    slow = bench(f"{service.url}/", *base, "--p99", "1ms", "--warm-up", "100ms", "--connections", "1")
+    bad = bench(f"{service.url}/status/500", *base, "--errors", "50%")
+
+    assert (0, 1) == (good.exit_code, bad.exit_code)
+    assert "Every threshold was kept" in good.stdout
+    assert "Not kept: errors 100 % are above 50 %" in bad.stdout
+    assert (slow.exit_code == 1) == ("is above 1 ms" in slow.stdout)  # a fast machine may keep it
+
+
+@real_time
+def test_search_finds_where_a_function_begins_to_fail(place) -> None:
+    """It allows 60 a second: of trials of a second each the highest rate held is near."""
+    place.write(
+        f"{place.module}_limited.py",
+        "import time\nstarts = []\n"
+        "async def limited(number):\n"
+        "    now = time.monotonic()\n"
+        "    starts[:] = [start for start in starts if start > now - 0.5] + [now]\n"
+        "    if len(starts) > 31:\n"
+        "        raise BufferError\n",
+    )
+    result, figures = measured(
+        f"{place.module}_limited:limited", "--rate", "20..200", "--find-max", "--every", "1s", "--errors", "0"
+    )
+    sys.modules.pop(f"{place.module}_limited", None)
+    with open("out.json", encoding="utf-8") as file:
+        search = json.load(file)["search"]
+
+    # The tool may be the limit on a machine that is busy: then the search says so, and ends.
+    assert "The highest rate held is" in result.stdout or "the tool was the limit" in result.stdout
+    assert search["held"] is None or 20 <= search["held"] <= 80
+    assert len(search["trials"]) >= 1
+    assert {} == figures["errors"] or search["held"] is None
+
+
+# Functions.
+
+
+@real_time
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("note", [0, 1, 2, 3, 4]),
+        ("without_number", ["called"] * 5),
+        ("prepared", ["set up", 0, 1, 2, 3, 4, "torn down"]),
+        ("plain", [0, 1, 2, 3, 4]),
+        ("Prepared", [0, 1, 2, 3, 4, "torn down"]),
+    ],
+)
+def test_function_is_called_with_the_number(targets, name, expected) -> None:
+    """Async or plain, from a context manager or not."""
+    result, figures = measured(f"{targets}:{name}", "--rate", "25", "--for", "200ms")
+
+    assert (0, 5) == (result.exit_code, figures["count"])
+    assert expected == sys.modules[targets].events
+
+
+@real_time
+def test_errors_of_a_function_are_counted_by_type(targets) -> None:
+    """Whatever it raises, also to end the process."""
+    _, failing = measured(f"{targets}:fail", "--rate", "20", "--for", "500ms")
+    _, leaving = measured(f"{targets}:leave", "--rate", "20", "--for", "500ms")
+
+    assert ({"KeyError": 5}, {"SystemExit": 10}) == (failing["errors"], leaving["errors"])
+
+
+@real_time
+def test_interrupted_measurement_reports_what_it_has(place, service) -> None:
+    """At the first Ctrl-C: figures until then, the JSON file, status 130."""
+    command = [sys.executable, "-m", "ratelimited_executor", "bench", f"{service.url}/echo/x", "--rate", "50"]
+    service.seen.clear()
+    with subprocess.Popen(
+        [*command, "--for", "10m", "--json", "out.json"], cwd=place.path, stdout=-1, stderr=-1
+    ) as process:
+        until = time.monotonic() + 60
+        while len(service.seen) < 20 and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+
+    assert 130 == process.returncode, err
+    assert b"Interrupted" in out
+    assert 20 <= json.loads(place.text("out.json"))["figures"]["count"] < 10_000
+
+
+# Reports.
+
+
+@real_time
+def test_page_is_complete_and_asks_no_host(place, service) -> None:
+    """One file, with plotly in it, and what the user gave escaped."""
+    result = bench(f"{service.url}/?a=<b>", "--rate", "20", "--for", "500ms", "--html", "page.html", "--quiet")
+    page = place.text("page.html")
+
+    assert 0 == result.exit_code, result.output
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page.split("<script", 1)[0].split("</style>")[1]
+    assert [] == [key for key in ("plot-time", "plot-curve", "plot-rate") if f'id="{key}"' not in page]
+    assert "default-src 'none'" in page
+
+
+@real_time
+def test_compare_shows_both_and_what_differs(place, service) -> None:
+    """Figures side by side, and the settings that are not the same."""
+    for name, path in (("a.json", "/"), ("b.json", "/status/500")):
+        bench(f"{service.url}{path}", "--rate", "100", "--for", "500ms", "--json", name, "--quiet")
+    result = bench("compare", "a.json", "b.json")
+
+    assert 0 == result.exit_code, result.output
+    row = next(line for line in result.stdout.splitlines() if "errors" in line)
+    assert "0 %" in row and "100 %" in row and "worse" in row
+    assert f"target: {service.url}/, then {service.url}/status/500" in result.stdout
+
+
+# Bad usage.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["http://x/"], ["--rate is missing"]),
+        (["x", "--rate", "1"], ["module:function"]),
+        (["http://x/", "http://y/", "--rate", "1"], ["one TARGET", "got 2"]),
+        (["ftp://x/", "--rate", "1"], ["must look like http://"]),
+        (["http://x/", "--rate", "0"], ["must be > 0"]),
+        (["http://x/", "--rate", "inf/s"], ["must be > 0 and finite"]),
+        (["http://x/", "--rate", "1..2..3"], ["100..1000"]),
+        (["http://x/", "--rate", "fast"], ["a rate looks like 500"]),
+        (["http://x/", "--rate", "1", "--errors", "101%"], ["1% or 0.01"]),
+        (["http://x/", "--rate", "1", "--errors", "x"], ["1% or 0.01"]),
+        (["http://x/", "--rate", "1", "--step", "5"], ["--step needs a range"]),
+        (["http://x/", "--rate", "1..9", "--step", "5", "--for", "1s"], ["--step and --for"]),
+        (["http://x/", "--rate", "1..9999", "--step", "0.1"], ["give a larger step"]),
+        (["http://x/", "--rate", "1", "--every", "5s"], ["--every needs --step or --find-max"]),
+        (["http://x/", "--rate", "1", "--find-max"], ["--find-max needs --p99 or --errors"]),
+        (["http://x/", "--rate", "1", "--find-max", "--p99", "1s", "--for", "1s"], ["--find-max and --for"]),
+        (["http://x/", "--rate", "1..9", "--find-max", "--p99", "1s", "--step", "1"], ["--find-max and --step"]),
+        (["http://x/", "--rate", "1", "--header", "nothing"], ["'Name: value'"]),
+        (["http://x/", "--rate", "1", "--method", "GET /"], ["a word such as GET"]),
+        (["http://x/", "--rate", "1", "--body", "@missing"], ["--body @missing", "No such file"]),
+        (["http://x/", "--rate", "1", "--requests", "missing"], ["--requests missing", "No such file"]),
+        (["http://x/", "--rate", "1", "--json", "no/where.json"], ["--json", "is not there"]),
+        (["http://x/", "--rate", "1", "--html", "."], ["--html must be a file"]),
+        (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),
+        (["json:nothing", "--rate", "1"], ["nothing"]),
+        (["compare", "a.json"], ["two files", "got 1"]),
+        (["compare", "a.json", "b.json"], ["a.json", "No such file"]),
+    ],
+)
+def test_bad_usage_is_refused_before_anything_is_sent(place, arguments, words) -> None:
+    """With the option and the remedy, and status 2."""
+    assert_refused(bench(*arguments), *words)
+
+
+def test_file_that_is_no_measurement_is_refused(place) -> None:
+    """By its name."""
+    place.write("a.json", "{}")
+    place.write("b.json", "{")
+    assert_refused(bench("compare", "a.json", "a.json"), "a.json", "no measurement")
+    assert_refused(bench("compare", "b.json", "a.json"), "b.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("unprepared", ["set-up of TARGET failed", "no database"]),
+        ("yields_none", ["must yield a function", "NoneType"]),
+    ],
+)
+def test_target_that_cannot_be_set_up_is_refused(targets, name, words) -> None:
+    """With its own reason."""
+    assert_refused(bench(f"{targets}:{name}", "--rate", "1"), *words)
+
+
+def test_missing_extra_is_named(place, monkeypatch) -> None:
+    """With the command that installs it."""
+    monkeypatch.setattr("ratelimited_executor.cli.bench_command.find_spec", lambda name: None)
+    assert_refused(bench("http://x/", "--rate", "1"), "hdrhistogram", "ratelimited-executor[load]")

@@ -1,0 +1,176 @@
+"""An open load in virtual time: what is due starts, whatever the service does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from ratelimited_executor.cli.bench_run import OpenLoad, Outcome
+from ratelimited_executor.cli.bench_senders import kind_of
+from ratelimited_executor.cli.stopping import Stop, StopReason
+from ratelimited_executor.load.arrivals import Phase
+from ratelimited_executor.load.recording import NOT_STARTED
+
+
+def load(send, *phases: Phase, connections: int = 100, timeout: float = 30, drain: float = 30, draw=None) -> OpenLoad:
+    return OpenLoad(phases, send, kind_of=kind_of, connections=connections, timeout=timeout, drain=drain, draw=draw)
+
+
+def constant(rate: float, seconds: float, **more) -> Phase:
+    return Phase(first=rate, last=rate, seconds=seconds, **more)
+
+
+class Service:
+    """Answers after a fixed time, and not at all while it is frozen; notes when requests came.
+
+    Attributes:
+        starts: (number, seconds since the first request).
+    """
+
+    def __init__(self, takes: float = 0.005, *, freezes: tuple[float, float] = (0, 0)) -> None:
+        self._takes, self._freezes = takes, freezes
+        self._begin: float | None = None
+        self.starts: list[tuple[int, float]] = []
+
+    async def __call__(self, number: int) -> Outcome:
+        loop = asyncio.get_running_loop()
+        if self._begin is None:
+            self._begin = loop.time()
+        now = loop.time() - self._begin
+        self.starts.append((number, now))
+        begin, end = self._freezes
+        await asyncio.sleep(self._takes + (end - now if begin <= now < end else 0.0))
+        return Outcome(status=200, received=10)
+
+
+async def test_requests_start_exactly_when_they_are_due(virtual_loop) -> None:
+    """Each at its own time, however long the ones before take."""
+    service = Service(takes=5)
+    figures = await load(service, constant(50, 4), connections=300).play(Stop())
+
+    assert pytest.approx([number / 50 for number in range(200)], abs=1e-6) == [at for _, at in service.starts]
+    assert [*range(200)] == [number for number, _ in service.starts]
+    assert (200, 0, 2000, 50) == (figures.count, figures.error_count, figures.received, figures.asked_rate)
+    assert pytest.approx(5, rel=1e-2) == figures.from_intended.quantile(0.99)
+    assert figures.lateness.most < 1e-5
+
+
+async def test_frozen_service_shows_from_the_intended_start_alone(virtual_loop) -> None:
+    """It stands still for 2 s: four requests hang, and two hundred never get a connection in time."""
+    service = Service(freezes=(2, 4))
+    figures = await load(service, constant(100, 10), connections=4).play(Stop())
+
+    assert 1000 == figures.count
+    assert figures.from_intended.quantile(0.99) > 1.8
+    assert figures.from_actual.quantile(0.99) < 0.006
+    assert figures.lateness.most < 1e-5  # the wait for a connection is not ours
+    assert 2 <= figures.full_seconds < 2.5
+    worst = max(figures.timeline, key=lambda each: each.p50)
+    assert 2 == worst.second
+
+
+async def test_busy_loop_is_our_own_lateness(virtual_loop, virtual_clock) -> None:
+    """What holds the tool up is neither the service's doing nor hidden."""
+    service = Service()
+
+    async def send(number: int) -> Outcome:
+        if number == 10:
+            virtual_clock.block(0.5)
+        return await service(number)
+
+    figures = await load(send, constant(10, 4)).play(Stop())
+
+    assert pytest.approx(0.4, abs=0.02) == figures.lateness.most
+
+
+async def test_warm_up_is_sent_and_not_recorded(virtual_loop) -> None:
+    """Without a gap between it and what is measured."""
+    service = Service()
+    figures = await load(service, constant(10, 2, is_measured=False), constant(20, 3)).play(Stop())
+
+    assert (80, 60) == (len(service.starts), figures.count)
+    assert (3, 20) == (figures.seconds, figures.asked_rate)
+    assert 0 == figures.timeline[0].second
+
+
+async def test_time_out_is_from_the_actual_start_and_ends_the_request(virtual_loop) -> None:
+    """Its duration is the time-out."""
+    figures = await load(Service(takes=60), constant(10, 1), timeout=2).play(Stop())
+
+    assert {"timeout": 10} == figures.errors
+    assert pytest.approx(2, rel=1e-2) == figures.from_actual.most
+
+
+async def test_request_that_never_gets_a_connection_is_an_error_with_its_wait(virtual_loop) -> None:
+    """One connection for 10 a second, each of which takes a second: nothing of the wait is left out."""
+    figures = await load(Service(takes=1), constant(10, 5), connections=1, drain=3).play(Stop())
+
+    assert 50 == figures.count
+    assert 9 >= figures.from_actual.count >= 8
+    assert figures.errors == {NOT_STARTED: 50 - figures.from_actual.count}
+    assert figures.from_intended.quantile(0.5) > 5
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(ValueError("x"), "ValueError"), (TimeoutError(), "timeout"), (SystemExit(3), "SystemExit")]
+)
+async def test_error_is_counted_by_its_kind(virtual_loop, error, kind) -> None:
+    """And stops nothing."""
+
+    async def send(number: int) -> Outcome:
+        raise error
+
+    figures = await load(send, constant(10, 1)).play(Stop())
+
+    assert {kind: 10} == figures.errors
+
+
+async def test_stop_ends_the_load_and_lets_requests_finish(virtual_loop) -> None:
+    """What was not due yet is no request."""
+    stop = Stop()
+    virtual_loop.call_later(2.25 + 0.01, stop.order, StopReason.SIGNAL)
+    figures = await load(Service(takes=1), constant(10, 60)).play(stop)
+
+    assert (21, 0) == (figures.count, figures.error_count)
+    assert pytest.approx(2.01, abs=0.01) == figures.seconds
+
+
+async def test_second_signal_gives_up_what_is_under_way(virtual_loop) -> None:
+    """At once."""
+    stop = Stop()
+    for at in (1.0, 1.5):
+        virtual_loop.call_later(at, stop.on_signal)
+    begin = virtual_loop.time()
+    figures = await load(Service(takes=1000), constant(10, 60), timeout=3600).play(stop)
+
+    assert {"timeout": figures.count} == figures.errors
+    assert virtual_loop.time() - begin < 2
+
+
+async def test_live_figures_follow_the_load(virtual_loop) -> None:
+    """Rate, time, what is under way and what waits."""
+    played = load(Service(takes=10), constant(5, 2, is_measured=False), constant(10, 8), connections=30)
+    playing = asyncio.ensure_future(played.play(Stop()))
+    await asyncio.sleep(0.25 + 1)
+    warm_up = played.live()
+    await asyncio.sleep(5)
+    later = played.live()
+    await playing
+
+    assert (True, 5, 0) == (warm_up.is_warm_up, warm_up.rate, warm_up.waiting)
+    assert (False, 10, 30, 10) == (later.is_warm_up, later.rate, later.in_flight, later.total)
+    assert later.waiting in (20, 21)
+    assert (80, 0) == (played.live().ended, played.live().errors)
+
+
+async def test_poisson_arrivals_start_when_drawn(virtual_loop) -> None:
+    """The same seed sends the same load."""
+    service = Service()
+    figures = await load(service, constant(100, 10), draw=random.Random(1).random).play(Stop())
+    gaps = {round(after[1] - before[1], 6) for before, after in zip(service.starts, service.starts[1:], strict=False)}
+
+    assert 900 < figures.count < 1100
+    assert len(gaps) > 500
+    assert figures.lateness.most < 1e-5

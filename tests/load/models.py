@@ -1,0 +1,42 @@
+"""Recorded loads without a load."""
+
+from __future__ import annotations
+
+from ratelimited_executor.load.arrivals import Phase
+from ratelimited_executor.load.figures import Figures, Measurement
+from ratelimited_executor.load.recording import Ended, Recorder
+
+
+def figures_of(
+    durations, *, errors: int = 0, lateness: float = 0.0, cpu_share: float = 0.1, kind: str = "timeout"
+) -> Figures:
+    """Figures of requests of 10 a second, the first ``errors`` of which failed."""
+    seconds = max(1.0, len(durations) / 10)
+    recorder = Recorder([Phase(first=10, last=10, seconds=seconds)])
+    for number, duration in enumerate(durations):
+        due = number / 10
+        is_error = number < errors
+        recorder.add(
+            Ended(
+                due=due,
+                phase=0,
+                started=due + lateness,
+                ended=due + duration,
+                lateness=lateness,
+                error=kind if is_error else None,
+                status=None if is_error else 200,
+                received=5,
+            )
+        )
+    return recorder.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=0.0)
+
+
+def measurement_of(figures: Figures, **more) -> Measurement:
+    """A measurement with them."""
+    fields = {
+        "target": "http://service/",
+        "settings": {"rate": "10/s"},
+        "begun": "2026-01-01T00:00:00+00:00",
+        "version": "1",
+    }
+    return Measurement(**{**fields, **more}, figures=figures)

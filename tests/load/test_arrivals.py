@@ -1,0 +1,90 @@
+"""When requests are due."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimited_executor.load.arrivals import PHASES_MAX, Phase, arrivals, staircase
+
+
+def dues(*phases: Phase, draw=None) -> list[float]:
+    return [arrival.due for arrival in arrivals(phases, draw)]
+
+
+def constant(rate: float, seconds: float, **more) -> Phase:
+    return Phase(first=rate, last=rate, seconds=seconds, **more)
+
+
+def test_regular_load_has_exactly_rate_times_seconds_requests() -> None:
+    """The first at once, the last one gap before the end, without an error that adds up."""
+    found = dues(constant(500, 60))
+
+    assert 30_000 == len(found)
+    assert (0.0, 59.998) == (found[0], found[-1])
+    assert 12_345 / 500 == found[12_345]
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.integers(1, 5)), min_size=1, max_size=5))
+def test_due_times_rise_and_lie_in_their_phases(parts) -> None:
+    """Of any phases, constant or ramps; in each as many as its mean rate allows, to one."""
+    phases = [Phase(first=first, last=last, seconds=seconds) for first, last, seconds in parts]
+    found = list(arrivals(phases))
+    begins = [sum(phase.seconds for phase in phases[:index]) for index in range(len(phases) + 1)]
+
+    assert [*range(len(found))] == [each.number for each in found]
+    assert sorted(each.due for each in found) == [each.due for each in found]
+    for each in found:
+        assert begins[each.phase] - 1e-6 <= each.due <= begins[each.phase + 1] + 1e-6
+    for index, phase in enumerate(phases):
+        assert abs(sum(each.phase == index for each in found) - phase.expected) <= 1
+    assert math.ceil(sum(phase.expected for phase in phases) - 1e-6) == len(found)
+
+
+def test_ramp_from_nothing_has_its_requests_at_the_roots() -> None:
+    """From 0 to 10 a second in 2 s: request k where 2.5 t*t is k."""
+    found = dues(Phase(first=0, last=10, seconds=2))
+
+    assert pytest.approx([math.sqrt(number / 2.5) for number in range(10)]) == found
+
+
+def test_poisson_load_has_the_rate_in_the_mean_and_the_spread_of_chance() -> None:
+    """Gaps of mean 1/rate whose standard deviation is their mean; equal seeds give equal loads."""
+    found = dues(constant(100, 200), draw=random.Random(7).random)
+    gaps = [after - before for before, after in zip([0.0, *found], found, strict=False)]
+    mean = sum(gaps) / len(gaps)
+    deviation = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+
+    assert 19_500 < len(found) < 20_500
+    assert pytest.approx(mean, rel=0.05) == deviation
+    assert found == dues(constant(100, 200), draw=random.Random(7).random)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "step", "expected"),
+    [
+        (100, 300, 100, [100, 200, 300]),
+        (100, 250, 100, [100, 200, 250]),
+        (300, 100, 100, [300, 200, 100]),
+        (1, 1.3, 0.1, [1, 1.1, 1.2, 1.3]),
+        (5, 6, 10, [5, 6]),
+    ],
+)
+def test_staircase_has_both_ends(first, last, step, expected) -> None:
+    """Up or down, and the end also where the steps do not meet it."""
+    phases = staircase(first, last, step=step, seconds=2)
+
+    assert pytest.approx(expected) == [phase.first for phase in phases]
+    assert {2} == {phase.seconds for phase in phases}
+
+
+def test_staircase_refuses_more_phases_than_a_table_can_have() -> None:
+    """With the remedy."""
+    with pytest.raises(ValueError, match="give a larger step"):
+        staircase(1, PHASES_MAX + 1, step=1, seconds=1)
+    with pytest.raises(ValueError, match="step must be > 0"):
+        staircase(1, 2, step=0, seconds=1)

@@ -1,0 +1,100 @@
+"""Recording, figures and their JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ratelimited_executor.load.arrivals import Phase
+from ratelimited_executor.load.durations import Durations
+from ratelimited_executor.load.figures import Measurement, quantile_of
+from ratelimited_executor.load.recording import NOT_STARTED, Ended, Recorder
+from tests.load.models import figures_of, measurement_of
+
+
+def test_durations_are_exact_to_three_digits() -> None:
+    """From a microsecond to an hour; what is longer counts as an hour, and the longest is kept as it is."""
+    durations = Durations()
+    for seconds in (0.000_001, 0.001_234, 1.5, 3_000.0, 9_999.0):
+        durations.add(seconds)
+
+    assert 5 == durations.count
+    assert pytest.approx(0.001_234, rel=1e-3) == durations.quantile(0.4)
+    assert pytest.approx(1.5, rel=1e-3) == durations.quantile(0.6)
+    assert pytest.approx(3_600, rel=1e-3) == durations.quantile(1)
+    assert 9_999 == durations.most
+    assert 3 == durations.count_above(0.01)
+
+
+def test_durations_survive_json() -> None:
+    """With every quantile; also none at all."""
+    durations = Durations()
+    for number in range(1, 1000):
+        durations.add(number / 1000)
+    read = Durations.from_json(json.loads(json.dumps(durations.to_json())))
+
+    assert durations.curve() == read.curve()
+    assert (durations.mean, durations.most) == pytest.approx((read.mean, read.most))
+    assert 0 == Durations.from_json(Durations().to_json()).count
+
+
+@pytest.mark.parametrize("change", [{"hdr": "nonsense"}, {"count": 3}, {"max": "x"}, {"mean": float("nan")}])
+def test_broken_histogram_is_refused(change) -> None:
+    """As a ValueError, whatever the codec raises."""
+    durations = Durations()
+    durations.add(1)
+
+    with pytest.raises(ValueError, match="histogram"):
+        Durations.from_json(durations.to_json() | change)
+
+
+def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
+    """A request that waited for 2 s and took 10 ms; one that never started; one of the warm-up."""
+    recorder = Recorder([Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)])
+    recorder.add(Ended(due=1.0, phase=0, started=1.0, ended=99.0, error="timeout"))
+    recorder.add(Ended(due=5.0, phase=1, started=7.0, ended=7.01, status=200, received=3))
+    recorder.add(Ended(due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED))
+    figures = recorder.figures(seconds=10, cpu_share=0, full_seconds=2)
+
+    assert (2, 1, 1) == (figures.count, figures.from_actual.count, figures.lateness.count)
+    assert pytest.approx(2.01, rel=1e-3) == figures.from_intended.quantile(0.5)
+    assert pytest.approx(0.01, rel=1e-3) == figures.from_actual.quantile(0.5)
+    assert ({NOT_STARTED: 1}, {200: 1}, 3) == (figures.errors, figures.statuses, figures.received)
+    assert [(0, 1, 0), (1, 1, 1)] == [(each.second, each.count, each.error_count) for each in figures.timeline]
+    assert [(2, 1)] == [(phase.count, phase.error_count) for phase in figures.phases]
+    assert (0.2, 0.1) == (figures.asked_rate, figures.answered_rate)
+
+
+def test_measurement_survives_json() -> None:
+    """Every field, and the quantiles stand beside the histograms for who reads the file without us."""
+    measurement = measurement_of(figures_of([0.1, 0.2, 0.3], errors=1), search={"held": 10.0})
+    text = json.dumps(measurement.to_json())
+    read = Measurement.from_json(json.loads(text))
+
+    assert json.loads(text) == read.to_json()
+    assert pytest.approx(0.3, rel=1e-2) == json.loads(text)["figures"]["from_intended"]["p99"]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ([], "no measurement"),
+        ({"kind": "else"}, "no measurement"),
+        ({"kind": "ratelimited-executor bench", "format": 99}, "format 99"),
+        ({"kind": "ratelimited-executor bench", "format": 1}, "field is missing"),
+        ({"kind": "ratelimited-executor bench", "format": 1, "figures": {"phases": 3}}, "field is missing"),
+    ],
+)
+def test_other_json_is_refused(value, reason) -> None:
+    """With what is wrong with it."""
+    with pytest.raises(ValueError, match=reason):
+        Measurement.from_json(value)
+
+
+def test_quantile_is_the_smallest_value_that_the_share_does_not_exceed() -> None:
+    """As percentiles are read everywhere."""
+    values = [float(value) for value in range(1, 101)]
+
+    assert (1, 50, 99, 100) == tuple(quantile_of(values, share) for share in (0, 0.5, 0.99, 1))
+    assert 0 == quantile_of([], 0.5)

@@ -1,0 +1,97 @@
+"""Requests as texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ratelimited_executor.load.requests import RequestTemplate, check_url, fill, parse_header, parse_requests
+
+BASE = RequestTemplate(url="http://service:8000/v1/", headers={"X-Base": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("{n}/{n:04}", "42/0042"),
+        ('{"a": {n}, "b": {}}', '{"a": 42, "b": {}}'),
+        ("{n:x}", "2a"),
+        ("{name} {n!r} {n:>1000000000}", "{name} {n!r} {n:>1000000000}"),
+    ],
+)
+def test_number_is_filled_in_and_other_braces_stay(text, expected) -> None:
+    """Whatever a body looks like."""
+    assert expected == fill(text, 42)
+
+
+@pytest.mark.parametrize("url", ["http://service", "https://service:1/{n}", "http://[::1]:80/a?b={n}"])
+def test_url_is_taken(url) -> None:
+    """Absolute, of HTTP."""
+    assert url == check_url(url)
+
+
+@pytest.mark.parametrize("url", ["service/x", "ftp://service", "http://", "http://a:0/", "http://a:b/", "http://[/"])
+def test_other_url_is_refused(url) -> None:
+    """With what one looks like."""
+    with pytest.raises(ValueError, match="must look like http://"):
+        check_url(url)
+
+
+def test_header_is_name_and_value() -> None:
+    """The value may have colons, and be empty."""
+    assert ("A", "b: c") == parse_header("A: b: c")
+    assert ("A", "") == parse_header("A:")
+    for text in ("A", ": b", "A b: c", "A: b\r\nC: d"):
+        with pytest.raises(ValueError, match="Name: value"):
+            parse_header(text)
+
+
+def test_line_overrides_the_base_and_adds_to_its_headers() -> None:
+    """URLs are relative to the base, bodies that are no text are sent as JSON, blank lines skipped."""
+    found = parse_requests(
+        [
+            "{}",
+            "",
+            '{"method": "put", "url": "items/{n}", "headers": {"Y": "2"}, "body": {"id": 1}}',
+            '{"url": "http://b/"}',
+        ],
+        BASE,
+    )
+
+    assert [
+        BASE,
+        RequestTemplate(
+            method="PUT",
+            url="http://service:8000/v1/items/{n}",
+            headers={"X-Base": "1", "Content-Type": "application/json", "Y": "2"},
+            body='{"id": 1}',
+        ),
+        RequestTemplate(url="http://b/", headers={"X-Base": "1"}),
+    ] == found
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "line 2: "),
+        ("[]", "line 2: a request must be an object"),
+        ('{"uri": "/"}', "unknown field 'uri'"),
+        ('{"headers": []}', "headers must be"),
+        ('{"headers": {"A": 1}}', "headers must be"),
+        ('{"headers": {"A B": "1"}}', "Name: value"),
+        ('{"url": 1}', "must be texts"),
+        ('{"method": "GET /"}', "method must be a word"),
+        ('{"url": "ftp://x"}', "must look like http://"),
+    ],
+)
+def test_line_that_is_no_request_is_named(line, reason) -> None:
+    """By its number, with the reason."""
+    with pytest.raises(ValueError, match="line 2: .*") as caught:
+        parse_requests(["{}", line], BASE)
+    assert reason in str(caught.value)
+
+
+def test_file_without_requests_is_refused() -> None:
+    """Blank lines are none."""
+    with pytest.raises(ValueError, match="no request"):
+        parse_requests(["", "  "], BASE)

@@ -1,0 +1,114 @@
+"""The search for the highest rate, against model services; no time, no I/O."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimited_executor.load.search import Found, SearchRange, Trial, decide
+
+WIDE = SearchRange(first=100, low=0.1, high=1e6)
+
+
+def search(service, where: SearchRange = WIDE) -> tuple[Found, list[float]]:
+    """Play a search; ``service`` makes the trial of a rate."""
+    trials: list[Trial] = []
+    while not isinstance(decision := decide(trials, where), Found):
+        trials.append(service(decision))
+    return decision, [trial.rate for trial in trials]
+
+
+def up_to(limit: float):
+    return lambda rate: Trial(rate=rate, has_held=rate <= limit)
+
+
+def test_search_doubles_then_halves_the_gap_then_votes() -> None:
+    """The whole timeline, of a service that holds 730 a second."""
+    found, rates = search(up_to(730))
+
+    assert [100, 200, 400, 800, 566, 673, 734, 703, 703, 703] == rates
+    assert Found(held=703, held_votes=(3, 3), failed=734, failed_votes=(1, 1), trial_count=10) == found
+    assert found.is_sure
+
+
+@given(st.floats(0.2, 9e5))
+def test_search_comes_within_five_percent_of_any_limit(limit: float) -> None:
+    """From wherever it begins."""
+    found, _ = search(up_to(limit))
+
+    assert found.held <= limit < found.failed
+    assert found.failed / found.held <= 1.06  # rates have three digits
+    assert found.is_sure
+
+
+def test_search_stops_at_the_ends_of_its_range() -> None:
+    """All held: no lowest that failed. None held: no highest that did."""
+    where = SearchRange(first=10, low=10, high=100)
+    all_held, _ = search(up_to(1e9), where)
+    none_held, _ = search(up_to(1), where)
+
+    assert (100, None, (3, 3)) == (all_held.held, all_held.failed, all_held.held_votes)
+    assert (None, 10) == (none_held.held, none_held.failed)
+    assert not none_held.is_sure
+
+
+def test_rate_that_held_by_luck_loses_its_place() -> None:
+    """In the votes at the end it fails twice, and the search goes on below it."""
+    luck = iter([True, False, False])
+
+    def service(rate: float) -> Trial:
+        return Trial(rate=rate, has_held=next(luck) if rate == 703 else rate <= 690)
+
+    found, rates = search(service)
+
+    assert 3 == rates.count(703)
+    assert found.held < 703 == found.failed
+    assert (2, 3) == found.failed_votes
+    assert not found.is_sure
+
+
+def test_unclear_trial_is_made_again_and_a_tie_once_more() -> None:
+    """Before anything follows from it."""
+    outcomes = iter([(False, False), (True, False), (True, False)])
+
+    def service(rate: float) -> Trial:
+        has_held, is_clear = next(outcomes) if rate == 100 else (rate < 150, True)
+        return Trial(rate=rate, has_held=has_held, is_clear=is_clear)
+
+    _, rates = search(service)
+
+    assert [100, 100, 100, 200] == rates[:4]
+
+
+def test_search_ends_where_the_tool_is_the_limit() -> None:
+    """What is above is not the service's limit."""
+
+    def service(rate: float) -> Trial:
+        return Trial(rate=rate, has_held=rate <= 500, tool_limit="it was late" if rate > 500 else None)
+
+    found, rates = search(service)
+
+    assert [100, 200, 400, 800] == rates
+    assert (400, False) == (found.held, found.is_sure)
+    assert "at 800/s the tool was the limit: it was late" == found.reason
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_search_of_a_noisy_service_ends(seed: int) -> None:
+    """Whatever its trials say, in bounded time; and where it is sure, it is not far off."""
+    draw = random.Random(seed)
+
+    def service(rate: float) -> Trial:
+        return Trial(
+            rate=rate,
+            has_held=rate * draw.uniform(0.9, 1.1) <= 1000,
+            is_clear=draw.random() < 0.7,
+        )
+
+    found, rates = search(service)
+
+    assert len(rates) <= 60
+    assert found.held is None or 400 < found.held < 1150

@@ -1,0 +1,82 @@
+"""Thresholds, the tool as the limit, and comparisons."""
+
+from __future__ import annotations
+
+import pytest
+
+from ratelimited_executor.load.comparison import compare
+from ratelimited_executor.load.verdicts import Thresholds, interval_of_share, judge, why_tool_was_limit
+from tests.load.models import figures_of, measurement_of
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "broken", "is_clear"),
+    [
+        (Thresholds(), 0, True),
+        (Thresholds(p99=0.2), 0, True),
+        (Thresholds(p99=0.05), 1, True),
+        (Thresholds(errors=0.1), 0, True),
+        (Thresholds(errors=0.001), 1, True),
+        (Thresholds(errors=0.02), 0, False),
+        (Thresholds(errors=0), 1, True),
+        (Thresholds(p99=0.05, errors=0), 2, True),
+    ],
+)
+def test_thresholds_are_kept_or_not_and_clearly_or_not(thresholds, broken, is_clear) -> None:
+    """Of 1,000 requests of 100 ms, 20 of which failed."""
+    verdict = judge(figures_of([0.1] * 1000, errors=20), thresholds)
+
+    assert (broken, is_clear, broken == 0) == (len(verdict.broken), verdict.is_clear, verdict.is_kept)
+
+
+def test_p99_near_its_threshold_is_unclear() -> None:
+    """9 of 1,000 above it keep it, and 11 break it; neither rules chance out."""
+    for slow, is_kept in ((9, True), (11, False)):
+        verdict = judge(figures_of([0.1] * (1000 - slow) + [1.0] * slow), Thresholds(p99=0.2))
+        assert (is_kept, False) == (verdict.is_kept, verdict.is_clear)
+
+
+def test_nothing_sent_keeps_nothing() -> None:
+    """A run that was too short to send says so."""
+    assert ("no request was sent",) == judge(figures_of([]), Thresholds(p99=1)).broken
+
+
+def test_interval_holds_the_share_and_stays_within_its_ends() -> None:
+    """Also where nothing, or all, was found."""
+    assert (0.0, 1.0) == interval_of_share(0, 0)
+    for part, total in ((0, 10), (10, 10), (3, 1000)):
+        low, high = interval_of_share(part, total)
+        assert 0 <= low <= part / total <= high <= 1
+
+
+def test_tool_is_the_limit_where_its_lateness_or_cpu_is_a_large_part() -> None:
+    """And not where it is late by little beside what the service takes."""
+    assert why_tool_was_limit(figures_of([1.0] * 100, lateness=0.02)) is None
+    assert why_tool_was_limit(figures_of([0.001] * 100, lateness=0.0005)) is None
+    assert "late by itself" in why_tool_was_limit(figures_of([0.1] * 100, lateness=0.05))
+    assert "95% of a core" in why_tool_was_limit(figures_of([0.1] * 100, cpu_share=0.95))
+
+
+def test_comparison_says_better_worse_or_unclear() -> None:
+    """By how many of one's requests are above the other's quantile."""
+    slow = [0.1 + number / 10_000 for number in range(1000)]
+    before = measurement_of(figures_of(slow))
+    faster = measurement_of(figures_of([duration / 2 for duration in slow]))
+    failing = measurement_of(figures_of(slow, errors=100))
+
+    def directions(one, other):
+        return {change.name: change.direction for change in compare(one, other)}
+
+    assert "better" == directions(before, faster)["p99 from the intended start"]
+    assert "worse" == directions(faster, before)["p50 from the intended start"]
+    assert "unclear" == directions(before, before)["p99 from the intended start"]
+    assert ("worse", "better") == (directions(before, failing)["errors"], directions(failing, before)["errors"])
+    assert directions(before, faster)["answered"] is None
+
+
+def test_comparison_with_nothing_says_nothing() -> None:
+    """No ratio of nothing, and no direction."""
+    nothing = measurement_of(figures_of([]))
+    changes = compare(nothing, nothing)
+
+    assert {None} == {change.ratio for change in changes} == {change.direction for change in changes}
