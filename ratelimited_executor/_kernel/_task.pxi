@@ -243,9 +243,9 @@ cdef int tell_done(object accounts, object owner, object result) except -1:
         accounts.done(owner, result)
         return 0
     cdef AccountFields fields = <AccountFields>accounts
-    if fields.on_key_end is not None:
-        fields.on_key_end(owner)
     fields.counts[IS_DONE] += 1
+    if fields.on_task_end is not None:
+        fields.on_task_end(owner, IS_DONE)
     if type(owner) is TASK_HANDLE:
         end_done(<RecordFields>owner, result)
     elif owner is not accounts.calls:

@@ -64,14 +64,19 @@ class Accounts(AccountFields):
         settle: brings the counts up to date, which may be behind while many tasks start at a stretch.
         detach: ends such a stretch after the call that runs: others may take its tasks from then on.
         try_again: is asked whether what has failed waits again, by owner, error and original context.
-        on_key_end: told of each owner whose task has ended, where keys have limits.
+        on_task_end: told of each owner whose task has ended, and how, where keys have limits or somebody observes.
         on_free: told when a permit that was held is released, and its place is free.
         on_end: told whenever a task has ended, while somebody waits for the end of all.
         on_room: told of the same, while somebody waits for room.
+        on_accepted: told how many tasks have been taken in, while somebody observes.
+        on_cancelled: told how many tasks without a handle of their own were cancelled before their start, likewise.
+        on_retried: told of the owner of an attempt that has failed and is followed by another, while somebody observes.
+        started_at: loop time of the latest start, while somebody observes; None else.
     """
 
     __slots__ = (
-        "_loop", "_queue", "detach", "feeders", "name", "on_free", "settle", "try_again",
+        "_loop", "_on_call_cancelled", "_on_key_end", "_on_observed_end", "_queue", "detach", "feeders", "name",
+        "on_accepted", "on_cancelled", "on_free", "on_retried", "settle", "started_at", "try_again",
     )  # fmt: skip
 
     def __init__(
@@ -96,17 +101,24 @@ class Accounts(AccountFields):
         self.detach: Callable[[], None] = _nothing
         self.on_free: Callable[[], None] = _nothing
         self.try_again: Callable[[Any, BaseException, contextvars.Context | None], bool] = _never
-        self.on_key_end = None
+        self.on_task_end = None
         self.on_end = None
         self.on_room = None
+        self.on_accepted: Callable[[int], None] | None = None
+        self.on_cancelled: Callable[[int], None] | None = None
+        self._on_call_cancelled: Callable[[], None] | None = None
+        self.on_retried: Callable[[Any], None] | None = None
+        self.started_at: float | None = None
+        self._on_key_end: Callable[[Any, TaskState], None] | None = None
+        self._on_observed_end: Callable[[Any, TaskState], None] | None = None
 
     # Ends.
 
     def done(self, owner: TaskOwner, result: Any) -> None:
         """End a task that has returned: :meth:`end` for nearly every task."""
-        if self.on_key_end is not None:
-            self.on_key_end(owner)
         self.counts[_DONE] += 1
+        if self.on_task_end is not None:
+            self.on_task_end(owner, _DONE)
         owner._end_done(result)
         if self.on_end is not None:
             self.on_end()
@@ -136,9 +148,9 @@ class Accounts(AccountFields):
             state: a final state.
             outcome: what it raised, or the message of its cancellation.
         """
-        if self.on_key_end is not None:
-            self.on_key_end(owner)
         self.counts[state] += 1
+        if self.on_task_end is not None:
+            self.on_task_end(owner, state)
         owner._end(state, outcome)
         self.progress()
 
@@ -151,6 +163,8 @@ class Accounts(AccountFields):
     def note_cancelled(self, count: int) -> None:
         """Count tasks that were cancelled before their start, and that nobody asks after."""
         self.counts[TaskState.CANCELLED] += count
+        if self.on_cancelled is not None and count:
+            self.on_cancelled(count)
         self.progress()
 
     def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
@@ -164,6 +178,52 @@ class Accounts(AccountFields):
             self.on_end()
         if self.on_room is not None:
             self.on_room()
+
+    # Who is told.
+
+    def tell_keys(self, ended: Callable[[Any, TaskState], None]) -> None:
+        """Have the limits of keys told of each end."""
+        self._on_key_end = ended
+        self._join_ends()
+
+    def tell_ends(self, ended: Callable[[Any, TaskState], None] | None) -> None:
+        """Have observers told of each end but those that :meth:`tell_cancellations` tells; None if nobody observes."""
+        self._on_observed_end = ended
+        self._join_ends()
+
+    def tell_cancellations(self, cancelled: Callable[[int], None] | None) -> None:
+        """Have observers told of tasks without a handle of their own that are cancelled; None if nobody observes."""
+        self.on_cancelled = cancelled
+        self._join_cancellations()
+
+    def tell_call_cancelled(self, cancelled: Callable[[], None]) -> None:
+        """Have somebody told of each callback that is cancelled, in place of the one before."""
+        self._on_call_cancelled = cancelled
+        self._join_cancellations()
+
+    def _join_cancellations(self) -> None:
+        told, observers = self._on_call_cancelled, self.on_cancelled
+        joined = told
+        if observers is not None:
+
+            def joined() -> None:
+                observers(1)
+                if told is not None:
+                    told()
+
+        self._queue.on_time.on_cancelled = self._queue.spread.on_cancelled = joined
+
+    def _join_ends(self) -> None:
+        keys, observers = self._on_key_end, self._on_observed_end
+        if keys is None or observers is None:
+            self.on_task_end = keys or observers
+            return
+
+        def ended(owner: Any, state: TaskState) -> None:
+            keys(owner, state)
+            observers(owner, state)
+
+        self.on_task_end = ended
 
     # Counting.
 
