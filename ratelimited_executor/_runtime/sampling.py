@@ -44,9 +44,10 @@ class Sample:
         duration: seconds until the end of the attempt; None as long as it runs.
         state: how the task has ended; None where it waits for another attempt.
         key: of the task; None until its end.
+        is_kept: whether it still counts.
     """
 
-    __slots__ = ("duration", "key", "lateness", "number", "state")
+    __slots__ = ("duration", "is_kept", "key", "lateness", "number", "state")
 
     def __init__(self, number: int, lateness: float) -> None:
         self.number = number
@@ -54,6 +55,7 @@ class Sample:
         self.duration: float | None = None
         self.state: TaskState | None = None
         self.key: Hashable = None
+        self.is_kept = True
 
 
 class Samples:
@@ -98,8 +100,6 @@ class Samples:
         with self._lock:
             started, self._started = self._started, []
             ended, self._ended = self._ended, []
-            for sample in started:
-                sample.number = 0  # it is of a time that is over
             self._number, self._step = 0, 1
             self._restart()
         return started, ended
@@ -110,8 +110,8 @@ class Samples:
     def _draw(self, due: float, now: float) -> int:
         """Draw a start, and return how many may pass before the next."""
         with self._lock:
-            sample = Sample(self._number, now - due)
-            self._number += self._step
+            number = self._number
+            sample = Sample(number, now - due)
             self._started.append(sample)
             if self._open_count < _OPEN_COUNT_MAX:
                 self._open.setdefault(now, []).append(sample)
@@ -120,8 +120,12 @@ class Samples:
                     self._rest(is_resting=False)
             if len(self._started) > self._count_max:
                 self._step *= 2
-                self._started = [sample for sample in self._started if not sample.number % self._step]
-            return self._step - 1
+                for thrown in self._started:
+                    thrown.is_kept = not thrown.number % self._step
+                self._started = [each for each in self._started if each.is_kept]
+                self._ended = [each for each in self._ended if each.is_kept]
+            self._number = (number // self._step + 1) * self._step
+            return self._number - number - 1
 
     def _end(self, owner: Any, state: TaskState | None) -> None:
         """Note the end of a task, which may have been drawn."""
@@ -138,7 +142,7 @@ class Samples:
             self._open_count -= 1
             if not self._open_count:
                 self._rest(is_resting=True)
-            if not sample.number % self._step:  # else it was thrown away meanwhile
+            if sample.is_kept:  # else it was thrown away meanwhile
                 sample.duration = self._now() - at
                 sample.state = state
                 sample.key = _key_of(owner)

@@ -606,6 +606,7 @@ class ExecutorBase(ExecutorFields):
         self._find_home()
 
         def ignore() -> None:
+            self._check_place()
             self._listeners.remove(listener)
             self._find_home()
 
