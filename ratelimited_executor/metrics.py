@@ -15,13 +15,6 @@ from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedE
 from ratelimited_executor._runtime.sampling import Samples
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
-try:
-    from opentelemetry import metrics as otel
-except ImportError as missing:
-    raise ImportError(
-        "ratelimited_executor.metrics needs the extra: pip install 'ratelimited-executor[metrics]'"
-    ) from missing
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
     from types import TracebackType
@@ -70,6 +63,7 @@ def instrument(
 
     Raises:
         TypeError: if an argument has a wrong type.
+        ImportError: if OpenTelemetry's API is not installed.
         ValueError: if ``durations`` is not one of these, or the executor or manager is instrumented already by this provider.
         WrongLoopError: from another thread or event loop than that of an executor which has started.
     """
@@ -83,7 +77,13 @@ def instrument(
         raise TypeError(f"keys must be a bool, got {keys!r}")
     count_max = 0 if durations is None else _COUNT_MAX[durations]
     return Instrumentation(
-        _Instruments.of(meter_provider), target, count_max=count_max, has_keys=keys, attributes=dict(attributes or {})
+        _Followed(
+            _Instruments.of(meter_provider),
+            target,
+            count_max=count_max,
+            has_keys=keys,
+            attributes=dict(attributes or {}),
+        )
     )
 
 
@@ -93,7 +93,47 @@ class Instrumentation:
     Made by :func:`instrument`.
     """
 
-    __slots__ = ("_attributes", "_count_max", "_has_keys", "_instruments", "_sources", "_target")
+    __slots__ = ("_followed",)
+
+    def __init__(self, followed: _Followed) -> None:
+        self._followed = followed
+
+    def close(self) -> None:
+        """Collect nothing more; what was sampled since the last collection is recorded. Does nothing if it is closed.
+
+        Raises:
+            WrongLoopError: from another thread or event loop than that of an executor that is open.
+        """
+        self._followed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        followed = self._followed
+        return f"<Instrumentation {'open' if followed.is_open else 'closed'} of {followed.target!r}>"
+
+
+class _Followed:
+    """What one call of :func:`instrument` has collected.
+
+    Args:
+        instruments: which measure it.
+        target: an executor or a manager.
+        count_max: how many samples are kept of each name; 0 for none.
+        has_keys: whether samples tell their keys.
+        attributes: of every measurement.
+
+    Attributes:
+        target: as above.
+    """
+
+    __slots__ = ("_attributes", "_count_max", "_has_keys", "_instruments", "_sources", "target")
 
     def __init__(
         self,
@@ -105,7 +145,7 @@ class Instrumentation:
         attributes: dict[str, Any],
     ) -> None:
         self._instruments = instruments
-        self._target = target
+        self.target = target
         self._count_max = count_max
         self._has_keys = has_keys
         self._attributes = attributes
@@ -119,32 +159,22 @@ class Instrumentation:
             target._on_executor.append(self._add)
         instruments.active.append(self)
 
-    def close(self) -> None:
-        """Collect nothing more; what was sampled since the last collection is recorded. Does nothing if it is closed.
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed."""
+        return self in self._instruments.active
 
-        Raises:
-            WrongLoopError: from another thread or event loop than that of an executor that is open.
-        """
-        if self not in self._instruments.active:
+    def close(self) -> None:
+        """Record what was sampled, and follow nothing more."""
+        if not self.is_open:
             return
         for source in self._sources.values():
-            source.flush(self._instruments)
             source.ignore()
+        for source in self._sources.values():
+            source.flush(self._instruments)
         self._instruments.active.remove(self)
-        if isinstance(self._target, ExecutorManager):
-            self._target._on_executor.remove(self._add)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        state = "open" if self in self._instruments.active else "closed"
-        return f"<Instrumentation {state} of {self._target!r}>"
+        if isinstance(self.target, ExecutorManager):
+            self.target._on_executor.remove(self._add)
 
     def _add(self, executor: RateLimitedExecutor) -> None:
         """Collect the metrics of an executor; one of the same name is closed by now."""
@@ -156,7 +186,7 @@ class Instrumentation:
 
     def has(self, target: object) -> bool:
         """Return True if metrics of an executor, or of a manager, are collected here."""
-        return target is self._target or any(source.executor is target for source in self._sources.values())
+        return target is self.target or any(source.executor is target for source in self._sources.values())
 
     def sources(self) -> list[_Source]:
         """Return what there is to collect."""
@@ -250,6 +280,7 @@ class _Instruments:
 
     Args:
         meter: makes them.
+        observation: the class of what their callbacks return.
 
     Attributes:
         active: what is open.
@@ -257,8 +288,9 @@ class _Instruments:
         duration: seconds from start to end.
     """
 
-    def __init__(self, meter: Meter) -> None:
-        self.active: list[Instrumentation] = []
+    def __init__(self, meter: Meter, observation: type[Observation]) -> None:
+        self._observation = observation
+        self.active: list[_Followed] = []
         self._measured: list[tuple[_Source, Counter[str], Statistics | None]] = []
         self._told: set[str] = set()  # the instruments that have told what was measured last
         for name, unit, description, field in _COUNTERS:
@@ -282,13 +314,13 @@ class _Instruments:
             description="Starts a second that the rate in force allows; no value while there is no limit.",
         )
         self.time_in_queue = meter.create_histogram(
-            f"{_PREFIX}.time_in_queue",
+            f"{_PREFIX}.task.time_in_queue",
             unit="s",
             description="Time from when a task was due to its start.",
             explicit_bucket_boundaries_advisory=_BOUNDARIES,
         )
         self.duration = meter.create_histogram(
-            f"{_PREFIX}.duration",
+            f"{_PREFIX}.task.duration",
             unit="s",
             description="Time from the start of an attempt to its end, by how it ended.",
             explicit_bucket_boundaries_advisory=_BOUNDARIES,
@@ -297,11 +329,12 @@ class _Instruments:
     @staticmethod
     def of(provider: MeterProvider | None) -> _Instruments:
         """Return the instruments of a provider, made if they are not there; None is the global one, whichever that will be."""
-        key = otel if provider is None or provider is otel.get_meter_provider() else provider
+        api = _api()
+        key = api if provider is None or provider is api.get_meter_provider() else provider
         found = _OF_PROVIDERS.get(key)
         if found is None:
-            meter = otel.get_meter(_PREFIX) if key is otel else key.get_meter(_PREFIX)
-            found = _OF_PROVIDERS[key] = _Instruments(meter)
+            meter = api.get_meter(_PREFIX) if key is api else key.get_meter(_PREFIX)
+            found = _OF_PROVIDERS[key] = _Instruments(meter, api.Observation)
         return found
 
     def has(self, target: object) -> bool:
@@ -323,7 +356,7 @@ class _Instruments:
                 for value, more in tell(counts, statistics):
                     attributes = tuple({**source.attributes, **more}.items())
                     sums[attributes] = sums.get(attributes, 0) + value  # two managers may have executors of one name
-            return [otel.Observation(value, dict(attributes)) for attributes, value in sums.items()]
+            return [self._observation(value, dict(attributes)) for attributes, value in sums.items()]
 
         return told
 
@@ -356,6 +389,19 @@ _LEVELS: Final[tuple[tuple[str, str, str, Callable[[Statistics], int]], ...]] = 
         lambda now: max(0, now.waiting - now.overdue),
     ),
 )
+
+
+def _api() -> Any:
+    """Return the module of OpenTelemetry's API that makes meters.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    try:
+        from opentelemetry import metrics  # noqa: PLC0415  # an extra, imported on use
+    except ImportError as error:
+        raise ImportError("instrument needs the extra: pip install 'ratelimited-executor[metrics]'") from error
+    return metrics
 
 
 def _counts(statistics: Statistics) -> Counter[str]:
