@@ -18,6 +18,7 @@ MODULES = {
     "pacing": "bench.pacing",
     "growth": "bench.growth",
     "coroutines": "bench.coroutines",
+    "watching": "bench.watching",
     "overflow": "bench.overflow",
     "overload": "bench.overload",
     "guest": "bench.guest",

@@ -14,16 +14,17 @@ module            names
 ``cycles``        the handle of ``every``, and the stores of its progress
 ``peers``         ways to share a rate between processes
 ``retries``       retries, and the parser of ``Retry-After``
-``insight``       statistics, explanations, and which kernel runs
+``insight``       statistics, explanations, observers, and which kernel runs
 ``exceptions``    all errors
 ``abc``           protocols that a program may implement
 ``typing``        types for annotations
 ``slots``         pools of slots: how many at once, whoever they are
 ``blocking``      permits and slots for threads without an event loop
 ``durable``       tasks that outlast the process
+``metrics``       figures for monitoring, by OpenTelemetry
 ================  ==========================================================
 
-All their names but those of ``typing``, ``slots``, ``blocking`` and ``durable`` can be imported from here as well, and are the same objects.
+All their names but those of ``typing``, ``slots``, ``blocking``, ``durable`` and ``metrics`` can be imported from here as well, and are the same objects.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.insight import Hold as Hold
     from ratelimited_executor._runtime.insight import LimitStatistics as LimitStatistics
     from ratelimited_executor._runtime.insight import Statistics as Statistics
+    from ratelimited_executor._runtime.observers import Observation as Observation
+    from ratelimited_executor._runtime.observers import observe as observe
     from ratelimited_executor._runtime.permit import Permit as Permit
     from ratelimited_executor._runtime.policy import Burst as Burst
     from ratelimited_executor._runtime.policy import Paced as Paced
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.retrying import parse_retry_after as parse_retry_after
     from ratelimited_executor.abc import Clock as Clock
     from ratelimited_executor.abc import Fleet as Fleet
+    from ratelimited_executor.abc import Observer as Observer
     from ratelimited_executor.abc import Peers as Peers
     from ratelimited_executor.abc import Progress as Progress
     from ratelimited_executor.abc import TaskStore as TaskStore
@@ -125,6 +129,8 @@ __all__ = [
     "LimitStatistics",
     "MemoryProgress",
     "MissedTick",
+    "Observation",
+    "Observer",
     "OnError",
     "Outage",
     "Outcome",
@@ -163,6 +169,7 @@ __all__ = [
     "earliest_due_first",
     "kernel",
     "latest_due_first",
+    "observe",
     "parse_retry_after",
 ]
 
@@ -236,6 +243,7 @@ _MODULES: Final = {
         "LimitStatistics",
         "Statistics",
     ),
+    "_runtime.observers": ("Observation", "observe"),
     "_runtime.permit": ("Permit",),
     "_runtime.policy": (
         "Burst",
@@ -249,6 +257,7 @@ _MODULES: Final = {
     "abc": (
         "Clock",
         "Fleet",
+        "Observer",
         "Peers",
         "Progress",
         "TaskStore",

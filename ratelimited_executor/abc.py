@@ -21,8 +21,9 @@ if TYPE_CHECKING:
         Ref,
         TaskRow,
     )
+    from ratelimited_executor._kernel.states import TaskState
 
-__all__ = ["Clock", "Fleet", "Peers", "Progress", "TaskStore"]
+__all__ = ["Clock", "Fleet", "Observer", "Peers", "Progress", "TaskStore"]
 
 
 @runtime_checkable
@@ -74,6 +75,36 @@ class Fleet(Protocol):
 
     async def aclose(self) -> None:
         """Leave the group."""
+        ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Is told of the tasks of an executor, in the turn in which it happens; see :func:`~ratelimited_executor.observe`.
+
+    What a method raises goes to the loop's exception handler, and harms no task. ``statistics()`` may be asked in each.
+    """
+
+    def accepted(self, count: int) -> None:
+        """Note that so many tasks have been accepted, by one call."""
+        ...
+
+    def started(self, lateness: float) -> None:
+        """Note that a task is about to start, so many seconds after it was due; each attempt is a start."""
+        ...
+
+    def retried(self, duration: float) -> None:
+        """Note that an attempt has failed after so many seconds, and that its task waits for another."""
+        ...
+
+    def ended(self, state: TaskState, duration: float | None, count: int) -> None:
+        """Note that tasks have ended.
+
+        Args:
+            state: in which final state.
+            duration: seconds since the last start; None if there was none.
+            count: how many; more than one only where they were cancelled together before their start.
+        """
         ...
 
 

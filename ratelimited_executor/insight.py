@@ -1,15 +1,18 @@
-"""Insight: what ``statistics()`` and ``explain()`` of an executor return, and which kernel runs."""
+"""Insight: what ``statistics()`` and ``explain()`` of an executor return, observers, and which kernel runs."""
 
 from __future__ import annotations
 
 from ratelimited_executor._kernel.choice import Kernel, kernel
 from ratelimited_executor._runtime.insight import Explanation, Hold, LimitStatistics, Statistics
+from ratelimited_executor._runtime.observers import Observation, observe
 
 __all__ = [
     "Explanation",
     "Hold",
     "Kernel",
     "LimitStatistics",
+    "Observation",
     "Statistics",
     "kernel",
+    "observe",
 ]

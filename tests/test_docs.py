@@ -29,6 +29,7 @@ from ratelimited_executor import (
     exceptions,
     handles,
     insight,
+    metrics,
     orders,
     peers,
     policies,
@@ -150,7 +151,16 @@ def reference_text() -> str:
 
 
 TOPICS = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]  # also at the top
-HOMES = [ratelimited_executor, *TOPICS, blocking, durable, slots, spread, simulation]  # where public names live
+HOMES = [
+    ratelimited_executor,
+    *TOPICS,
+    blocking,
+    durable,
+    metrics,
+    slots,
+    spread,
+    simulation,
+]  # where public names live
 NAMES = sorted({name for home in HOMES for name in home.__all__})
 
 

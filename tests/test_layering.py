@@ -45,6 +45,7 @@ MAY_IMPORT = {
     },
     "cycles.py": ["_runtime", "stores"],
     "durable.py": ["_runtime", "_core", "stores"],
+    "metrics.py": ["_runtime", "_core", "_kernel", "exceptions"],
     "retries.py": ["_runtime", "_core", "_kernel", "exceptions"],
     "_redis": ["_redis"],
     "stores": ["stores", "_redis", "_core", "_kernel", "abc", "exceptions"],

@@ -117,14 +117,14 @@ def cancel(RecordFields self, msg=None):
             check_sparse(bucket)
             if bucket.opened:
                 (<CalendarFields>bucket.calendar).opened_count -= 1
-            if accounts.on_key_end is not None:
-                accounts.on_key_end(self)
             accounts.counts[IS_CANCELLED] += 1
             call, context = self._call, self._context  # what dies with them comes last
             args, self._outcome = self._outcome, msg
             self._call = <object>RLE_QUALNAME(call) if type(call) is FunctionType else name_of(call)
             self._context = None
             self.state = CANCELLED
+            if accounts.on_task_end is not None:
+                accounts.on_task_end(self, IS_CANCELLED)
             if self._callbacks is not None:
                 call_back(self)
             if accounts.on_end is not None or accounts.on_room is not None:

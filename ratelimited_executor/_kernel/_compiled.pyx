@@ -294,7 +294,7 @@ cdef class StretchFields:
 
 cdef class QueueFields:
     cdef public double end, interval_end, _opening_at, _pulled_at
-    cdef public Py_ssize_t _later_on_time_count, later_count
+    cdef public Py_ssize_t _later_on_time_count, later_count, untold_count
     cdef public bint counts_effects, early, is_by_importance, is_dense, is_halted, is_special, is_unlimited
     cdef public bint _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting
     cdef public object admission, chores, expiry, on_start, on_time, pacing, passing, plan, rekeying, spread, stretch
@@ -328,7 +328,7 @@ cdef class PlanFields:
 cdef class AccountFields:
     cdef public long long accepted_count, started_count
     cdef public bint is_changed, is_inside
-    cdef public object calls, max_concurrency, on_end, on_key_end, on_room
+    cdef public object calls, max_concurrency, on_end, on_room, on_task_end
     cdef public dict counts, holding, running
 
 

@@ -108,8 +108,11 @@ def take(QueueFields self, double now, limit):
         run = calendar.ready.pop_earliest() if self._is_planned else calendar.ready.pop()
         source = run.source
         count = 1
-        if self.on_start is None and limit != 1:
-            count = stretch_count(self, calendar)
+        if limit != 1:
+            if self.on_start is None:
+                count = stretch_count(self, calendar)
+            elif self.untold_count > 1:
+                count = min(stretch_count(self, calendar), self.untold_count)
         if count > 1 and (source is None or is_loose(source)):
             stretch = self.stretch
             stretch._calendar, stretch._run, stretch.source = calendar, run, source
@@ -202,6 +205,7 @@ def start_many(StarterFields self, StretchFields stretch, double now, double sto
 cdef double start_stretch(StarterFields self, StretchFields stretch, double now, double stop) except? -1:
     cdef QueueFields queue = self._queue
     cdef AccountFields accounts = self._accounts
+    cdef long long before = accounts.started_count
     stop = min(stop, (<AdmissionFields>queue.admission).usable_until)
     accounts.is_changed = False
     if stretch.source is None:
@@ -210,6 +214,8 @@ cdef double start_stretch(StarterFields self, StretchFields stretch, double now,
         now = (<object>self)._start_plain(stretch, now, stop)
         if queue.counts_effects:
             (<object>queue).take_effect(now)
+    if queue.on_start is not None and not stretch._is_paid:
+        queue.untold_count = max(0, queue.untold_count - (accounts.started_count - before))
     if accounts.on_end is not None:
         accounts.on_end()
     if accounts.on_room is not None:

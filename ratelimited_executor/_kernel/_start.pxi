@@ -191,7 +191,10 @@ cdef int spend(QueueFields queue, CalendarFields calendar, double due, double no
         (<object>queue).spend(calendar, due, now, count)
         return 0
     if queue.on_start is not None:
-        queue.on_start(now - due)
+        queue.untold_count -= count
+        if queue.untold_count < 0:
+            queue.untold_count = 0
+            queue.on_start(due, now)
     if (<AdmissionFields>queue.admission).count:
         if count == 1:
             take_permit(queue.admission, now)
@@ -281,9 +284,9 @@ cdef int start_record(object starter, AccountFields accounts, ContextFields cont
     if result is not None and RLE_IS_AWAITABLE(result):
         run_left(starter, record, result, context, origin)
     else:
-        if accounts.on_key_end is not None:
-            accounts.on_key_end(record)
         accounts.counts[IS_DONE] += 1
+        if accounts.on_task_end is not None:
+            accounts.on_task_end(record, IS_DONE)
         end_done(record, result)
     if PyObject_Length(contexts.scratch):
         contexts.clean()

@@ -194,8 +194,8 @@ cdef class Watch:
             task = host.running.pop(self.number)
             host.is_starting = False
             if error is not None:
-                if owner is host.accounts.calls:
-                    owner = host.accounts.calls.of(self.coroutine)
+                if not isinstance(owner, RecordFields) and hasattr(owner, "of"):  # an ``accounts.CallOwner``
+                    owner = owner.of(self.coroutine)
                 last = tell_raised(host.accounts, owner, error, origin)
                 if last is None and isinstance(error, asyncio.CancelledError):
                     last = error
@@ -245,9 +245,9 @@ cdef int tell_done(object accounts, object owner, object result) except -1:
         accounts.done(owner, result)
         return 0
     cdef AccountFields fields = <AccountFields>accounts
-    if fields.on_key_end is not None:
-        fields.on_key_end(owner)
     fields.counts[IS_DONE] += 1
+    if fields.on_task_end is not None:
+        fields.on_task_end(owner, IS_DONE)
     if type(owner) is TASK_HANDLE:
         end_done(<RecordFields>owner, result)
     elif owner is not accounts.calls:

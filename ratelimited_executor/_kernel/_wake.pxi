@@ -552,7 +552,7 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
     """Start an item of a batch, and return what was called: ``Starter._start_item``."""
     cdef HandleFields handle = source.owner
     cdef object call = handle._call, origin = handle._context, items = handle._parts[source], context, index, result
-    if accounts.on_key_end is not None or type(items) not in INERT_TYPES:
+    if accounts.on_task_end is not None or type(items) not in INERT_TYPES:
         return (<object>self)._start_item(source, position)
     if source.started_count == source.count:
         del handle._parts[source]
@@ -585,6 +585,7 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
 cdef object start_call(StarterFields self, AccountFields accounts, ContextFields contexts, BucketFields source, Py_ssize_t at):
     """Start a call of a bucket, and return what was called: ``Starter._start_call``."""
     cdef object call = source.calls[at], args = source.args[at], origin = None, context = contexts.scratch, result
+    cdef object owner = accounts.calls  # while somebody observes, one of its own for each start
     if source.contexts is not None:
         origin = (<list>source.contexts)[at]
         (<list>source.contexts)[at] = None
@@ -601,15 +602,15 @@ cdef object start_call(StarterFields self, AccountFields accounts, ContextFields
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        (<object>accounts).raised(accounts.calls.of(call, args if type(args) is tuple else (args,)), error, origin)
+        (<object>accounts).raised(owner.of(call, args if type(args) is tuple else (args,)), error, origin)
         return call
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):
-        run_left(self, accounts.calls, result, context, origin)
+        run_left(self, owner, result, context, origin)
     else:
-        if accounts.on_key_end is not None:
-            accounts.on_key_end(accounts.calls)
         accounts.counts[IS_DONE] += 1
+        if accounts.on_task_end is not None:
+            accounts.on_task_end(owner, IS_DONE)
     if PyObject_Length(contexts.scratch):
         contexts.clean()
     return call

@@ -190,7 +190,7 @@ class QueueFields:
         "_is_bursty", "_is_plain", "_is_planned", "_is_single", "_is_sorting", "_later_on_time_count", "_opening_at",
         "_pulled_at", "admission", "chores", "counts_effects", "early", "end", "expiry", "interval_end", "is_by_importance",
         "is_dense", "is_halted", "is_special", "is_unlimited", "later_count", "on_start", "on_time", "pacing", "passing",
-        "plan", "rekeying", "spread", "stretch", "timeline", "wall",
+        "plan", "rekeying", "spread", "stretch", "timeline", "untold_count", "wall",
     )  # fmt: skip
 
     _is_bursty: bool
@@ -214,7 +214,7 @@ class QueueFields:
     is_special: bool
     is_unlimited: bool
     later_count: int
-    on_start: Callable[[float], None] | None
+    on_start: Callable[[float, float], None] | None
     on_time: Any
     pacing: Pacing
     passing: list[Any]
@@ -223,6 +223,7 @@ class QueueFields:
     spread: Any
     stretch: Any
     timeline: Any
+    untold_count: int
     wall: Any
 
 
@@ -286,8 +287,8 @@ class AccountFields:
     """Of an executor's accounts."""
 
     __slots__ = (
-        "accepted_count", "calls", "counts", "holding", "is_changed", "is_inside", "max_concurrency", "on_end", "on_key_end",
-        "on_room", "running", "started_count",
+        "accepted_count", "calls", "counts", "holding", "is_changed", "is_inside", "max_concurrency", "on_end", "on_room",
+        "on_task_end", "running", "started_count",
     )  # fmt: skip
 
     accepted_count: int
@@ -298,8 +299,8 @@ class AccountFields:
     is_inside: bool
     max_concurrency: int | None
     on_end: Callable[[], None] | None
-    on_key_end: Callable[[Any], None] | None
     on_room: Callable[[], None] | None
+    on_task_end: Callable[[Any, TaskState], None] | None
     running: dict[int, Any]
     started_count: int
 

@@ -62,7 +62,8 @@ class PlainQueue(Intervals):
         counts_effects: whether :meth:`take_effect` or :meth:`defer` want to be told of each start.
         is_by_importance: whether planned instants go by importance as well.
         gate: the limits of keys; None if there are none.
-        on_start: told by how many seconds each start is later than it was due; None if nobody asks.
+        on_start: told of starts just before they happen: when each was due, and the loop time; None if nobody observes.
+        untold_count: how many starts it is not told of before the next one, so that they may lie in a stretch.
         on_gone: told of what is taken out without a start, (source, position) or (None, record), and how it ends.
         rekeying: ready queues in an old order, being emptied into those of the order in force.
         passing: what may expire in the running interval, of those to be spread.
@@ -100,7 +101,8 @@ class PlainQueue(Intervals):
         )
         self.admission = Admission(permits, timeline)
         self.stretch = Stretch(self)
-        self.on_start: Callable[[float], None] | None = None
+        self.on_start: Callable[[float, float], None] | None = None
+        self.untold_count = 0
         self.on_gone: Callable[[Any, Any, TaskState], None] = _nothing
         self.rekeying = []
         self.passing = []
@@ -209,7 +211,9 @@ class PlainQueue(Intervals):
             ready: Any = calendar.ready
             run = ready.pop_earliest() if self._is_planned else ready.pop()
             source = run.source
-            count = 1 if limit == 1 or self._is_single or self.on_start is not None else self._stretch_count(calendar)
+            count = 1 if limit == 1 or self._is_single else self._stretch_count(calendar)
+            if self.on_start is not None:
+                count = min(count, self.untold_count)
             if count > 1 and (source is None or (source.is_plain and not source.is_watched)):
                 is_paid = not self.is_unlimited or calendar is not self.on_time
                 return self.stretch.begin(calendar, run, min(count, limit), is_paid=is_paid)
@@ -386,7 +390,10 @@ class PlainQueue(Intervals):
     def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
         """Take the permits of starts from ``calendar``; the tasks are counted as started already. For :meth:`take` and its stretch."""
         if self.on_start is not None:
-            self.on_start(now - due)
+            self.untold_count -= count
+            if self.untold_count < 0:
+                self.untold_count = 0
+                self.on_start(due, now)
         if self.is_special:
             calendar.ready.served()
         if self.admission.count:
@@ -405,6 +412,10 @@ class PlainQueue(Intervals):
         calendar.opened_count -= 1
         if not source.live:
             calendar.finish(source)
+
+    def note_untold(self, count: int) -> None:
+        """Note starts of a stretch that :meth:`spend` was not told of."""
+        self.untold_count = max(0, self.untold_count - count)
 
     def take_effect(self, now: float) -> None:
         """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""

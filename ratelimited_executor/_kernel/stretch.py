@@ -70,6 +70,11 @@ class Stretch(StretchFields):
         self.source = run.source
         return self
 
+    @property
+    def is_paid(self) -> bool:
+        """True if each start takes a permit, or is planned: then the queue is told of it."""
+        return self._is_paid
+
     def positions(self) -> Iterator[int]:
         """Walk the positions that are to start; those whose tasks have gone are to be counted as skipped."""
         self._positions = self._run.positions()

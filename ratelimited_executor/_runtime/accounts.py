@@ -6,7 +6,7 @@ Every accepted task ends in exactly one state, and the counts close at every ins
 
 A task returns (:meth:`Accounts.done`), raises (:meth:`Accounts.raised`, which may try it again), or never starts
 (:meth:`Accounts.end`). Whom that concerns is its *owner*: its handle, its place in a batch (``batches.BatchItem``), or
-:class:`_Calls` for what has neither. A failure stays its task's own: it goes to the owner, and from there to whoever asks, or
+:class:`CallOwner` for what has neither. A failure stays its task's own: it goes to the owner, and from there to whoever asks, or
 to the loop's exception handler.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.queue import TaskQueue
 
-__all__ = ["Accounts", "TaskOwner"]
+__all__ = ["Accounts", "CallOwner", "TaskOwner"]
 
 _DONE: Final = TaskState.DONE  # members of an enum are slow to look up, and this is the path of every end
 
@@ -66,14 +66,19 @@ class Accounts(AccountFields):
         settle: brings the counts up to date, which may be behind while many tasks start at a stretch.
         detach: ends such a stretch after the call that runs: others may take its tasks from then on.
         try_again: is asked whether what has failed waits again, by owner, error and original context.
-        on_key_end: told of each owner whose task has ended, where keys have limits.
+        on_task_end: told of each owner whose task has ended, and how, where keys have limits or somebody observes.
         on_free: told when a permit that was held is released, and its place is free.
         on_end: told whenever a task has ended, while somebody waits for the end of all.
         on_room: told of the same, while somebody waits for room.
+        on_accepted: told how many tasks have been taken in, while somebody observes.
+        on_cancelled: told how many tasks without a handle of their own were cancelled before their start, likewise.
+        on_retried: told of the owner of an attempt that has failed and is followed by another, while somebody observes.
+        started_at: loop time of the latest start, while somebody observes; None else.
     """
 
     __slots__ = (
-        "_loop", "_queue", "detach", "feeders", "name", "on_free", "settle", "try_again",
+        "_loop", "_on_call_cancelled", "_on_key_end", "_on_observed_end", "_queue", "detach", "feeders", "name",
+        "on_accepted", "on_cancelled", "on_free", "on_retried", "settle", "started_at", "try_again",
     )  # fmt: skip
 
     def __init__(
@@ -93,22 +98,29 @@ class Accounts(AccountFields):
         )
         self.is_inside = False
         self.is_changed = False
-        self.calls = _Calls(name, loop)
+        self.calls = CallOwner(name, loop)
         self.settle: Callable[[], None] = _nothing
         self.detach: Callable[[], None] = _nothing
         self.on_free: Callable[[], None] = _nothing
         self.try_again: Callable[[Any, BaseException, contextvars.Context | None], bool] = _never
-        self.on_key_end = None
+        self.on_task_end = None
         self.on_end = None
         self.on_room = None
+        self.on_accepted: Callable[[int], None] | None = None
+        self.on_cancelled: Callable[[int], None] | None = None
+        self._on_call_cancelled: Callable[[], None] | None = None
+        self.on_retried: Callable[[Any], None] | None = None
+        self.started_at: float | None = None
+        self._on_key_end: Callable[[Any, TaskState], None] | None = None
+        self._on_observed_end: Callable[[Any, TaskState], None] | None = None
 
     # Ends.
 
     def done(self, owner: TaskOwner, result: Any) -> None:
         """End a task that has returned: :meth:`end` for nearly every task."""
-        if self.on_key_end is not None:
-            self.on_key_end(owner)
         self.counts[_DONE] += 1
+        if self.on_task_end is not None:
+            self.on_task_end(owner, _DONE)
         owner._end_done(result)
         if self.on_end is not None:
             self.on_end()
@@ -138,9 +150,9 @@ class Accounts(AccountFields):
             state: a final state.
             outcome: what it raised, or the message of its cancellation.
         """
-        if self.on_key_end is not None:
-            self.on_key_end(owner)
         self.counts[state] += 1
+        if self.on_task_end is not None:
+            self.on_task_end(owner, state)
         owner._end(state, outcome)
         self.progress()
 
@@ -153,6 +165,8 @@ class Accounts(AccountFields):
     def note_cancelled(self, count: int) -> None:
         """Count tasks that were cancelled before their start, and that nobody asks after."""
         self.counts[TaskState.CANCELLED] += count
+        if self.on_cancelled is not None and count:
+            self.on_cancelled(count)
         self.progress()
 
     def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
@@ -166,6 +180,52 @@ class Accounts(AccountFields):
             self.on_end()
         if self.on_room is not None:
             self.on_room()
+
+    # Who is told.
+
+    def tell_keys(self, ended: Callable[[Any, TaskState], None]) -> None:
+        """Have the limits of keys told of each end."""
+        self._on_key_end = ended
+        self._join_ends()
+
+    def tell_ends(self, ended: Callable[[Any, TaskState], None] | None) -> None:
+        """Have observers told of each end but those that :meth:`tell_cancellations` tells; None if nobody observes."""
+        self._on_observed_end = ended
+        self._join_ends()
+
+    def tell_cancellations(self, cancelled: Callable[[int], None] | None) -> None:
+        """Have observers told of tasks without a handle of their own that are cancelled; None if nobody observes."""
+        self.on_cancelled = cancelled
+        self._join_cancellations()
+
+    def tell_call_cancelled(self, cancelled: Callable[[], None]) -> None:
+        """Have somebody told of each callback that is cancelled, in place of the one before."""
+        self._on_call_cancelled = cancelled
+        self._join_cancellations()
+
+    def _join_cancellations(self) -> None:
+        told, observers = self._on_call_cancelled, self.on_cancelled
+        joined = told
+        if observers is not None:
+
+            def joined() -> None:
+                observers(1)
+                if told is not None:
+                    told()
+
+        self._queue.on_time.on_cancelled = self._queue.spread.on_cancelled = joined
+
+    def _join_ends(self) -> None:
+        keys, observers = self._on_key_end, self._on_observed_end
+        if keys is None or observers is None:
+            self.on_task_end = keys or observers
+            return
+
+        def ended(owner: Any, state: TaskState) -> None:
+            keys(owner, state)
+            observers(owner, state)
+
+        self.on_task_end = ended
 
     # Counting.
 
@@ -190,23 +250,34 @@ class Accounts(AccountFields):
         return self.accepted_count - ended - self.running_count()
 
 
-class _Calls:
-    """The owner of calls without a handle that could tell: their failures are reported."""
+class CallOwner:
+    """The owner of calls without a handle that could tell: their failures are reported.
+
+    Args:
+        name: of the executor.
+        loop: whose exception handler is told.
+        started_at: loop time at which the one call has started that this is for; None if it is for all.
+    """
 
     key = None  # of calls that were started under the limits of keys: none was
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, started_at: float | None = None) -> None:
         self._name = name
         self._loop = loop
+        self.started_at = started_at
 
-    def of(self, call: Any, args: tuple[Any, ...] | None = None) -> _FailedCall:
+    def marked(self, started_at: float) -> CallOwner:
+        """Return an owner for the one call that starts now."""
+        return CallOwner(self._name, self._loop, started_at)
+
+    def of(self, call: Any, args: tuple[Any, ...] | None = None) -> CallOwner:
         """Return the owner of one call that has failed, whose report names it.
 
         Args:
             call: the callback, or the coroutine that it has returned.
             args: its arguments; None of a coroutine.
         """
-        return _FailedCall(self._name, self._loop, call, args)
+        return _FailedCall(self._name, self._loop, self.started_at, call, args)
 
     def _end_done(self, result: Any) -> None:
         """Forget what was returned."""
@@ -220,11 +291,18 @@ class _Calls:
         self._loop.call_exception_handler(context)
 
 
-class _FailedCall(_Calls):
+class _FailedCall(CallOwner):
     """The owner of one call: its failure is reported as asyncio reports one, with callback and handle."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, call: Any, args: tuple[Any, ...] | None) -> None:
-        super().__init__(name, loop)
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        started_at: float | None,
+        call: Any,
+        args: tuple[Any, ...] | None,
+    ) -> None:
+        super().__init__(name, loop, started_at)
         self._call = call
         self._args = args
 

@@ -70,7 +70,7 @@ class Backlog:
         if self.is_bounded and when_full is WhenFull.WAIT:
             self.room = Room(self._has_room)
             accounts.on_room = self.room.wake
-            queue.on_time.on_cancelled = queue.spread.on_cancelled = self.room.wake
+            accounts.tell_call_cancelled(self.room.wake)
 
     def admit(self, count: int, key: Hashable, priority: float) -> None:
         """Let ``count`` tasks more wait, or drop others for them if that is what was asked for.

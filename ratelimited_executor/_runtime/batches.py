@@ -381,16 +381,20 @@ class BatchItem:
         index: what the batch calls it.
         items: of its source, should it be tried again.
         key: under whose limits it has started; None if under none.
+        started_at: loop time of its start; None if nobody observes.
     """
 
-    __slots__ = ("batch", "index", "items", "key", "source")
+    __slots__ = ("batch", "index", "items", "key", "source", "started_at")
 
-    def __init__(self, source: BatchSource, index: int, items: Any = None, key: Any = None) -> None:
+    def __init__(
+        self, source: BatchSource, index: int, items: Any = None, key: Any = None, started_at: float | None = None
+    ) -> None:
         self.batch: BatchHandle[Any] = source.owner
         self.source = source
         self.index = index
         self.items = items
         self.key = key
+        self.started_at = started_at
 
     def _end_done(self, result: Any) -> None:
         """Note that it has returned."""

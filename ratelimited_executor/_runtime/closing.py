@@ -158,7 +158,7 @@ class Closing:
             return
         self._on_begin()
         parts.accounts.on_end = self._progress.set
-        parts.queue.on_time.on_cancelled = parts.queue.spread.on_cancelled = self._progress.set
+        parts.accounts.tell_call_cancelled(self._progress.set)
         self.task = parts.runner.loop.create_task(self._run(parts, timeout), name=f"close {self.name}")
 
     def unstarted(self) -> Unstarted:

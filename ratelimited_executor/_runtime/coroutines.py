@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import CoroutineFields
 from ratelimited_executor._kernel.records import Record
+from ratelimited_executor._runtime.accounts import CallOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -181,8 +182,8 @@ class Coroutines(CoroutineFields):
             self.is_starting = False
             if not is_begun:
                 coroutine.close()  # else Python warns that nobody awaited it
-            if owner is self.accounts.calls:
-                owner = self.accounts.calls.of(coroutine)
+            if isinstance(owner, CallOwner):
+                owner = owner.of(coroutine)
             self.accounts.raised(owner, error, origin)
             if isinstance(error, asyncio.CancelledError):
                 raise

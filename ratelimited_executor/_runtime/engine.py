@@ -154,7 +154,10 @@ class Engine(EngineFields):
 
     def add(self, record: TaskHandle[Any]) -> None:
         """Accept a record due at a time of its own."""
-        self.accounts.accepted_count += 1
+        accounts = self.accounts
+        accounts.accepted_count += 1
+        if accounts.on_accepted is not None:
+            accounts.on_accepted(1)
         self.queue.add_record(record)
         if record._due < self.armed:
             self.wake_for(record._due)
@@ -163,6 +166,8 @@ class Engine(EngineFields):
         """Accept a record due now."""
         accounts = self.accounts
         accounts.accepted_count += 1
+        if accounts.on_accepted is not None:
+            accounts.on_accepted(1)
         accounts.is_changed = True
         self.queue.add_immediate(record)
         if record._due < self.armed:
@@ -172,6 +177,8 @@ class Engine(EngineFields):
         """Accept a task without a record that is due now, and return where it lies."""
         accounts = self.accounts
         accounts.accepted_count += 1
+        if accounts.on_accepted is not None:
+            accounts.on_accepted(1)
         accounts.is_changed = True
         place = self.queue.on_time.add_call_ready(now, call, args, context)
         if now < self.armed:

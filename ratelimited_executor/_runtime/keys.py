@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._core.slot_keeping import SlotKeeper
+    from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.limits import Limits
@@ -168,7 +169,7 @@ class Keys:
                 note_lost=self._warn_of_loss,
             )
             self._accounts.detach()
-            self._accounts.on_key_end = self.ended
+            self._accounts.tell_keys(self.ended)
             self._queue.set_gate(gate)
         return gate
 
@@ -185,8 +186,8 @@ class Keys:
             shared = self._shared[key] = KeyOptions(key)
         return shared
 
-    def ended(self, owner: Any) -> None:
-        """Note that a task has ended, which may or may not have started under the limits of keys."""
+    def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # the shape of Accounts.on_task_end
+        """Note that a task, or an attempt, has ended, which may or may not have started under the limits of keys."""
         gate = self._queue.gate
         if isinstance(owner, TaskRecord):
             if owner not in self._queue.gated:

@@ -64,6 +64,7 @@ class ManagerBase(Fixed, Generic[E]):
         "_has_left",
         "_interval",
         "_is_closed",
+        "_on_executor",
         "_peers",
         "_precision",
         "_runner",
@@ -99,6 +100,7 @@ class ManagerBase(Fixed, Generic[E]):
         self._clock = clock
         self._peers: Peers | Fleet = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, E] = {}
+        self._on_executor: list[Callable[[E], None]] = []  # told of each that is made
         self._slots: dict[str, Slots] = {}
         self._slot_keeper: Any = None  # once there are some
         self._runner: Runner | None = None
@@ -245,6 +247,8 @@ class ManagerBase(Fixed, Generic[E]):
         if executor.name in self._executors:
             raise ValueError(f"name {executor.name!r} is in use: every executor of a manager needs a name of its own")
         self._executors[executor.name] = executor
+        for told in self._on_executor:
+            told(executor)
         return self._runner
 
     def _forget(self, executor: E) -> None:

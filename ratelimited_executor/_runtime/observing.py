@@ -1,42 +1,33 @@
 """Who observes an executor: told of its tasks as it happens, and free to ask at any time how it stands.
 
-A simulation measures executors so. Nothing is asked in the way of a task for the sake of this: an observer is told where
-somebody else would be told anyway, by ``TaskQueue.on_start`` and ``Coroutines.on_free``.
+Whoever listens hands in a :class:`Listener`, which names what it wants to be told of. What nobody wants is not told, and costs
+nothing: the kernel sees a hook only while somebody is behind it. This is the one place that sets these hooks.
+
+Theory. Most of a trivial call's cost is bookkeeping, so many calls start at a stretch, and the kernel notes them together.
+Whoever wants to be told of each start ends that: tasks start one by one. Whoever is content with few of them
+(:attr:`Listener.sampled`) says how many starts may pass before the next is told; these lie in stretches as ever.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ratelimited_executor._core.looking import count_until
+from ratelimited_executor._kernel.records import Record
+from ratelimited_executor._runtime.accounts import CallOwner
+from ratelimited_executor._runtime.batches import BatchItem
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
+    import asyncio
+    from collections.abc import Callable, Sized
 
     from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.coroutines import Coroutines
 
-__all__ = ["Observable", "ObservableParts", "Observed", "Observer", "attach", "observe"]
-
-
-class Observer(Protocol):
-    """Is told of the tasks of one executor, in the turn in which it happens; must not raise.
-
-    While somebody observes, tasks start one by one and not at a stretch.
-    """
-
-    def opened(self, observed: Observed) -> None:
-        """Note that the executor has started, and how it can be asked."""
-        ...
-
-    def started(self, lateness: float) -> None:
-        """Note that a task starts, so many seconds after it was due; a plain function is over as soon as it has been called."""
-        ...
-
-    def ended(self) -> None:
-        """Note that a coroutine has ended, in whatever way; it is no longer among those that run."""
-        ...
+__all__ = ["Listener", "Listeners", "Observable", "ObservableParts", "Observed", "started_at"]
 
 
 class Stoppable(Protocol):
@@ -45,6 +36,14 @@ class Stoppable(Protocol):
     @property
     def is_stopped(self) -> bool:
         """True while nothing starts, whatever falls due."""
+        ...
+
+
+class Timed(Protocol):
+    """What tells the time."""
+
+    def monotonic(self) -> float:
+        """Return the loop time."""
         ...
 
 
@@ -71,6 +70,11 @@ class ObservableParts(Protocol):
         """Its settings in force."""
         ...
 
+    @property
+    def moments(self) -> Timed:
+        """The time."""
+        ...
+
 
 class Observed:
     """How one executor stands, beside the counts of ``statistics()``.
@@ -83,6 +87,11 @@ class Observed:
 
     def __init__(self, parts: ObservableParts) -> None:
         self._parts = parts
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that it runs on."""
+        return self._parts.coroutines.loop
 
     @property
     def is_stopped(self) -> bool:
@@ -104,6 +113,10 @@ class Observed:
         """How many permits are held."""
         return len(self._parts.accounts.holding)
 
+    def now(self) -> float:
+        """Return the loop time."""
+        return self._parts.moments.monotonic()
+
     def due_count(self, now: float) -> int:
         """Count the tasks that are due at a loop time, and have not started."""
         queue = self._parts.queue
@@ -113,27 +126,189 @@ class Observed:
         return count
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Listener:
+    """What somebody wants to be told of, in the turn in which it happens; nothing of it may raise.
+
+    Attributes:
+        opened: that the executor has started, or is started already, and how it can be asked.
+        accepted: how many tasks have been taken in.
+        started: each start, just before it: when the task was due, and the loop time. Tasks start one by one then.
+        sampled: the same of some starts; returns how many starts may pass before the next one that it is told of.
+        ended: each end of a task that has an owner: who that is, and how it ended.
+        cancelled: how many tasks without an owner were cancelled before their start.
+        retried: the owner of an attempt that has failed and is followed by another.
+        freed: that a coroutine has ended, in whatever way; it is no longer among those that run.
+    """
+
+    opened: Callable[[Observed], None] | None = None
+    accepted: Callable[[int], None] | None = None
+    started: Callable[[float, float], None] | None = None
+    sampled: Callable[[float, float], int] | None = None
+    ended: Callable[[Any, TaskState], None] | None = None
+    cancelled: Callable[[int], None] | None = None
+    retried: Callable[[Any], None] | None = None
+    freed: Callable[[], None] | None = None
+
+
+class Listeners:
+    """All who listen to one executor, whether it has started or not."""
+
+    __slots__ = ("_calls", "_freed", "_is_each", "_is_marked", "_left", "_listeners", "_parts", "_resting")
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Listener, ...] = ()
+        self._parts: ObservableParts | None = None
+        self._resting: set[Listener] = set()  # whose `ended` is not wanted for now
+        self._left = 0  # starts that may pass before samples are taken again
+        self._is_each = False  # whether somebody wants to be told of each start
+        self._is_marked = False  # whether the start that was told last left a mark for its end
+
+    @property
+    def wants_accepted(self) -> bool:
+        """True if somebody wants to be told of each task that is taken in."""
+        return any(listener.accepted is not None for listener in self._listeners)
+
+    def open(self, parts: ObservableParts) -> None:
+        """Note that the executor has started."""
+        self._parts = parts
+        self._calls = parts.accounts.calls
+        self._freed = parts.coroutines.on_free
+        if self._listeners:
+            self._connect()
+        for listener in self._listeners:
+            if listener.opened is not None:
+                listener.opened(Observed(parts))
+
+    def add(self, listener: Listener) -> None:
+        """Tell somebody from now on, or from the start of the executor."""
+        self._listeners = (*self._listeners, listener)
+        if self._parts is not None:
+            self._connect()
+            if listener.opened is not None:
+                listener.opened(Observed(self._parts))
+
+    def remove(self, listener: Listener) -> None:
+        """Tell somebody no more; does nothing if nobody told it."""
+        if listener in self._listeners:
+            self._listeners = tuple(each for each in self._listeners if each is not listener)
+            self._resting.discard(listener)
+            if self._parts is not None:
+                self._connect()
+
+    def rest(self, listener: Listener, *, is_resting: bool) -> None:
+        """Note whether the ends of tasks matter to a listener for now: while they matter to nobody, they cost nothing."""
+        (self._resting.add if is_resting else self._resting.discard)(listener)
+        if self._parts is not None:
+            self._tell_ends()
+
+    def restart_samples(self) -> None:
+        """Take the next start as a sample; from any thread."""
+        self._left = 0
+        if self._parts is not None:
+            self._parts.queue.untold_count = 0
+
+    def _connect(self) -> None:
+        """Set the hooks that somebody wants, and no others."""
+        parts, listeners = self._parts, self._listeners
+        assert parts is not None
+        queue, accounts = parts.queue, parts.accounts
+        accounts.detach()  # a stretch that is being started goes by the hooks of before
+        self._is_each = any(each.started is not None for each in listeners)
+        is_sampled = any(each.sampled is not None for each in listeners)
+        queue.on_start = self._started if self._is_each or is_sampled else None
+        queue.untold_count = self._left = 0
+        self._unmark()
+        self._tell_ends()
+        accounts.tell_cancellations(self._cancelled if any(each.cancelled for each in listeners) else None)
+        accounts.on_accepted = self._accepted if self.wants_accepted else None
+        accounts.on_retried = self._retried if any(each.retried for each in listeners) else None
+        parts.coroutines.on_free = self._ended_coroutine if any(each.freed for each in listeners) else self._freed
+
+    def _tell_ends(self) -> None:
+        is_wanted = any(each.ended is not None and each not in self._resting for each in self._listeners)
+        self._parts.accounts.tell_ends(self._ended if is_wanted else None)  # type: ignore[union-attr]  # it has started
+
+    # What the kernel calls.
+
+    def _accepted(self, count: int) -> None:
+        for listener in self._listeners:
+            if listener.accepted is not None:
+                listener.accepted(count)
+
+    def _started(self, due: float, now: float) -> None:
+        if self._is_each:
+            for listener in self._listeners:
+                if listener.started is not None:
+                    listener.started(due, now)
+            if self._left:
+                self._left -= 1
+            else:
+                self._left = self._sample(due, now)
+        elif self._is_marked and self._left:  # the start after a sample: nothing else may take the mark of that
+            self._unmark()
+            self._parts.queue.untold_count = self._left - 1  # type: ignore[union-attr]  # it has started
+            return
+        else:
+            self._left = self._sample(due, now)
+        self._mark(now)
+
+    def _sample(self, due: float, now: float) -> int:
+        """Take a sample; return how many starts may pass before the next."""
+        passing: int | None = None
+        for listener in self._listeners:
+            if listener.sampled is not None:
+                count = listener.sampled(due, now)
+                passing = count if passing is None else min(passing, count)
+        return passing or 0
+
+    def _mark(self, now: float) -> None:
+        """Let the end of what starts next tell when it has started."""
+        accounts = self._parts.accounts  # type: ignore[union-attr]  # it has started
+        accounts.started_at = now
+        accounts.calls = self._calls.marked(now)
+        self._is_marked = True
+
+    def _unmark(self) -> None:
+        accounts = self._parts.accounts  # type: ignore[union-attr]  # as above
+        accounts.started_at = None
+        accounts.calls = self._calls
+        self._is_marked = False
+
+    def _ended(self, owner: Any, state: TaskState) -> None:
+        for listener in self._listeners:
+            if listener.ended is not None and listener not in self._resting:
+                listener.ended(owner, state)
+
+    def _cancelled(self, count: int) -> None:
+        for listener in self._listeners:
+            if listener.cancelled is not None:
+                listener.cancelled(count)
+
+    def _retried(self, owner: Any) -> None:
+        for listener in self._listeners:
+            if listener.retried is not None:
+                listener.retried(owner)
+
+    def _ended_coroutine(self) -> None:
+        for listener in self._listeners:
+            if listener.freed is not None:
+                listener.freed()
+        self._freed()
+
+
+def started_at(owner: Any) -> float | None:
+    """Return the loop time at which the task of an owner has started; None if it has not, or nobody has noted it."""
+    if isinstance(owner, Record):
+        return owner._context if type(owner._context) is float else None
+    if isinstance(owner, BatchItem | CallOwner):
+        return owner.started_at
+    return None
+
+
 class Observable(Protocol):
     """An executor."""
 
-    def _observe(self, observer: Observer) -> None:
-        """Tell an observer of its tasks, from now on, or from its start."""
+    def _listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell a listener of its tasks, from now on, or from its start; return what ends that."""
         ...
-
-
-def observe(executor: Observable, observer: Observer) -> None:
-    """Tell an observer of the tasks of an executor, in place of the one before; from its start if that is still to come."""
-    executor._observe(observer)
-
-
-def attach(parts: ObservableParts, observer: Observer) -> None:
-    """Tell an observer of all tasks of an executor that has started, from now on."""
-    observer.opened(Observed(parts))
-    free = parts.accounts.on_free
-
-    def ended() -> None:
-        observer.ended()
-        free()
-
-    parts.queue.on_start = observer.started
-    parts.coroutines.on_free = ended

@@ -154,6 +154,10 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
     )
     if queue.is_unlimited and accounts.max_concurrency is None and queue.gate is None and queue.costs is None:
         accounts.accepted_count += 1  # there is a permit for everybody, whoever is next
+        if accounts.on_accepted is not None:
+            accounts.on_accepted(1)
+        if queue.on_start is not None:
+            queue.on_start(now, now)
         accounts.started_count += 1
         record._start(now)
         accounts.done(record, None)
@@ -164,10 +168,16 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
         return False
     accounts.accepted_count += 1
     queue.add_immediate(record)
+    queue.untold_count += 1  # observers are told once it is certain
     if not queue.take_next(now, record):
+        queue.untold_count -= 1
         engine.pending.remove(record)
         accounts.accepted_count -= 1
         return False
+    if accounts.on_accepted is not None:
+        accounts.on_accepted(1)
+    if queue.on_start is not None:
+        queue.on_start(now, now)
     parts.starter.start_one(None, record, now)
     note_effect(effects, parts.moments.ns())
     engine.limits.take_effect(granted.result())

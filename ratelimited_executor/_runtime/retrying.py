@@ -116,7 +116,7 @@ class Retries:
         now = self._moments.monotonic()
         if pause is None or (attempts is not None and now + pause >= attempts.until(record._due)):
             return False
-        self._on_key_end(record)
+        self._attempt_ended(record)
         if type(options) is not Options:
             options = record._options = Options(key=record._key)
         if options.attempts is None:
@@ -155,7 +155,7 @@ class Retries:
         pause = self._pause(handle.retry, attempts.count, error, attempts.first)
         if pause is None:
             return False
-        self._on_key_end(owner)
+        self._attempt_ended(owner)
         handle._attempts[index] = attempts
         self.count += 1
         engine = self._engine
@@ -165,6 +165,12 @@ class Retries:
         engine.queue.add_batch(source, joined=source.first < engine.queue.interval_end)
         self._added(source.first)
         return True
+
+    def _attempt_ended(self, owner: Any) -> None:
+        """Note that an attempt has ended, and is followed by another."""
+        self._on_key_end(owner)
+        if self._engine.accounts.on_retried is not None:
+            self._engine.accounts.on_retried(owner)
 
     def _added(self, due: float) -> None:
         """Note that a task waits again, which had been accepted before."""

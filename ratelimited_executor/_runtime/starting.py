@@ -25,6 +25,7 @@ from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import StarterFields
 from ratelimited_executor._kernel.sizes import LONG_HOLD_SECONDS
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.accounts import CallOwner
 from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
 from ratelimited_executor._runtime.launch import (
     ThreadCall,
@@ -140,7 +141,9 @@ class Starter(StarterFields):
         handle: BatchHandle[Any] = source.owner
         call, origin = handle._call, handle._context
         items, index = handle._take_items(source), source.indexes[position]
-        owner = BatchItem(source, index, items, None if self._queue.gate is None else source.key)
+        owner = BatchItem(
+            source, index, items, None if self._queue.gate is None else source.key, self._accounts.started_at
+        )
         if type(items) in INERT_TYPES and index < len(
             items
         ):  # else it was made shorter: its task fails, as in a stretch
@@ -227,7 +230,7 @@ class Starter(StarterFields):
             accounts.is_inside = False
             if contexts.scratch:
                 contexts.clean()
-            accounts.raised(accounts.calls.of(call, args) if owner is accounts.calls else owner, error, origin)
+            accounts.raised(owner.of(call, args) if isinstance(owner, CallOwner) else owner, error, origin)
         else:
             accounts.is_inside = False
             if type(result) in self._kinds and options is None:
@@ -237,9 +240,9 @@ class Starter(StarterFields):
             elif options is not None and options.run_timeout is not None:
                 accounts.end(owner, TaskState.FAILED, run_timeout_error(call))
             else:  # done() without a call; who waits for the end is told by our caller
-                if accounts.on_key_end is not None:
-                    accounts.on_key_end(owner)
                 accounts.counts[_DONE] += 1
+                if accounts.on_task_end is not None:
+                    accounts.on_task_end(owner, _DONE)
                 owner._end_done(result)
             if contexts.scratch:
                 contexts.clean()
@@ -284,14 +287,17 @@ class Starter(StarterFields):
     @two_bodies
     def start_many(self, stretch: Stretch, now: float, stop: float) -> float:
         """Start a stretch, until loop time ``stop`` at most, and return the time afterwards."""
-        stop = min(stop, self._queue.admission.usable_until)
+        queue, before = self._queue, self._accounts.started_count
+        stop = min(stop, queue.admission.usable_until)
         self._accounts.is_changed = False
         if stretch.source is None:
             now = self._start_records(stretch, now, stop)
         else:
             now = self._start_plain(stretch, now, stop)
-            if self._queue.counts_effects:
-                self._queue.take_effect(now)
+            if queue.counts_effects:
+                queue.take_effect(now)
+        if queue.on_start is not None and not stretch.is_paid:
+            queue.note_untold(self._accounts.started_count - before)
         self._accounts.progress()
         return now
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ratelimited_executor._runtime.observing import Listener
+
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from ratelimited_executor._runtime.observing import Observed
+    from ratelimited_executor._runtime.observing import Observable, Observed
     from ratelimited_executor.simulation.meters import Meter
     from ratelimited_executor.testing.clock import VirtualClock
 
@@ -39,6 +41,10 @@ class ExecutorObserver:
         self._seen_at = 0.0  # loop time
         self.ended_at = -math.inf
 
+    def observe(self, executor: Observable) -> None:
+        """Measure an executor from now on, or from its start."""
+        executor._listen(Listener(opened=self.opened, started=self.started, freed=self.ended))
+
     def opened(self, observed: Observed) -> None:
         """Note that the executor has started."""
         self.observed = observed
@@ -47,12 +53,12 @@ class ExecutorObserver:
 
     # Between two starts or ends the number of those that run stays the same.
 
-    def started(self, lateness: float) -> None:
+    def started(self, due: float, at: float) -> None:
         """Note that a task starts."""
         now = self._clock._monotonic
         self._running_seconds += len(self._running) * (now - self._seen_at)
         self._seen_at = now
-        self._start_delay.add(lateness)
+        self._start_delay.add(at - due)
 
     def ended(self) -> None:
         """Note that one has ended which took time."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ratelimited_executor._core.durations import format_duration, seconds_of
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
 from ratelimited_executor._runtime.executor import ExecutorManager
-from ratelimited_executor._runtime.observing import observe
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.arrivals import Daily
@@ -450,7 +449,7 @@ class Simulation:
     def _measure(self, executor: RateLimitedExecutor, options: dict[str, Any]) -> RateLimitedExecutor:
         """Measure an executor that was made with some options."""
         source = self._add_source("executor", executor.name, executor, ("start_delay",))
-        observe(executor, source.observer)
+        source.observer.observe(executor)
         if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
             self._bounded.add(executor)
         return executor

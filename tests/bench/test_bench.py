@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # bench/ is not part of the 
 
 @pytest.mark.real_time("the benchmarks measure real event loops and processes")
 @pytest.mark.parametrize(
-    "section", ["throughput", "memory", "growth", "coroutines", "pacing", "overflow", "guest", "soak"]
+    "section", ["throughput", "memory", "growth", "coroutines", "watching", "pacing", "overflow", "guest", "soak"]
 )
 def test_quick_run_loses_nothing_and_starts_nothing_early(
     section: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

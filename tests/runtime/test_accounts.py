@@ -530,21 +530,21 @@ def ends_of(accounts: Accounts) -> dict:
 
 
 def test_each_end_is_counted_once_and_told_to_whom_it_concerns():
-    """In the order: the limits of its key, the count, the owner, and whoever waits for the end or for room."""
+    """In the order: the count, the limits of its key, the owner, and whoever waits for the end or for room."""
     accounts, log = accounts_of(accepted=4), []
     owner = Owner(log)
-    accounts.on_key_end = lambda of: log.append(("key", of is owner, accounts.waiting_count()))
+    accounts.tell_keys(lambda of, state: log.append(("key", of is owner, state, accounts.waiting_count())))
     accounts.on_end = lambda: log.append(("progress", accounts.waiting_count()))
     error = ValueError("x")
     accounts.done(owner, 5)
-    assert [("key", True, 4), ("done", 5), ("progress", 3)] == log
+    assert [("key", True, TaskState.DONE, 3), ("done", 5), ("progress", 3)] == log
     log.clear()
     accounts.raised(owner, error, None)
-    assert [("key", True, 3), (TaskState.FAILED, error), ("progress", 2)] == log
+    assert [("key", True, TaskState.FAILED, 2), (TaskState.FAILED, error), ("progress", 2)] == log
     log.clear()
     accounts.on_room = lambda: log.append("room")
     accounts.end(owner, TaskState.EXPIRED, None)
-    assert [("key", True, 2), (TaskState.EXPIRED, None), ("progress", 1), "room"] == log
+    assert [("key", True, TaskState.EXPIRED, 1), (TaskState.EXPIRED, None), ("progress", 1), "room"] == log
     accounts.note_cancelled(1)
     assert 0 == accounts.waiting_count()
     assert {

@@ -7,15 +7,19 @@ import asyncio
 import pytest
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
-from ratelimited_executor._runtime.observing import Observed, observe
+from ratelimited_executor._runtime.observing import Listener, Observed, started_at
 
 from ..helpers import now
 
 pytestmark = pytest.mark.usefixtures("virtual_clock")
 
 
+def observe(executor: RateLimitedExecutor, log: "Log"):
+    return executor._listen(Listener(opened=log.opened, started=log.started, freed=log.ended))
+
+
 class Log:
-    """An observer that writes down what it is told, and when."""
+    """A listener that writes down what it is told, and when."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[object, ...]] = []
@@ -24,8 +28,9 @@ class Log:
     def opened(self, observed: Observed) -> None:
         self.observed = observed
 
-    def started(self, lateness: float) -> None:
-        self.lines.append((now(), "started", lateness))
+    def started(self, due: float, at: float) -> None:
+        assert at == now()
+        self.lines.append((now(), "started", at - due))
 
     def ended(self) -> None:
         self.lines.append((now(), "ended"))
@@ -99,18 +104,82 @@ async def test_an_executor_may_be_observed_before_its_start():
     assert [(0.0, "started", 0.0), (1.0, "ended")] == log.lines
 
 
-async def test_another_observer_takes_the_place_of_the_one_before():
-    """There is one at a time."""
+async def test_several_may_listen_each_for_as_long_as_it_likes():
+    """Who has left is told no more, and the others as before; with the last of them the hooks go."""
     first, second = Log(), Log()
     async with RateLimitedExecutor("x") as executor:
-        observe(executor, first)
+        ignore = observe(executor, first)
         handle = executor.submit(asyncio.sleep, 1)
         await asyncio.sleep(0.5)
-        observe(executor, second)
+        ignore_second = observe(executor, second)
+        ignore()
+        ignore()
         await handle
+        ignore_second()
+        assert executor._engine.queue.on_start is None
+        await executor.submit(asyncio.sleep, 1)
 
     assert [(0.0, "started", 0.0)] == first.lines
     assert [(1.0, "ended")] == second.lines
+
+
+@pytest.mark.parametrize("add", ["call_later", "schedule", "schedule_many"])
+async def test_samples_are_every_so_manieth_start(add):
+    """As many pass as the listener says; what lies between starts at a stretch, and nothing is lost."""
+    seen: list[tuple[float, int]] = []
+    ran: list[int] = []
+
+    def sampled(due: float, at: float) -> int:
+        seen.append((at - due, len(ran)))
+        return 99
+
+    async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
+        executor._listen(Listener(sampled=sampled))
+        if add == "schedule_many":
+            executor.schedule_many(ran.append, range(1000), delay=1.0)
+        else:
+            for number in range(1000):
+                if add == "call_later":
+                    executor.call_later(1.0, ran.append, number)
+                else:
+                    executor.schedule(ran.append, number, delay=1.0)
+
+    assert sorted(ran) == list(range(1000))
+    assert [number for _, number in seen] == list(range(0, 1000, 100))
+
+
+@pytest.mark.parametrize("rate", [50, 5000])
+async def test_samples_are_taken_under_a_rate_as_well(rate):
+    """Where starts take permits, one after the other or many at once."""
+    seen: list[int] = []
+    ran: list[int] = []
+
+    def sampled(due: float, at: float) -> int:
+        seen.append(len(ran))
+        return 9
+
+    async with RateLimitedExecutor("x", rate=rate) as executor:
+        executor._listen(Listener(sampled=sampled))
+        executor.schedule_many(ran.append, range(200), delay=1.0)
+        for number in range(100):
+            executor.submit(ran.append, number)
+
+    assert seen == list(range(0, 300, 10))
+
+
+async def test_a_mark_is_of_the_start_that_was_sampled_alone():
+    """A call without a handle that runs on tells when it has started; those that started with it tell nothing."""
+    ended: list[object] = []
+    async with RateLimitedExecutor("x") as executor:
+        executor._listen(
+            Listener(sampled=lambda due, at: 9, ended=lambda owner, state: ended.append(started_at(owner)))
+        )
+        for _ in range(20):
+            executor.call_later(1.0, asyncio.sleep, 5)
+        executor.schedule_many(asyncio.sleep, [3] * 5, delay=2.5)
+
+    assert [at for at in ended if at is not None] == [2.5, 1.0, 1.0]
+    assert len(ended) == 25
 
 
 async def test_how_it_stands_can_be_asked_at_any_time():

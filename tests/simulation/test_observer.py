@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._runtime.observing import observe
 from ratelimited_executor.simulation.lasting import Lasting
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
@@ -27,7 +26,7 @@ def test_running_time_is_the_sum_over_all_jobs(loop, job):
         meter = Meter(1, "start_delay")
         observer = ExecutorObserver(loop.clock, meter)
         async with RateLimitedExecutor("x") as executor:
-            observe(executor, observer)
+            observer.observe(executor)
             handles = [executor.schedule(job, 2.0, delay=delay) for delay in (0, 1, 4)]
             executor.submit(job, 0.0)
             executor.submit(str)
@@ -52,7 +51,7 @@ def test_jobs_are_measured_from_when_somebody_observes(loop):
             executor.submit(Lasting, 3.0)
             await asyncio.sleep(1)
             observer = ExecutorObserver(loop.clock, Meter(1, "start_delay"))
-            observe(executor, observer)
+            observer.observe(executor)
             await asyncio.sleep(1)
             return observer.running_seconds()
 

@@ -1,6 +1,6 @@
 """What the parts inside offer to each other: checked by ``mypy --strict``, never run."""
 
-from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor import Observer, RateLimitedExecutor, observe
 from ratelimited_executor._runtime.assembly import Parts
 from ratelimited_executor._runtime.batches import BatchHost
 from ratelimited_executor._runtime.closing import Closable
@@ -10,7 +10,7 @@ from ratelimited_executor._runtime.handles import CallHost, TaskHost
 from ratelimited_executor._runtime.hooks import LoopHooks, VirtualTime
 from ratelimited_executor._runtime.insight import Insights
 from ratelimited_executor._runtime.intake import Intake
-from ratelimited_executor._runtime.observing import Observable, Observed, Observer
+from ratelimited_executor._runtime.observing import Listener, Observable, Observed
 from ratelimited_executor._runtime.runner import Runnable
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.observer import ExecutorObserver
@@ -28,16 +28,18 @@ def loops(virtual: VirtualEventLoop, simulated: SimulationLoop) -> None:
 
 
 class Incomplete:
-    def started(self, lateness: int) -> None: ...
+    def started(self, lateness: float) -> None: ...
 
 
-def observers(executor: RateLimitedExecutor, simulated: ExecutorObserver, observed: Observed) -> None:
+def observers(executor: RateLimitedExecutor, simulated: ExecutorObserver, observed: Observed, one: Observer) -> None:
     observable: Observable = executor
-    observer: Observer = simulated
-    observer = Incomplete()  # type: ignore[assignment]  # it is told of starts alone, and of floats
+    simulated.observe(observable)
+    observe(executor, one).close()
+    observe(executor, Incomplete())  # type: ignore[arg-type]  # it is told of starts alone
+    Listener(started=simulated.started, freed=simulated.ended, opened=simulated.opened)
+    Listener(started=simulated.ended)  # type: ignore[arg-type]  # it is told when
     observable._engine  # type: ignore[attr-defined]  # what is inside is not asked for
     observed.queue  # type: ignore[attr-defined]  # as above
-    observer.started("late")  # type: ignore[arg-type]
 
 
 def asked_of_the_engine(engine: Engine) -> None:

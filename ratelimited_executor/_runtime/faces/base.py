@@ -38,7 +38,7 @@ from ratelimited_executor._runtime.insight import Insights
 from ratelimited_executor._runtime.keys import KeyLimits
 from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ManagerBase
-from ratelimited_executor._runtime.observing import ObservableParts, attach
+from ratelimited_executor._runtime.observing import Listeners, ObservableParts
 from ratelimited_executor._runtime.permit import PermitParts
 from ratelimited_executor._runtime.plan import PolicyPlan, read_rates, read_resources
 from ratelimited_executor._runtime.policy import Paced, Policy, WhenFull, check_key_rate, rule_of
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.insight import Explanation, Statistics
     from ratelimited_executor._runtime.intake import Intake
     from ratelimited_executor._runtime.keys import Keys
-    from ratelimited_executor._runtime.observing import Observer
+    from ratelimited_executor._runtime.observing import Listener
     from ratelimited_executor._runtime.quota import Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle
     from ratelimited_executor._runtime.runner import Runner
@@ -107,11 +107,11 @@ class ExecutorBase(ExecutorFields):
         "_is_paused",
         "_key_limits",
         "_keys",
+        "_listeners",
         "_manager",
         "_max_concurrency",
         "_max_pending",
         "_name",
-        "_observer",
         "_order",
         "_owns_manager",
         "_pacing",
@@ -184,7 +184,7 @@ class ExecutorBase(ExecutorFields):
         self._is_paused = False
         self._engine = None
         self._parts: FaceParts | None = None
-        self._observer: Observer | None = None
+        self._listeners = Listeners()
         self._home = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
         self._repeating: dict[RepeatingHandle | CycleHandle, None] = {}  # in the order in which they began
         on_ended = self._leave if self._owns_manager and isinstance(self._peers, Fleet) else None
@@ -582,18 +582,36 @@ class ExecutorBase(ExecutorFields):
         self._parts = parts
         if self._is_paused:
             parts.controls.set_paused(is_paused=True)
-        if self._observer is not None:
-            attach(parts, self._observer)
+        self._listeners.open(parts)
         self._closing.parts = parts
-        is_direct = self._max_pending is None and self._key_limits.pending is None
-        if is_direct and not runner.loop.get_debug():  # else each call is looked at, or notes where it comes from
-            self._home = runner.loop if isinstance(runner.loop, asyncio.BaseEventLoop) else _Home(runner.loop)
+        self._find_home()
 
-    def _observe(self, observer: Observer) -> None:
-        """Tell an observer of all tasks from now on: see ``observing.py``."""
-        self._observer = observer
-        if self._parts is not None:
-            attach(self._parts, observer)
+    def _find_home(self) -> None:
+        """Let calls from the loop's thread go the short way, on which nobody is told of them, if that is possible."""
+        self._home = _NOWHERE
+        if self._parts is None or self._closing.is_begun or self._listeners.wants_accepted:
+            return
+        loop = self._parts.engine.loop
+        is_direct = self._max_pending is None and self._key_limits.pending is None
+        if is_direct and not loop.get_debug():  # else each call is looked at, or notes where it comes from
+            self._home = loop if isinstance(loop, asyncio.BaseEventLoop) else _Home(loop)
+
+    def _listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell a listener of all tasks from now on, see ``observing.py``; return what ends that.
+
+        Raises:
+            WrongLoopError: from another thread or event loop.
+        """
+        self._check_place()
+        self._listeners.add(listener)
+        self._find_home()
+
+        def ignore() -> None:
+            self._check_place()
+            self._listeners.remove(listener)
+            self._find_home()
+
+        return ignore
 
     def _make_plan(self, rates: Sequence[Rate | Quota]) -> PolicyPlan:
         """Put policy, rates and resources together.

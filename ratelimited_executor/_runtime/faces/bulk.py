@@ -615,6 +615,8 @@ class _Plan:
     def _place(self, engine: Intake, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
         queue, accounts = engine.queue, engine.accounts
         accounts.accepted_count += source.count
+        if accounts.on_accepted is not None:
+            accounts.on_accepted(source.count)
         batch._add_part(source, items)
         first = source.first
         is_joined = first < queue.interval_end

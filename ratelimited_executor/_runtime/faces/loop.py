@@ -80,7 +80,10 @@ class LoopFace(ExecutorBase):
                 except BaseException:
                     bucket.trim(count)
                     raise
-                engine.accounts.accepted_count += 1
+                accounts = engine.accounts
+                accounts.accepted_count += 1
+                if accounts.on_accepted is not None:
+                    accounts.on_accepted(1)
                 count += 1
                 if when < engine.armed:  # what is there is due later
                     engine.wake_for(when)
@@ -139,7 +142,10 @@ def _place(
     kept: Any = engine.contexts.capture() if context is None else (check_context(context),)
     due = when if engine.queue.timeline.loop_time is None else next_tick(when)
     bucket, place = engine.queue.on_time.add_call(due, callback, args, kept)
-    engine.accounts.accepted_count += 1
+    accounts = engine.accounts
+    accounts.accepted_count += 1
+    if accounts.on_accepted is not None:
+        accounts.on_accepted(1)
     if due < engine.armed:
         engine.wake_for(due)
     return CallHandle(bucket, place, when)

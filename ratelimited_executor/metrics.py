@@ -1,0 +1,439 @@
+"""Metrics of executors for monitoring, by the API of OpenTelemetry: counts, levels, time in queue and duration.
+
+Nothing is done for the sake of a task but what ``_runtime/sampling.py`` does. Counts and levels are read from ``statistics()``
+when somebody collects them, and samples are handed over at the same time. Whoever collects may do so in another thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakKeyDictionary
+
+from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor._runtime.sampling import Samples
+from ratelimited_executor.exceptions import RateLimitedExecutorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
+
+    from ratelimited_executor._runtime.insight import Statistics
+
+__all__ = ["Instrumentation", "instrument"]
+
+_PREFIX: Final = "ratelimited_executor"
+_NAME: Final = f"{_PREFIX}.name"
+_RESULT: Final = f"{_PREFIX}.result"
+_KEY: Final = f"{_PREFIX}.key"
+_RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
+
+# From 50 microseconds, within which a start on an idle loop lies, to a minute: beyond that a backlog is told by its length.
+_BOUNDARIES: Final = (
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+_COUNT_MAX: Final = {
+    "sampled": 500,
+    "all": 100_000,
+}  # samples between two collections: 1 % of them are five, or a thousand
+
+
+def instrument(
+    target: RateLimitedExecutor | ExecutorManager,
+    *,
+    meter_provider: MeterProvider | None = None,
+    durations: Literal["sampled", "all"] | None = "sampled",
+    keys: bool = False,
+    attributes: Mapping[str, str | bool | int | float] | None = None,
+) -> Instrumentation:
+    """Have the metrics of an executor, or of all executors of a manager, collected from now on.
+
+    Args:
+        target: an executor; or a manager, with the executors that it has and those that it makes later.
+        meter_provider: where instruments are made; the global one if None.
+        durations: of which tasks time in queue and duration are recorded: ``"sampled"`` for up to 500 between two collections,
+            drawn evenly from all; ``"all"`` for each task, and an even sample only beyond 100,000; None for none, which costs
+            nothing. Counts are exact in each case.
+        keys: whether recorded durations tell the key of the task, as a text: each key makes time series of its own.
+        attributes: that every measurement has beside the name of its executor.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ImportError: if OpenTelemetry's API is not installed.
+        ValueError: if ``durations`` is not one of these, or the executor or manager is instrumented already by this provider.
+        WrongLoopError: from another thread or event loop than that of an executor which has started.
+    """
+    if not isinstance(target, (RateLimitedExecutor, ExecutorManager)):
+        raise TypeError(f"target must be a RateLimitedExecutor or an ExecutorManager, got {target!r}")
+    if meter_provider is not None and not callable(getattr(meter_provider, "get_meter", None)):
+        raise TypeError(f"meter_provider must be a MeterProvider of OpenTelemetry, or None, got {meter_provider!r}")
+    if durations is not None and durations not in _COUNT_MAX:
+        raise ValueError(f"durations must be 'sampled', 'all' or None, got {durations!r}")
+    if not isinstance(keys, bool):
+        raise TypeError(f"keys must be a bool, got {keys!r}")
+    count_max = 0 if durations is None else _COUNT_MAX[durations]
+    return Instrumentation(
+        _Followed(
+            _Instruments.of(meter_provider),
+            target,
+            count_max=count_max,
+            has_keys=keys,
+            attributes=dict(attributes or {}),
+        )
+    )
+
+
+class Instrumentation:
+    """Executors whose metrics are collected, until it is closed; a context manager, too.
+
+    Made by :func:`instrument`.
+    """
+
+    __slots__ = ("_followed",)
+
+    def __init__(self, followed: _Followed) -> None:
+        self._followed = followed
+
+    def close(self) -> None:
+        """Collect nothing more; what was sampled since the last collection is recorded. Does nothing if it is closed.
+
+        Raises:
+            WrongLoopError: from another thread or event loop than that of an executor that is open.
+        """
+        self._followed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        followed = self._followed
+        return f"<Instrumentation {'open' if followed.is_open else 'closed'} of {followed.target!r}>"
+
+
+class _Followed:
+    """What one call of :func:`instrument` has collected.
+
+    Args:
+        instruments: which measure it.
+        target: an executor or a manager.
+        count_max: how many samples are kept of each name; 0 for none.
+        has_keys: whether samples tell their keys.
+        attributes: of every measurement.
+
+    Attributes:
+        target: as above.
+    """
+
+    __slots__ = ("_attributes", "_count_max", "_has_keys", "_instruments", "_sources", "target")
+
+    def __init__(
+        self,
+        instruments: _Instruments,
+        target: RateLimitedExecutor | ExecutorManager,
+        *,
+        count_max: int,
+        has_keys: bool,
+        attributes: dict[str, Any],
+    ) -> None:
+        self._instruments = instruments
+        self.target = target
+        self._count_max = count_max
+        self._has_keys = has_keys
+        self._attributes = attributes
+        self._sources: dict[str, _Source] = {}  # by the names of their executors
+        executors = target.executors.values() if isinstance(target, ExecutorManager) else [target]
+        if any(instruments.has(each) for each in [target, *executors]):
+            raise ValueError(f"target is instrumented already, close() that first: {target!r}")
+        for executor in executors:
+            self._add(executor)
+        if isinstance(target, ExecutorManager):
+            target._on_executor.append(self._add)
+        instruments.active.append(self)
+
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed."""
+        return self in self._instruments.active
+
+    def close(self) -> None:
+        """Record what was sampled, and follow nothing more."""
+        if not self.is_open:
+            return
+        for source in self._sources.values():
+            source.ignore()
+        for source in self._sources.values():
+            source.flush(self._instruments)
+        self._instruments.active.remove(self)
+        if isinstance(self.target, ExecutorManager):
+            self.target._on_executor.remove(self._add)
+
+    def _add(self, executor: RateLimitedExecutor) -> None:
+        """Collect the metrics of an executor; one of the same name is closed by now."""
+        source = self._sources.get(executor.name)
+        if source is None:
+            attributes = {**self._attributes, _NAME: executor.name}
+            source = self._sources[executor.name] = _Source(attributes, self._count_max, has_keys=self._has_keys)
+        source.follow(executor)
+
+    def has(self, target: object) -> bool:
+        """Return True if metrics of an executor, or of a manager, are collected here."""
+        return target is self.target or any(source.executor is target for source in self._sources.values())
+
+    def sources(self) -> list[_Source]:
+        """Return what there is to collect."""
+        return list(self._sources.values())
+
+
+class _Source:
+    """The metrics of all executors of one name, one after the other.
+
+    Args:
+        attributes: of every measurement.
+        count_max: how many samples are kept; 0 for none.
+        has_keys: whether samples tell their keys.
+
+    Attributes:
+        attributes: as above.
+        executor: the one that is followed; None once it has closed, and its counts are kept.
+    """
+
+    __slots__ = ("_before", "_count_max", "_has_keys", "_ignore", "_samples", "attributes", "executor")
+
+    def __init__(self, attributes: dict[str, Any], count_max: int, *, has_keys: bool) -> None:
+        self.attributes = attributes
+        self._count_max = count_max
+        self._has_keys = has_keys
+        self._before: Counter[str] = Counter()  # the counts of executors that have closed
+        self._samples: list[Samples] = []
+        self._ignore: Callable[[], None] = _nothing
+        self.executor: RateLimitedExecutor | None = None
+
+    def follow(self, executor: RateLimitedExecutor) -> None:
+        """Go on with another executor."""
+        self._let_go()
+        self.executor = executor
+        if self._count_max:
+            listeners = executor._listeners
+            samples: Samples = Samples(
+                count_max=self._count_max,
+                rest=lambda *, is_resting: listeners.rest(samples.listener, is_resting=is_resting),
+                restart=listeners.restart_samples,
+            )
+            self._ignore = executor._listen(samples.listener)
+            listeners.rest(samples.listener, is_resting=True)
+            self._samples.append(samples)
+
+    def ignore(self) -> None:
+        """Listen no more."""
+        ignore, self._ignore = self._ignore, _nothing
+        ignore()
+
+    def _let_go(self) -> None:
+        """Keep the counts of an executor that has closed, and not the executor."""
+        executor, self.executor, self._ignore = self.executor, None, _nothing
+        if executor is not None:
+            with suppress(RateLimitedExecutorError):  # it has never started
+                self._before.update(_counts(executor.statistics()))
+
+    def measure(self) -> tuple[Counter[str], Statistics | None]:
+        """Return the counts of all executors of this name, and how the present one stands."""
+        executor = self.executor
+        if executor is None:
+            return self._before, None
+        try:
+            statistics = executor.statistics()
+        except RateLimitedExecutorError:  # it has not started, and perhaps never will
+            return self._before, None
+        if executor.is_terminated:
+            self._let_go()
+            return self._before, statistics
+        return self._before + _counts(statistics), statistics
+
+    def flush(self, instruments: _Instruments) -> None:
+        """Hand over the samples since the last time; from any thread."""
+        for samples in self._samples:
+            started, ended = samples.take()
+            for sample in ended if self._has_keys else started:
+                instruments.time_in_queue.record(sample.lateness, self._attributes_of(sample.key))
+            for sample in ended:
+                result = "retried" if sample.state is None else sample.state.value
+                instruments.duration.record(
+                    sample.duration or 0.0, {**self._attributes_of(sample.key), _RESULT: result}
+                )
+        del self._samples[:-1]  # what has closed starts nothing more
+
+    def _attributes_of(self, key: Hashable) -> dict[str, Any]:
+        return {**self.attributes, _KEY: str(key)} if self._has_keys and key is not None else self.attributes
+
+
+class _Instruments:
+    """The instruments of one provider, and all that they measure: a provider has each instrument once.
+
+    Args:
+        meter: makes them.
+        observation: the class of what their callbacks return.
+
+    Attributes:
+        active: what is open.
+        time_in_queue: seconds from due time to start.
+        duration: seconds from start to end.
+    """
+
+    def __init__(self, meter: Meter, observation: type[Observation]) -> None:
+        self._observation = observation
+        self.active: list[_Followed] = []
+        self._measured: list[tuple[_Source, Counter[str], Statistics | None]] = []
+        self._told: set[str] = set()  # the instruments that have told what was measured last
+        for name, unit, description, field in _COUNTERS:
+            meter.create_observable_counter(
+                f"{_PREFIX}.{name}", [self._teller(name, _counter(field))], unit=unit, description=description
+            )
+        for name, unit, description, level in _LEVELS:
+            meter.create_observable_up_down_counter(
+                f"{_PREFIX}.{name}", [self._teller(name, _level(level))], unit=unit, description=description
+            )
+        meter.create_observable_counter(
+            f"{_PREFIX}.ended_tasks",
+            [self._teller("ended_tasks", _results)],
+            unit="{task}",
+            description="Tasks that have ended, by how they ended.",
+        )
+        meter.create_observable_gauge(
+            f"{_PREFIX}.rate",
+            [self._teller("rate", _rate)],
+            unit="{task}/s",
+            description="Starts a second that the rate in force allows; no value while there is no limit.",
+        )
+        self.time_in_queue = meter.create_histogram(
+            f"{_PREFIX}.task.time_in_queue",
+            unit="s",
+            description="Time from when a task was due to its start.",
+            explicit_bucket_boundaries_advisory=_BOUNDARIES,
+        )
+        self.duration = meter.create_histogram(
+            f"{_PREFIX}.task.duration",
+            unit="s",
+            description="Time from the start of an attempt to its end, by how it ended.",
+            explicit_bucket_boundaries_advisory=_BOUNDARIES,
+        )
+
+    @staticmethod
+    def of(provider: MeterProvider | None) -> _Instruments:
+        """Return the instruments of a provider, made if they are not there; None is the global one, whichever that will be."""
+        api = _api()
+        key = api if provider is None or provider is api.get_meter_provider() else provider
+        found = _OF_PROVIDERS.get(key)
+        if found is None:
+            meter = api.get_meter(_PREFIX) if key is api else key.get_meter(_PREFIX)
+            found = _OF_PROVIDERS[key] = _Instruments(meter, api.Observation)
+        return found
+
+    def has(self, target: object) -> bool:
+        """Return True if an executor, or a manager, is measured."""
+        return any(each.has(target) for each in self.active)
+
+    def _teller(
+        self, name: str, tell: Callable[[Counter[str], Statistics | None], Iterable[tuple[float, dict[str, str]]]]
+    ) -> Callable[[CallbackOptions], list[Observation]]:
+        """Return what tells one instrument its values: those of one instant, whichever instrument is asked first."""
+
+        def told(options: CallbackOptions) -> list[Observation]:  # noqa: ARG001  # the shape of a callback
+            if name in self._told or not self._told:
+                self._measure()
+                self._told.clear()
+            self._told.add(name)
+            sums: dict[tuple[tuple[str, Any], ...], float] = {}
+            for source, counts, statistics in self._measured:
+                for value, more in tell(counts, statistics):
+                    attributes = tuple({**source.attributes, **more}.items())
+                    sums[attributes] = sums.get(attributes, 0) + value  # two managers may have executors of one name
+            return [self._observation(value, dict(attributes)) for attributes, value in sums.items()]
+
+        return told
+
+    def _measure(self) -> None:
+        self._measured = []
+        for source in [source for each in list(self.active) for source in each.sources()]:
+            self._measured.append((source, *source.measure()))
+            source.flush(self)
+
+
+_OF_PROVIDERS: Final[WeakKeyDictionary[Any, _Instruments]] = WeakKeyDictionary()
+
+_COUNTERS: Final = (
+    ("accepted_tasks", "{task}", "Tasks that were taken in.", "accepted"),
+    ("started_tasks", "{task}", "Starts, those of further attempts included.", "started"),
+    ("retried_tasks", "{task}", "Attempts that have failed and are followed by another.", "retried"),
+)
+_LEVELS: Final[tuple[tuple[str, str, str, Callable[[Statistics], int]], ...]] = (
+    ("active_tasks", "{task}", "Tasks that run, held permits included.", lambda now: now.running),
+    (
+        "queued_tasks",
+        "{task}",
+        "Tasks that are due, or will be within the running interval, and wait.",
+        lambda now: now.overdue,
+    ),
+    (
+        "scheduled_tasks",
+        "{task}",
+        "Tasks that wait for a later due time.",
+        lambda now: max(0, now.waiting - now.overdue),
+    ),
+)
+
+
+def _api() -> Any:
+    """Return the module of OpenTelemetry's API that makes meters.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    try:
+        from opentelemetry import metrics  # noqa: PLC0415  # an extra, imported on use
+    except ImportError as error:
+        raise ImportError("instrument needs the extra: pip install 'ratelimited-executor[metrics]'") from error
+    return metrics
+
+
+def _counts(statistics: Statistics) -> Counter[str]:
+    """Return what only ever grows."""
+    return Counter({name: getattr(statistics, name) for name in ("accepted", "started", "retried", *_RESULTS)})
+
+
+def _counter(field: str) -> Callable[[Counter[str], Statistics | None], Iterator[tuple[float, dict[str, str]]]]:
+    def tell(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # the shape of it
+        yield counts[field], {}
+
+    return tell
+
+
+def _level(
+    of: Callable[[Statistics], int],
+) -> Callable[[Counter[str], Statistics | None], Iterator[tuple[float, dict[str, str]]]]:
+    def tell(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # as above
+        yield 0 if statistics is None else of(statistics), {}
+
+    return tell
+
+
+def _results(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # as above
+    for result in _RESULTS:
+        yield counts[result], {_RESULT: result}
+
+
+def _rate(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # as above
+    if statistics is not None and not statistics.rate.is_unlimited:
+        yield float(statistics.rate), {}
+
+
+def _nothing() -> None:
+    """Do nothing."""

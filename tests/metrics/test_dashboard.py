@@ -1,0 +1,71 @@
+"""The dashboard asks for nothing that the exporter for Prometheus does not offer, and for all that there is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.metrics import instrument
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "howto" / "grafana-dashboard.json"
+
+
+@pytest.fixture
+async def page(virtual_clock):
+    """What Prometheus would scrape: names of samples, and their labels."""
+    provider = MeterProvider([PrometheusMetricReader()], shutdown_on_exit=False)
+    async with RateLimitedExecutor("mail", rate=5) as executor:
+        with instrument(executor, meter_provider=provider):
+            await executor.submit(asyncio.sleep, 1)
+            text = generate_latest().decode()
+    provider.shutdown()
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith("ratelimited_executor"):
+                found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def queries() -> list[str]:
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return asked + [each["query"]["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+
+
+async def test_dashboard_asks_for_what_is_there(page):
+    """Each name is a sample or a label of one; each series but sums and counts is on the dashboard."""
+    labels = set().union(*page.values())
+    asked = {name for query in queries() for name in re.findall(r"\bratelimited_executor\w+", query)}
+    assert asked <= page.keys() | labels
+    assert {name for name in page if not name.endswith(("_sum", "_count"))} == asked - labels
+    assert {"ratelimited_executor_name", "ratelimited_executor_result", "le"} <= labels
+
+
+async def test_labels_of_the_dashboard_are_those_of_its_series(page):
+    """In the braces behind a name, and in what is summed by."""
+    for query in queries():
+        series = [name for name in page if re.search(rf"\b{name}\b", query)]
+        assert len(series) == 1, query
+        for part in re.findall(r"sum by \(([^)]*)\)|max by \(([^)]*)\)", query):
+            assert set("".join(part).split(", ")) <= page[series[0]], query
+        for part in re.findall(r"\{([^}]*)\}", query):
+            assert set(re.findall(r"(\w+)=", part)) <= page[series[0]], query
+
+
+def test_legends_are_filled_in_from_labels_that_the_query_keeps():
+    """Else they would be empty."""
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                assert re.search(rf"by \([^)]*\b{label}\b", target["expr"]), target

@@ -1,0 +1,387 @@
+"""What a monitoring system is told of executors, by the SDK of OpenTelemetry: counts that close, levels, histograms."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, Retry
+from ratelimited_executor.exceptions import WrongLoopError
+from ratelimited_executor.metrics import Instrumentation, instrument
+
+from ..helpers import seen
+
+pytestmark = pytest.mark.usefixtures("virtual_clock")
+
+PREFIX = "ratelimited_executor."
+NAMES = {
+    **dict.fromkeys(("accepted_tasks", "started_tasks", "retried_tasks", "ended_tasks"), "{task}"),
+    **dict.fromkeys(("active_tasks", "queued_tasks", "scheduled_tasks"), "{task}"),
+    "rate": "{task}/s",
+    "task.time_in_queue": "s",
+    "task.duration": "s",
+}
+
+
+class Monitor:
+    """A provider of its own, with a reader that is asked when the test likes."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
+
+    def collect(self) -> dict[str, list[Any]]:
+        """Return the data points by the name of their metric."""
+        data = self.reader.get_metrics_data()
+        self.units: dict[str, str] = {}
+        found: dict[str, list[Any]] = {}
+        for resource in data.resource_metrics if data is not None else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    assert metric.name.startswith(PREFIX)
+                    name = metric.name.removeprefix(PREFIX)
+                    self.units[name] = metric.unit
+                    found[name] = list(metric.data.data_points)
+        return found
+
+    def values(self) -> dict[str, float]:
+        """Return the counts and levels of the only executor; those of results by their result."""
+        found = {}
+        for name, points in self.collect().items():
+            for point in points:
+                result = point.attributes.get(PREFIX + "result")
+                if not hasattr(point, "bucket_counts"):
+                    found[result or name] = point.value
+        return found
+
+
+@pytest.fixture
+def monitor():
+    monitor = Monitor()
+    yield monitor
+    monitor.provider.shutdown()
+
+
+def histogram(points, **attributes: str):
+    """Return the one data point that has some attributes beside the name."""
+    wanted = {PREFIX + name: value for name, value in attributes.items()}
+    (point,) = [
+        each
+        for each in points
+        if {name: value for name, value in each.attributes.items() if name != PREFIX + "name"} == wanted
+    ]
+    return point
+
+
+async def test_counts_close_and_are_those_of_the_statistics(monitor):
+    """At any instant accepted = scheduled + queued + active + ended, and each is what ``statistics()`` says."""
+
+    async def fail() -> None:
+        await asyncio.sleep(0.5)
+        raise ValueError
+
+    async with RateLimitedExecutor("x", rate=10, retry=Retry(2, on=ValueError), drain_timeout=0) as executor:
+        instrument(executor, meter_provider=monitor.provider)
+        for number in range(30):
+            executor.submit(asyncio.sleep, 0.3)
+            executor.schedule(str, delay=number)
+            executor.schedule(fail, delay=number / 3).add_done_callback(seen)
+        executor.schedule(str, delay=40.0).cancel()
+        executor.schedule_many(str, range(40), over=20)
+        executor.schedule(str, delay=0.01, expires=0.01).add_done_callback(seen)
+        for _ in range(60):
+            async with executor.permit(priority=5):
+                values = monitor.values()
+            told = executor.statistics()
+            ends = sum(values[name] for name in ("done", "failed", "cancelled", "expired", "dropped"))
+            levels = values["scheduled_tasks"] + values["queued_tasks"] + values["active_tasks"]
+            assert values["accepted_tasks"] == levels + ends
+            assert values["active_tasks"] >= 1
+            assert values["rate"] == 10.0
+            assert values["started_tasks"] == told.started
+            await asyncio.sleep(0.2)
+        values = monitor.values()
+        assert (values["expired"], values["cancelled"]) == (1, 1)
+        assert values["retried_tasks"] == executor.statistics().retried > 0
+        assert set(NAMES.items()) == set(monitor.units.items())
+
+
+@pytest.mark.parametrize("durations", ["sampled", "all"])
+async def test_histograms_tell_lateness_and_duration_by_result(monitor, durations):
+    """A plain function, coroutines, callbacks, items, permits, attempts: few enough that each is drawn."""
+
+    async def fail() -> None:
+        await asyncio.sleep(3)
+        raise ValueError
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    async with RateLimitedExecutor("x", rate=1, retry=Retry(2, base=0.5, on=ValueError)) as executor:
+        instrument(executor, meter_provider=monitor.provider, durations=durations)
+        executor.submit(str)  # at 0, as each of the next a second after the one before
+        executor.submit(asyncio.sleep, 2)
+        executor.call_soon(asyncio.sleep, 4)
+        executor.call_soon(str)
+        executor.execute(asyncio.sleep, 0.2)
+        executor.schedule_many(asyncio.sleep, [0.03, 20])
+        found = monitor.collect()
+        assert "task.time_in_queue" not in found
+        await asyncio.sleep(6.5)
+        found = monitor.collect()
+        late = histogram(found["task.time_in_queue"])
+        assert (late.count, late.sum) == (7, pytest.approx(sum(range(7))))
+        assert (late.min, late.max) == (0.0, pytest.approx(6.0))
+        done = histogram(found["task.duration"], result="done")
+        assert (done.count, done.sum) == (6, pytest.approx(6.23 - 0.0))
+        assert done.explicit_bounds[0] == 0.00005
+        assert done.bucket_counts[0] == 2  # of no time at all
+
+        async with executor.permit():
+            await asyncio.sleep(1)
+        cancelled = executor.submit(asyncio.sleep, 60)
+        failed = executor.submit(fail)
+        asyncio.get_running_loop().call_later(5, cancelled.cancel)
+        await asyncio.wait([failed, cancelled])
+        await asyncio.sleep(20)
+        seen(failed)
+        found = monitor.collect()
+        assert histogram(found["task.duration"], result="done").count == 8
+        assert histogram(found["task.duration"], result="cancelled").count == 1
+        assert 3.5 < histogram(found["task.duration"], result="cancelled").sum <= 5
+        for result in ("retried", "failed"):
+            assert histogram(found["task.duration"], result=result).sum == pytest.approx(3.0)
+        assert histogram(found["task.time_in_queue"]).count == 11 == executor.statistics().started
+
+
+async def test_what_never_starts_has_no_durations(monitor):
+    """Cancelled and expired before their start."""
+    async with RateLimitedExecutor("x", rate=0) as executor:
+        instrument(executor, meter_provider=monitor.provider, durations="all")
+        executor.submit(str).cancel()
+        executor.call_soon(str).cancel()
+        await asyncio.wait([expired := executor.submit(str, expires=2)])
+        seen(expired)
+        found = monitor.collect()
+        assert {"task.time_in_queue", "task.duration"}.isdisjoint(found)
+        assert found["rate"][0].value == 0.0
+
+
+@pytest.mark.parametrize(("durations", "least", "most"), [("sampled", 250, 500), ("all", 5000, 5000)])
+@pytest.mark.parametrize("add", ["call_later", "schedule", "schedule_many"])
+async def test_of_many_an_even_sample_is_drawn(monitor, durations, least, most, add):
+    """Of five thousand in two seconds: the mean of the sample is that of all, and the counts are exact."""
+
+    async with RateLimitedExecutor("x", rate=2000, pacing=Pacing.ON_TIME) as executor:
+        instrument(executor, meter_provider=monitor.provider, durations=durations)
+        if add == "schedule_many":
+            executor.schedule_many(asyncio.sleep, [2.0] * 5000, delay=1)
+        else:
+            for _ in range(5000):
+                (executor.schedule if add == "schedule" else lambda *args, delay: executor.call_later(delay, *args))(
+                    asyncio.sleep, 2.0, delay=1.0
+                )
+        await asyncio.sleep(10)
+        found = monitor.collect()
+        late = histogram(found["task.time_in_queue"])
+        assert least <= late.count <= most
+        assert late.sum / late.count == pytest.approx(1.25, rel=0.03)
+        assert late.max == pytest.approx(2.5, rel=0.02)
+        duration = histogram(found["task.duration"], result="done")
+        assert least * 0.9 <= duration.count <= most
+        assert duration.sum / duration.count == pytest.approx(2.0)
+        assert found["started_tasks"][0].value == 5000
+        # What was drawn before does not hold up what comes after a collection.
+        executor.submit(str)
+        await asyncio.sleep(1)
+        assert histogram(monitor.collect()["task.time_in_queue"]).count == late.count + 1
+
+
+async def test_memory_is_bounded_where_nobody_collects(monitor):
+    """Samples and open ones: of a hundred thousand no more is kept than of a thousand."""
+    async with RateLimitedExecutor("x") as executor:
+        instrumentation = instrument(executor, meter_provider=monitor.provider)
+        (source,) = instrumentation._followed.sources()
+        (samples,) = source._samples
+        for _ in range(5):
+            executor.schedule_many(str, range(20_000))
+            await asyncio.sleep(1)
+        assert len(samples._started) <= 501
+        assert len(samples._ended) <= 501
+        assert not samples._open
+        executor.schedule_many(asyncio.sleep, [1] * 5_000)
+        await asyncio.sleep(0.5)
+        assert samples._open_count < 600
+        await asyncio.sleep(1)
+        assert samples._open_count == 0
+
+
+async def test_off_is_nothing(monitor):
+    """Without durations no hook is set; with them all of them go with ``close()``, and nothing more is told."""
+    async with RateLimitedExecutor("x") as executor:
+        parts = executor._parts
+        hooks = [(parts.queue, "on_start"), (parts.accounts, "on_task_end"), (parts.accounts, "on_retried")]
+        with instrument(executor, meter_provider=monitor.provider, durations=None):
+            assert [None] * 3 == [getattr(owner, name) for owner, name in hooks]
+            executor.submit(str)
+            await asyncio.sleep(1)
+            assert monitor.values()["done"] == 1
+            assert "task.duration" not in monitor.collect()
+        assert monitor.values() == {}
+        instrumentation = instrument(executor, meter_provider=monitor.provider)
+        assert parts.queue.on_start is not None
+        assert parts.accounts.on_task_end is None  # until a start is drawn
+        assert executor._home is parts.engine.loop  # calls that schedule go their short way
+        executor.submit(asyncio.sleep, 5)
+        await asyncio.sleep(1)
+        instrumentation.close()
+        instrumentation.close()
+        assert [None] * 3 == [getattr(owner, name) for owner, name in hooks]
+        assert executor._listeners._listeners == ()
+        await asyncio.sleep(5)
+        found = monitor.collect()
+        assert set(found) == {"task.time_in_queue"}  # recorded before, and cumulative
+        assert instrument(executor, meter_provider=monitor.provider) is not instrumentation
+
+
+async def test_executors_of_a_manager_are_followed(monitor):
+    """Those that it has, those that it makes later; the counts of a name go on when its next executor starts."""
+    manager = ExecutorManager()
+    before = manager.executor("before", rate=5)
+    instrumentation = instrument(manager, meter_provider=monitor.provider, attributes={"part": "mail"})
+    assert monitor.values()["accepted_tasks"] == 0
+    async with manager:
+        await before.submit(str)
+        for count in (1, 2, 3):
+            async with manager.executor("later") as later:
+                await later.submit(str)
+                if count == 2:
+                    monitor.collect()
+            assert later.is_terminated
+            found = monitor.collect()
+            attributes = {PREFIX + "name": "later", "part": "mail"}
+            (point,) = [point for point in found["started_tasks"] if dict(point.attributes) == attributes]
+            assert point.value == count
+            (point,) = [point for point in found["active_tasks"] if dict(point.attributes) == attributes]
+            assert point.value == 0
+        (point,) = [point for point in found["task.time_in_queue"] if dict(point.attributes) == attributes]
+        assert point.count == 3
+        assert [point.attributes[PREFIX + "name"] for point in found["rate"]] == ["before"]
+        assert instrumentation._followed._sources["later"].executor is None  # what has closed is not kept alive
+        instrumentation.close()
+        later = manager.executor("later")
+        assert later._listeners._listeners == ()
+
+
+async def test_keys_are_attributes_where_that_was_asked_for(monitor):
+    """Of durations alone; what has no key tells none."""
+    async with RateLimitedExecutor("x", key_concurrency=1) as executor:
+        instrument(executor, meter_provider=monitor.provider, keys=True)
+        executor.submit(asyncio.sleep, 1, key="a")
+        executor.submit(asyncio.sleep, 2, key=7)
+        executor.submit(asyncio.sleep, 4)
+        executor.schedule_many(asyncio.sleep, [8], key="b")
+        await asyncio.sleep(10)
+        found = monitor.collect()
+        for key, seconds in (("a", 1), ("7", 2), ("b", 8)):
+            assert histogram(found["task.duration"], result="done", key=key).sum == seconds
+            assert histogram(found["task.time_in_queue"], key=key).count == 1
+        assert histogram(found["task.duration"], result="done").sum == 4
+        assert {PREFIX + "name"} == {name for point in found["started_tasks"] for name in point.attributes}
+
+
+async def test_keys_are_no_attributes_else(monitor):
+    """They could be as many as there are customers."""
+    async with RateLimitedExecutor("x", key_rate=5) as executor:
+        instrument(executor, meter_provider=monitor.provider)
+        await executor.submit(str, key="a")
+        points = [point for points in monitor.collect().values() for point in points]
+        assert {PREFIX + "name", PREFIX + "result"} == {name for point in points for name in point.attributes}
+
+
+async def test_two_readers_and_two_providers_see_the_same(monitor):
+    """Each reader has all of it, whenever it looks; providers know nothing of each other."""
+    second = InMemoryMetricReader()
+    monitor.provider.add_metric_reader(second) if hasattr(monitor.provider, "add_metric_reader") else None
+    other = Monitor()
+    async with RateLimitedExecutor("x") as executor:
+        instrument(executor, meter_provider=monitor.provider)
+        instrument(executor, meter_provider=other.provider)
+        for _ in range(3):
+            await executor.submit(str)
+        assert monitor.values()["done"] == other.values()["done"] == 3
+        assert histogram(other.collect()["task.time_in_queue"]).count == 3
+        assert histogram(monitor.collect()["task.time_in_queue"]).count == 3
+    other.provider.shutdown()
+
+
+async def test_it_may_be_collected_in_another_thread(monitor):
+    """As the reader that exports at intervals does."""
+    async with RateLimitedExecutor("x") as executor:
+        instrument(executor, meter_provider=monitor.provider)
+        executor.submit(asyncio.sleep, 5)
+        await asyncio.sleep(1)
+        values = await asyncio.to_thread(monitor.values)
+        assert (values["accepted_tasks"], values["active_tasks"]) == (1, 1)
+
+
+async def test_observers_and_metrics_do_not_disturb_each_other(monitor):
+    """Each start is told, and of these every so manieth is drawn."""
+    from ratelimited_executor import observe
+
+    from ..runtime.test_observers import Log
+
+    async with RateLimitedExecutor("x") as executor:
+        log = Log(executor)
+        instrument(executor, meter_provider=monitor.provider)
+        with observe(executor, log):
+            executor.schedule_many(str, range(3000))
+            await asyncio.sleep(1)
+            assert log.counts == {"accepted": 3000, "started": 3000, "done": 3000}
+            assert 250 <= histogram(monitor.collect()["task.time_in_queue"]).count <= 501
+        executor.schedule_many(str, range(3000))
+        await asyncio.sleep(1)
+        assert 500 <= histogram(monitor.collect()["task.time_in_queue"]).count <= 1002
+
+
+async def test_wrong_arguments_are_refused(monitor):
+    """By their names, with the remedy; nothing is left of them."""
+    async with RateLimitedExecutor("x") as executor:
+        for arguments, error, message in [
+            ({"target": None}, TypeError, "target must be a RateLimitedExecutor or an ExecutorManager, got None"),
+            (
+                {"meter_provider": 1},
+                TypeError,
+                "meter_provider must be a MeterProvider of OpenTelemetry, or None, got 1",
+            ),
+            ({"durations": "some"}, ValueError, "durations must be 'sampled', 'all' or None, got 'some'"),
+            ({"keys": 1}, TypeError, "keys must be a bool, got 1"),
+        ]:
+            with pytest.raises(error, match=message):
+                instrument(**{"target": executor, "meter_provider": monitor.provider, **arguments})
+        with pytest.raises(WrongLoopError):
+            await asyncio.to_thread(instrument, executor, meter_provider=monitor.provider)
+        first = instrument(executor, meter_provider=monitor.provider)
+        assert isinstance(first, Instrumentation)
+        for target in (executor, executor.manager):
+            with pytest.raises(ValueError, match=r"target is instrumented already, close\(\) that first"):
+                instrument(target, meter_provider=monitor.provider)
+        assert len(executor._listeners._listeners) == 1
+        assert "open" in repr(first)
+        first.close()
+        assert "closed" in repr(first)
+
+
+async def test_without_the_api_the_error_names_the_extra(monkeypatch):
+    """Nothing else of the package ever imports it."""
+    code = "import sys; from ratelimited_executor import *; import ratelimited_executor.metrics; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "opentelemetry" not in run.stdout
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    async with RateLimitedExecutor("x") as executor:
+        with pytest.raises(ImportError, match=r"pip install 'ratelimited-executor\[metrics\]'"):
+            instrument(executor)

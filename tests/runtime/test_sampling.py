@@ -1,0 +1,108 @@
+"""Samples are drawn evenly, whoever takes them and when, and their ends belong to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ratelimited_executor import TaskState
+from ratelimited_executor._runtime.accounts import CallOwner
+from ratelimited_executor._runtime.sampling import Samples
+
+DONE = TaskState.DONE
+
+
+class Clock:
+    """Stands for what is observed: tells the time."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class Course:
+    """Starts tasks one after the other, as a queue does that is told how many may pass."""
+
+    def __init__(self, count_max: int) -> None:
+        self.rests: list[bool] = []
+        self.clock = Clock()
+        self.samples = Samples(
+            count_max=count_max, rest=lambda *, is_resting: self.rests.append(is_resting), restart=self.restart
+        )
+        self.listener = self.samples.listener
+        self.listener.opened(self.clock)
+        self.passing = 0
+        self.drawn: list[float] = []
+
+    def restart(self) -> None:
+        self.passing = 0
+
+    def start(self, count: int, *, running: float | None = 0.0) -> None:
+        """Start one a second, on time; each ends after so many seconds, before the next; None if later."""
+        for _ in range(count):
+            at = self.clock.time
+            if self.passing:
+                self.passing -= 1
+            else:
+                self.passing = self.listener.sampled(at - 0.25, at)
+                self.drawn.append(at)
+            if running is not None:
+                self.clock.time = at + running
+                self.listener.ended(CallOwner("x", None, at), DONE)
+            self.clock.time = at + 1.0
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 25, 100, 1003, 20_000])
+def test_what_is_kept_is_every_so_manieth_start(count):
+    """From the first on; between half of the limit and the limit, or all."""
+    course = Course(10)
+    course.start(count, running=0.5)
+    started, ended = course.samples.take()
+    assert started == ended
+    step = 1
+    while len(range(0, count, step)) > 10:
+        step *= 2
+    numbers = [sample.number for sample in started]
+    assert numbers == list(range(0, count, step))
+    assert {0.25} == {sample.lateness for sample in started}
+    assert {0.5} == {sample.duration for sample in ended}
+    assert len(course.drawn) < 10 + 7 * count.bit_length()
+
+
+def test_after_they_are_taken_all_is_as_at_first():
+    """The next start is drawn, and nothing is told twice."""
+    course = Course(4)
+    course.start(1000)
+    assert course.samples.take()[0]
+    assert ([], []) == course.samples.take()
+    course.start(2)
+    assert 2 == len(course.samples.take()[0])
+
+
+def test_ends_are_told_of_what_was_kept_alone():
+    """A start that was thrown away does not come back with its end, not even after a collection."""
+    course = Course(4)
+    course.start(100, running=None)
+    started, ended = course.samples.take()
+    assert [] == ended
+    for at in range(100):
+        course.listener.ended(CallOwner("x", None, float(at)), DONE)
+    assert started == course.samples.take()[1]
+    course.listener.ended(CallOwner("x", None, 0.0), DONE)
+    course.listener.ended(CallOwner("x", None, 0.5), DONE)
+    assert [] == course.samples.take()[1]
+
+
+def test_ends_matter_only_while_a_sample_runs():
+    """Else nobody is told of them."""
+    course = Course(10)
+    course.start(3)
+    assert [False, True] * 3 == course.rests
+    course.rests.clear()
+    course.start(2, running=None)
+    assert [False] == course.rests
+    course.listener.retried(CallOwner("x", None, 3.0))
+    course.listener.ended(CallOwner("x", None, 4.0), TaskState.FAILED)
+    assert [False, True] == course.rests
+    assert [DONE] * 3 + [None, TaskState.FAILED] == [sample.state for sample in course.samples.take()[1]]
