@@ -34,7 +34,7 @@ from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.figures import Measurement
 from ratelimited_executor.load.requests import RequestTemplate, check_method, check_url, parse_requests
 from ratelimited_executor.load.search import Found, Trial, decide
-from ratelimited_executor.load.verdicts import judge, why_tool_was_limit
+from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -227,13 +227,14 @@ class _Bench:
             if self.stop.is_ordered:
                 self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
                 return ExitStatus.INTERRUPTED
-            verdict = judge(figures, self._options.thresholds)
+            verdict = judge_trial(figures, self._options.thresholds)
             trials.append(
                 Trial(
                     rate=rate,
                     has_held=verdict.is_kept,
                     is_clear=verdict.is_clear,
-                    tool_limit=why_tool_was_limit(figures),
+                    # What holds although the tool makes it look worse holds all the more.
+                    tool_limit=None if verdict.is_kept else why_tool_was_limit(figures),
                 )
             )
             of_rate[rate] = figures
