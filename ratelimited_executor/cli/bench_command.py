@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -37,7 +37,7 @@ from ratelimited_executor.load.search import Found, Trial, decide
 from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from ratelimited_executor.cli.bench_options import BenchOptions
     from ratelimited_executor.cli.bench_senders import Sender
@@ -124,13 +124,30 @@ class _Bench:
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def run(self, signals: Signals) -> ExitStatus:
-        """Set up, send, report."""
+        """Set up, send, report. A signal during the set-up ends it; once all is reported, signals are as they were before."""
         signals.attach()
-        async with self._sender() as send:
+        with self._ended_by_signal():
+            sender = self._sender()
+            send = await sender.__aenter__()
+        try:
             if self._where is not None:
                 return await self._search(send, self._where)
-            figures = await self._play(self._phases, send, label="load", drain=self._options.timeout)
-        return self._conclude(figures)
+            return self._conclude(await self._play(self._phases, send, label="load", drain=self._options.timeout))
+        finally:
+            signals.close()
+            await sender.__aexit__(None, None, None)
+
+    @contextmanager
+    def _ended_by_signal(self) -> Iterator[None]:
+        """Let the first signal cancel what is awaited meanwhile."""
+        main = asyncio.current_task()
+        assert main is not None  # only coroutines come here
+        ordered = asyncio.ensure_future(self.stop.ordered.wait())
+        ordered.add_done_callback(lambda task: task.cancelled() or main.cancel())
+        try:
+            yield
+        finally:
+            ordered.cancel()
 
     def _sender(self) -> Any:
         if self._target is None:
