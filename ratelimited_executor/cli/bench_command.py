@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -34,10 +34,10 @@ from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.figures import Measurement
 from ratelimited_executor.load.requests import RequestTemplate, check_method, check_url, parse_requests
 from ratelimited_executor.load.search import Found, Trial, decide
-from ratelimited_executor.load.verdicts import judge, why_tool_was_limit
+from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from ratelimited_executor.cli.bench_options import BenchOptions
     from ratelimited_executor.cli.bench_senders import Sender
@@ -124,13 +124,30 @@ class _Bench:
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def run(self, signals: Signals) -> ExitStatus:
-        """Set up, send, report."""
+        """Set up, send, report. A signal during the set-up ends it; once all is reported, signals are as they were before."""
         signals.attach()
-        async with self._sender() as send:
+        with self._ended_by_signal():
+            sender = self._sender()
+            send = await sender.__aenter__()
+        try:
             if self._where is not None:
                 return await self._search(send, self._where)
-            figures = await self._play(self._phases, send, label="load", drain=self._options.timeout)
-        return self._conclude(figures)
+            return self._conclude(await self._play(self._phases, send, label="load", drain=self._options.timeout))
+        finally:
+            signals.close()
+            await sender.__aexit__(None, None, None)
+
+    @contextmanager
+    def _ended_by_signal(self) -> Iterator[None]:
+        """Let the first signal cancel what is awaited meanwhile."""
+        main = asyncio.current_task()
+        assert main is not None  # only coroutines come here
+        ordered = asyncio.ensure_future(self.stop.ordered.wait())
+        ordered.add_done_callback(lambda task: task.cancelled() or main.cancel())
+        try:
+            yield
+        finally:
+            ordered.cancel()
 
     def _sender(self) -> Any:
         if self._target is None:
@@ -227,13 +244,14 @@ class _Bench:
             if self.stop.is_ordered:
                 self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
                 return ExitStatus.INTERRUPTED
-            verdict = judge(figures, self._options.thresholds)
+            verdict = judge_trial(figures, self._options.thresholds)
             trials.append(
                 Trial(
                     rate=rate,
                     has_held=verdict.is_kept,
                     is_clear=verdict.is_clear,
-                    tool_limit=why_tool_was_limit(figures),
+                    # What holds although the tool makes it look worse holds all the more.
+                    tool_limit=None if verdict.is_kept else why_tool_was_limit(figures),
                 )
             )
             of_rate[rate] = figures

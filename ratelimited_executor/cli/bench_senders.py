@@ -86,7 +86,7 @@ async def http_sender(templates: Sequence[RequestTemplate], *, connections: int)
 
 def is_in_threads(target: Callable[..., Any]) -> bool:
     """Return True for a plain function, which would hold the event loop up."""
-    return not (_is_context_factory(target) or asyncio.iscoroutinefunction(target) or _has_async_call(target))
+    return not (_is_context_factory(target) or inspect.iscoroutinefunction(target) or _has_async_call(target))
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def function_sender(target: Callable[..., Any], *, connections: int) -> As
     A factory of an async context manager is entered first, and yields the function.
 
     Raises:
-        CommandError: if the set-up fails, or yields what cannot be called.
+        CommandError: if the set-up or the tear-down fails, or the set-up yields what cannot be called.
     """
     if not _is_context_factory(target):
         with _threads_for(target, connections) as threads:
@@ -113,7 +113,10 @@ async def function_sender(target: Callable[..., Any], *, connections: int) -> As
         with _threads_for(function, connections) as threads:
             yield _caller(function, threads)
     finally:
-        await manager.__aexit__(None, None, None)
+        try:
+            await manager.__aexit__(None, None, None)
+        except Exception as error:
+            raise CommandError(f"the tear-down of TARGET failed: {describe_error(error)}") from error
 
 
 class _Threads:
@@ -166,4 +169,4 @@ def _is_context_factory(target: Callable[..., Any]) -> bool:
 
 
 def _has_async_call(target: Callable[..., Any]) -> bool:
-    return asyncio.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004  # an object with an async __call__
+    return inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004  # an object with an async __call__

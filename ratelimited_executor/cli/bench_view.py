@@ -64,7 +64,9 @@ def _line(live: Live, label: str) -> Text:
 
 
 def _panel(live: Live, label: str) -> Table:
-    table = Table(title=f"{label}{', warm-up' if live.is_warm_up else ''}", title_justify="left")
+    table = Table(
+        title=f"{label}{', warm-up' if live.is_warm_up else ''}", title_justify="left", box=None, pad_edge=False
+    )
     for name in ("time", "rate", "in flight", "waiting", "ended", "errors", "p50", "p99"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_row(
@@ -159,7 +161,9 @@ def trial_text(trial: Trial, broken: Sequence[str]) -> Text:
     text = Text.assemble(f"{trial.rate:g}/s: ", verdict)
     if broken:
         text.append(f", {'; '.join(broken)}")
-    if not trial.is_clear:
+    if trial.tool_limit is not None:
+        text.append(f"; it does not count, as the tool was the limit: {trial.tool_limit}", style="yellow")
+    elif not trial.is_clear:
         text.append(", but not clearly", style="yellow")
     return text
 

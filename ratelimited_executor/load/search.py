@@ -26,6 +26,8 @@ _RESOLUTION: Final = 0.05
 _VOTES: Final = 3
 # Doubling from 1 a second to a million takes 20, halving a gap of 2 to 5 % takes 4, votes and second looks the rest.
 _TRIALS_MAX: Final = 60
+# Trials of a rate that the tool spoils before the search ends there: the first may have been the machine's bad minute.
+_LIMITED_TRIALS: Final = 2
 _SIGNIFICANT_DIGITS: Final = 3  # of the rates that are tried
 
 
@@ -52,7 +54,8 @@ class Trial:
         rate: that was tried.
         has_held: whether every threshold was kept.
         is_clear: False if chance alone could have turned it.
-        tool_limit: why the tool was the limit; None if it was not.
+        tool_limit: why the tool, and not the service, may have broken a threshold; None if it was not the tool. Such a
+            trial has no vote.
     """
 
     rate: float
@@ -95,6 +98,9 @@ def decide(trials: Sequence[Trial], where: SearchRange) -> float | Found:
     held, failed = _bounds(trials)
     last = trials[-1]
     if last.tool_limit is not None:
+        limited = sum(each.rate == last.rate and each.tool_limit is not None for each in trials)
+        if limited < _LIMITED_TRIALS:
+            return last.rate
         return _found(trials, held, failed, f"at {last.rate:g}/s the tool was the limit: {last.tool_limit}")
     if len(trials) >= _TRIALS_MAX:
         return _found(trials, held, failed, f"{_TRIALS_MAX} trials gave no steady picture")
@@ -118,7 +124,7 @@ def _between(held: float | None, failed: float | None, where: SearchRange) -> fl
 
 
 def _bounds(trials: Sequence[Trial]) -> tuple[float | None, float | None]:
-    """Return the highest rate that held below all that did not, and the lowest that did not."""
+    """Return the highest rate that held below all that did not, and the lowest that did not; None where there is none."""
     has_held = {rate: 2 * sum(each.has_held for each in votes) > len(votes) for rate, votes in _votes(trials).items()}
     failed = min((rate for rate, is_held in has_held.items() if not is_held), default=None)
     below = [rate for rate, is_held in has_held.items() if is_held and (failed is None or rate < failed)]
@@ -143,7 +149,8 @@ def _lacks_votes(trials: Sequence[Trial], rate: float) -> bool:
 def _votes(trials: Sequence[Trial]) -> dict[float, list[Trial]]:
     votes: dict[float, list[Trial]] = defaultdict(list)
     for trial in trials:
-        votes[trial.rate].append(trial)
+        if trial.tool_limit is None:
+            votes[trial.rate].append(trial)
     return votes
 
 

@@ -11,7 +11,7 @@ from ratelimited_executor._core.durations import format_duration
 if TYPE_CHECKING:
     from ratelimited_executor.load.figures import Figures
 
-__all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "why_tool_was_limit"]
+__all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "judge_trial", "why_tool_was_limit"]
 
 # Two standard deviations: an interval holds the true share in 95 of 100 measurements.
 _Z: Final = 1.96
@@ -21,6 +21,10 @@ _LATENESS_FLOOR_SECONDS: Final = 0.002
 _LATENESS_PART_MAX: Final = 0.1
 # A process that computes for longer than this has no time left for answers that wait to be read.
 _CPU_SHARE_MAX: Final = 0.9
+# A queue grows if durations do: by this factor from the first third of a load to the last, and by this time.
+_GROWTH_MIN: Final = 2.0
+_GROWTH_FLOOR_SECONDS: Final = 0.01
+_GROWTH_SECONDS_MIN: Final = 3  # of a load; fewer have no thirds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,32 @@ def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
         if figures.error_share > thresholds.errors:
             broken.append(f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}")
     return Verdict(broken=tuple(broken), is_clear=is_clear)
+
+
+def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:
+    """Judge a trial of a search, in which a queue that grows counts too: in a longer trial it would break any threshold.
+
+    That is a hint and no proof, so the verdict is not clear then.
+    """
+    verdict = judge(figures, thresholds)
+    grown = _growth(figures)
+    if not verdict.is_kept or grown is None:
+        return verdict
+    first, last = map(format_duration, grown)
+    return Verdict(broken=(f"durations grew all the time, from p50 {first} to {last}",), is_clear=False)
+
+
+def _growth(figures: Figures) -> tuple[float, float] | None:
+    """Return the median durations at the begin and at the end of a load, if they doubled and rose throughout."""
+    medians = [second.p50 for second in figures.timeline]
+    if len(medians) < _GROWTH_SECONDS_MIN:
+        return None
+    third = len(medians) // 3
+    first, middle, last = (
+        sum(part) / third for part in (medians[:third], medians[third : 2 * third], medians[-third:])
+    )
+    grows = first < middle < last and last > _GROWTH_MIN * first and last - first > _GROWTH_FLOOR_SECONDS
+    return (first, last) if grows else None
 
 
 def interval_of_share(part: int, total: int) -> tuple[float, float]:

@@ -68,7 +68,16 @@ async def unprepared():
 async def yields_none():
     yield None
 
-nothing = 3
+@asynccontextmanager
+async def not_torn_down():
+    yield note
+    raise OSError("still busy")
+
+@asynccontextmanager
+async def hangs():
+    print("hangs", flush=True)
+    await asyncio.sleep(3600)
+    yield note
 """
 
 real_time = pytest.mark.real_time("sockets and threads have no virtual time")
@@ -387,6 +396,29 @@ def test_file_that_is_no_measurement_is_refused(place) -> None:
 def test_target_that_cannot_be_set_up_is_refused(targets, name, words) -> None:
     """With its own reason."""
     assert_refused(bench(f"{targets}:{name}", "--rate", "1"), *words)
+
+
+@real_time
+def test_failing_tear_down_is_told_after_the_report(targets) -> None:
+    """What was measured is not lost."""
+    result = bench(f"{targets}:not_torn_down", "--rate", "20", "--for", "200ms", "--quiet", "--json", "out.json")
+
+    assert_refused(result, "tear-down of TARGET failed", "still busy")
+    assert "our lateness" in result.stdout
+    with open("out.json", encoding="utf-8") as file:
+        assert 4 == json.load(file)["figures"]["count"]
+
+
+@real_time
+def test_signal_ends_a_set_up_that_hangs(place, targets) -> None:
+    """With the status of an interruption."""
+    command = [sys.executable, "-m", "ratelimited_executor", "bench", f"{targets}:hangs", "--rate", "50"]
+    with subprocess.Popen(command, cwd=place.path, stdout=-1, stderr=-1, text=True) as process:
+        assert "hangs" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+
+    assert (130, "") == (process.returncode, err)
 
 
 def test_missing_extra_is_named(place, monkeypatch) -> None:

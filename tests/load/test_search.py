@@ -84,16 +84,32 @@ def test_unclear_trial_is_made_again_and_a_tie_once_more() -> None:
 
 
 def test_search_ends_where_the_tool_is_the_limit() -> None:
-    """What is above is not the service's limit."""
+    """At the second time; what is above is not the service's limit."""
 
     def service(rate: float) -> Trial:
         return Trial(rate=rate, has_held=rate <= 500, tool_limit="it was late" if rate > 500 else None)
 
     found, rates = search(service)
 
-    assert [100, 200, 400, 800] == rates
+    assert [100, 200, 400, 800, 800] == rates
     assert (400, False) == (found.held, found.is_sure)
     assert "at 800/s the tool was the limit: it was late" == found.reason
+
+
+def test_trial_that_the_tool_spoiled_once_has_no_vote() -> None:
+    """It is made again, and the search goes on as if it had not been."""
+    spoiled = iter([True, False])
+
+    def service(rate: float) -> Trial:
+        is_spoiled = rate == 400 and next(spoiled)
+        return Trial(
+            rate=rate, has_held=rate <= 730 and not is_spoiled, tool_limit="it was late" if is_spoiled else None
+        )
+
+    found, rates = search(service)
+
+    assert [100, 200, 400, 400, 800, 566] == rates[:6]
+    assert (703, (3, 3)) == (found.held, found.held_votes)
 
 
 @pytest.mark.parametrize("seed", range(50))

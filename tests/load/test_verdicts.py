@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratelimited_executor.load.comparison import compare
-from ratelimited_executor.load.verdicts import Thresholds, interval_of_share, judge, why_tool_was_limit
+from ratelimited_executor.load.verdicts import Thresholds, interval_of_share, judge, judge_trial, why_tool_was_limit
 from tests.load.models import figures_of, measurement_of
 
 
@@ -39,6 +39,21 @@ def test_p99_near_its_threshold_is_unclear() -> None:
 def test_nothing_sent_keeps_nothing() -> None:
     """A run that was too short to send says so."""
     assert ("no request was sent",) == judge(figures_of([]), Thresholds(p99=1)).broken
+
+
+def test_growing_queue_does_not_hold_in_a_trial() -> None:
+    """Though each duration is below the threshold; unclear, as a bad second could look like it."""
+    growing = figures_of([0.02 + number / 1000 for number in range(100)])
+    steady = figures_of([0.02, 0.03] * 50)
+    up_and_down = figures_of([0.02] * 40 + [0.2] * 30 + [0.02] * 30)
+
+    assert (False, False) == (
+        judge_trial(growing, Thresholds(p99=1)).is_kept,
+        judge_trial(growing, Thresholds(p99=1)).is_clear,
+    )
+    assert judge(growing, Thresholds(p99=1)).is_kept
+    for figures in (steady, up_and_down, figures_of([0.02, 0.4])):
+        assert judge_trial(figures, Thresholds(p99=1)).is_kept
 
 
 def test_interval_holds_the_share_and_stays_within_its_ends() -> None:

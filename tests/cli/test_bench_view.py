@@ -1,0 +1,106 @@
+"""What ``bench`` shows while it measures, and its sentences."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from rich.console import Console
+
+from ratelimited_executor.cli.bench_run import Live
+from ratelimited_executor.cli.bench_view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
+from ratelimited_executor.load.search import Found, Trial
+from tests.load.models import figures_of, measurement_of
+
+LIVE = Live(
+    is_warm_up=True,
+    seconds=4,
+    total=60,
+    rate=1500,
+    in_flight=7,
+    waiting=3,
+    ended=5990,
+    errors=12,
+    p50=0.012,
+    p99=0.25,
+)
+
+
+async def shown(*, is_terminal: bool, width: int) -> str:
+    """What a load of 11 s shows in all."""
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width)
+    showing = asyncio.ensure_future(show_live(console, lambda: LIVE, label="load"))
+    await asyncio.sleep(11)
+    showing.cancel()
+    await asyncio.wait({showing})
+    return console.file.getvalue()
+
+
+async def test_pipe_gets_a_line_every_five_seconds(virtual_loop) -> None:
+    """Whole, whatever the width."""
+    line = (
+        "load: 4 s of 1:00, 1,500.0/s, 7 in flight, 3 wait for a connection, 5,990 ended, 12 errors, p50 12 ms, "
+        "p99 250 ms, warm-up\n"
+    )
+    assert line * 2 == await shown(is_terminal=False, width=20)
+
+
+async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
+    """Nothing of it is cut off."""
+    text = await shown(is_terminal=True, width=80)
+
+    assert "load, warm-up" in text
+    for part in ("1,500.0/s", "in flight", "waiting", "5,990", "errors", "250 ms"):
+        assert part in text
+    assert "…" not in text
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (
+            Found(held=500, held_votes=(3, 3), failed=525, failed_votes=(1, 1), trial_count=9),
+            "The highest rate held is 500/s, in 3 of 3 trials; 525/s was not held, in 1 of 1 trial. "
+            "All trials of both agree.",
+        ),
+        (
+            Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), trial_count=9),
+            "The highest rate held is 500/s, in 2 of 3 trials; it was the highest that was tried. "
+            "The trials do not agree: the limit lies about there.",
+        ),
+        (
+            Found(held=None, held_votes=(0, 0), failed=2, failed_votes=(2, 2), trial_count=9),
+            "No rate was held: 2/s was the lowest that was tried, and failed in 2 of 2 trials.",
+        ),
+        (
+            Found(held=None, held_votes=(0, 0), failed=None, failed_votes=(0, 0), trial_count=2, reason="at 9/s x"),
+            "No rate was held. The search ended early: at 9/s x.",
+        ),
+    ],
+)
+def test_end_of_a_search_is_told_in_sentences(found, text) -> None:
+    """With how sure it is."""
+    assert text == found_text(found).plain
+
+
+def test_trial_tells_why_it_did_not_hold_or_count() -> None:
+    """In one line."""
+    assert "9/s: held, but not clearly" == trial_text(Trial(rate=9, has_held=True, is_clear=False), []).plain
+    assert "9/s: not held, a; b" == trial_text(Trial(rate=9, has_held=False), ["a", "b"]).plain
+    assert "does not count" in trial_text(Trial(rate=9, has_held=False, tool_limit="late"), ["a"]).plain
+
+
+def test_tables_show_what_others_named_without_obeying_it() -> None:
+    """Control characters and markup of a kind of error."""
+    console = Console(file=io.StringIO(), width=200)
+    for table in measurement_tables(measurement_of(figures_of([0.1] * 10, errors=3, kind="[red]\x1b[2J"))):
+        console.print(table)
+
+    assert "[red]\\x1b[2J" in console.file.getvalue()
+
+
+def test_tool_as_the_limit_is_told_loudly() -> None:
+    """And not at all where it was none."""
+    assert tool_limit_text(figures_of([1.0] * 100)) is None
+    assert "THE TOOL WAS THE LIMIT" in tool_limit_text(figures_of([0.1] * 100, lateness=0.05)).plain
