@@ -36,10 +36,7 @@ _RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 _BOUNDARIES: Final = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
-_COUNT_MAX: Final = {
-    "sampled": 500,
-    "all": 100_000,
-}  # samples between two collections: 1 % of them are five, or a thousand
+_COUNT_MAX: Final = {"sampled": 250, "all": 100_000}  # samples between two collections; a minute has several of these
 
 
 def instrument(
@@ -55,7 +52,7 @@ def instrument(
     Args:
         target: an executor; or a manager, with the executors that it has and those that it makes later.
         meter_provider: where instruments are made; the global one if None.
-        durations: of which tasks time in queue and duration are recorded: ``"sampled"`` for up to 500 between two collections,
+        durations: of which tasks time in queue and duration are recorded: ``"sampled"`` for up to 250 between two collections,
             drawn evenly from all; ``"all"`` for each task, and an even sample only beyond 100,000; None for none, which costs
             nothing. Counts are exact in each case.
         keys: whether recorded durations tell the key of the task, as a text: each key makes time series of its own.

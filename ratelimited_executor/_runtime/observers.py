@@ -8,7 +8,6 @@ from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.observing import Listener, started_at
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
     from types import TracebackType
     from typing import Self
@@ -94,10 +93,16 @@ class Observation:
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
         try:
             method(*args)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is not the task's
-            loop: asyncio.AbstractEventLoop = self._observed.loop
+        except (KeyboardInterrupt, SystemExit) as error:  # they leave the loop, but not from the middle of a start
+            self._observed.loop.call_soon(_raise, error)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is not the task's
             message = f"exception in {method.__name__}() of the observer {self._observer!r}"
-            loop.call_exception_handler({"message": message, "exception": error})
+            self._observed.loop.call_exception_handler({"message": message, "exception": error})
+
+
+def _raise(error: BaseException) -> None:
+    """Raise an error."""
+    raise error
 
 
 def observe(executor: Observable, observer: Observer) -> Observation:

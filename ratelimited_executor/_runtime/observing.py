@@ -154,7 +154,10 @@ class Listener:
 class Listeners:
     """All who listen to one executor, whether it has started or not."""
 
-    __slots__ = ("_calls", "_freed", "_is_each", "_is_marked", "_left", "_listeners", "_parts", "_resting")
+    __slots__ = (
+        "_calls", "_ended_count", "_freed", "_is_each", "_is_each_end", "_is_marked", "_left", "_listeners", "_parts",
+        "_resting",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
@@ -162,6 +165,8 @@ class Listeners:
         self._resting: set[Listener] = set()  # whose `ended` is not wanted for now
         self._left = 0  # starts that may pass before samples are taken again
         self._is_each = False  # whether somebody wants to be told of each start
+        self._is_each_end = False  # whether somebody wants to be told of each end now
+        self._ended_count = 0  # who ever wants to be told of ends
         self._is_marked = False  # whether the start that was told last left a mark for its end
 
     @property
@@ -199,7 +204,7 @@ class Listeners:
     def rest(self, listener: Listener, *, is_resting: bool) -> None:
         """Note whether the ends of tasks matter to a listener for now: while they matter to nobody, they cost nothing."""
         (self._resting.add if is_resting else self._resting.discard)(listener)
-        if self._parts is not None:
+        if self._parts is not None and self._is_each_end is not (len(self._resting) < self._ended_count):
             self._tell_ends()
 
     def restart_samples(self) -> None:
@@ -215,6 +220,7 @@ class Listeners:
         queue, accounts = parts.queue, parts.accounts
         accounts.detach()  # a stretch that is being started goes by the hooks of before
         self._is_each = any(each.started is not None for each in listeners)
+        self._ended_count = sum(each.ended is not None for each in listeners)
         is_sampled = any(each.sampled is not None for each in listeners)
         queue.on_start = self._started if self._is_each or is_sampled else None
         queue.untold_count = self._left = 0
@@ -226,8 +232,8 @@ class Listeners:
         parts.coroutines.on_free = self._ended_coroutine if any(each.freed for each in listeners) else self._freed
 
     def _tell_ends(self) -> None:
-        is_wanted = any(each.ended is not None and each not in self._resting for each in self._listeners)
-        self._parts.accounts.tell_ends(self._ended if is_wanted else None)  # type: ignore[union-attr]  # it has started
+        self._is_each_end = len(self._resting) < self._ended_count
+        self._parts.accounts.tell_ends(self._ended if self._is_each_end else None)  # type: ignore[union-attr]  # it has started
 
     # What the kernel calls.
 
@@ -279,6 +285,12 @@ class Listeners:
         for listener in self._listeners:
             if listener.ended is not None and listener not in self._resting:
                 listener.ended(owner, state)
+        if self._is_marked and not self._is_each:
+            parts = self._parts
+            assert parts is not None
+            if started_at(owner) == parts.accounts.started_at:  # the sample itself, over at once as most calls are
+                self._unmark()
+                parts.queue.untold_count = self._left
 
     def _cancelled(self, count: int) -> None:
         for listener in self._listeners:

@@ -2,8 +2,8 @@
 
 Theory. The first starts since the samples were taken last are all drawn. Whenever there are too many, every second of them is
 thrown away, and from then on half as many are drawn: what is kept is every 2nd, 4th, 8th ... start of all, evenly. With a limit
-of a thousand some six thousand are drawn of a million; the others start as if nobody looked. The sample of a quiet time is all
-that there is.
+of 250 some two thousand are drawn of a million; the others start as if nobody looked. The next time as few are drawn from the
+outset as would have been enough for the starts of this time. The sample of a quiet time is all that there is.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Samples:
         with self._lock:
             started, self._started = self._started, []
             ended, self._ended = self._ended, []
-            self._number, self._step = 0, 1
+            wanted = self._number // self._count_max  # from the outset next time, if as many start
+            self._step = 1 << (wanted.bit_length() - 1) if wanted else 1
+            self._number = 0
             self._restart()
         return started, ended
 

@@ -171,7 +171,7 @@ async def test_what_never_starts_has_no_durations(monitor):
         assert found["rate"][0].value == 0.0
 
 
-@pytest.mark.parametrize(("durations", "least", "most"), [("sampled", 250, 500), ("all", 5000, 5000)])
+@pytest.mark.parametrize(("durations", "least", "most"), [("sampled", 125, 250), ("all", 5000, 5000)])
 @pytest.mark.parametrize("add", ["call_later", "schedule", "schedule_many"])
 async def test_of_many_an_even_sample_is_drawn(monitor, durations, least, most, add):
     """Of five thousand in two seconds: the mean of the sample is that of all, and the counts are exact."""
@@ -210,8 +210,8 @@ async def test_memory_is_bounded_where_nobody_collects(monitor):
         for _ in range(5):
             executor.schedule_many(str, range(20_000))
             await asyncio.sleep(1)
-        assert len(samples._started) <= 501
-        assert len(samples._ended) <= 501
+        assert len(samples._started) <= 250
+        assert len(samples._ended) <= 250
         assert not samples._open
         executor.schedule_many(asyncio.sleep, [1] * 5_000)
         await asyncio.sleep(0.5)
@@ -342,10 +342,10 @@ async def test_observers_and_metrics_do_not_disturb_each_other(monitor):
             executor.schedule_many(str, range(3000))
             await asyncio.sleep(1)
             assert log.counts == {"accepted": 3000, "started": 3000, "done": 3000}
-            assert 250 <= histogram(monitor.collect()["task.time_in_queue"]).count <= 501
+            assert 125 <= histogram(monitor.collect()["task.time_in_queue"]).count <= 250
         executor.schedule_many(str, range(3000))
         await asyncio.sleep(1)
-        assert 500 <= histogram(monitor.collect()["task.time_in_queue"]).count <= 1002
+        assert 250 <= histogram(monitor.collect()["task.time_in_queue"]).count <= 500
 
 
 async def test_wrong_arguments_are_refused(monitor):

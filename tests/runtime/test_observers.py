@@ -19,6 +19,7 @@ from ratelimited_executor import (
     WhenFull,
     observe,
 )
+from ratelimited_executor.testing import run_virtual
 from ratelimited_executor.exceptions import BacklogFullError, WrongLoopError
 
 from ..helpers import now, seen, turns
@@ -208,15 +209,16 @@ async def test_several_observe_and_each_leaves_for_itself():
     assert (3, 6) == (len(first.lines), len(second.lines))
 
 
+@pytest.mark.parametrize("kind", [LookupError, asyncio.CancelledError])
 @pytest.mark.parametrize("method", ["accepted", "started", "retried", "ended"])
-async def test_an_observer_that_raises_harms_no_task(method):
+async def test_an_observer_that_raises_harms_no_task(method, kind):
     """Its error goes to the loop's exception handler; the tasks and the other observer see nothing of it."""
     told: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
     log = Log()
 
     def raises(*args: object) -> None:
-        raise LookupError(method)
+        raise kind(method)
 
     broken = Log()
     setattr(broken, method, raises)
@@ -230,8 +232,30 @@ async def test_an_observer_that_raises_harms_no_task(method):
 
     assert {"accepted": 2, "started": 3, "retried": 1, "done": 1, "failed": 1} == log.counts
     times = {"accepted": 2, "started": 3, "retried": 1, "ended": 2}[method]
-    assert [LookupError] * times == [type(context["exception"]) for context in told]
+    assert [kind] * times == [type(context["exception"]) for context in told]
     assert f"exception in {method}() of the observer" in str(told[0]["message"])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_program_leaves_the_loop_and_loses_no_task(error):
+    """It is raised in the next turn: the task that was about to start has started by then."""
+
+    class Ends(Log):
+        def started(self, lateness: float) -> None:
+            raise error
+
+    executor = None
+
+    async def main() -> None:
+        nonlocal executor
+        async with RateLimitedExecutor("x") as executor:
+            observe(executor, Ends())
+            executor.submit(str)
+            await asyncio.sleep(1)
+
+    with pytest.raises(error):
+        run_virtual(main())
+    assert (executor.statistics().accepted, executor.statistics().done) == (1, 1)
 
 
 async def test_an_observer_may_come_before_the_start_and_in_the_middle_of_tasks():

@@ -70,14 +70,34 @@ def test_what_is_kept_is_every_so_manieth_start(count):
     assert len(course.drawn) < 10 + 7 * count.bit_length()
 
 
-def test_after_they_are_taken_all_is_as_at_first():
-    """The next start is drawn, and nothing is told twice."""
+def test_after_they_are_taken_the_next_start_is_drawn():
+    """Nothing is told twice; and after a quiet time all of the next."""
     course = Course(4)
     course.start(1000)
     assert course.samples.take()[0]
     assert ([], []) == course.samples.take()
     course.start(2)
     assert 2 == len(course.samples.take()[0])
+
+
+def test_where_as_many_start_again_no_more_are_drawn_than_needed():
+    """In the first time what turns out to be too much is drawn, and thrown away; later hardly so."""
+    course = Course(10)
+    course.start(10_000)
+    first = len(course.drawn)
+    started, _ = course.samples.take()
+    assert 5 <= len(started) <= 10 < first
+    for _ in range(3):
+        course.drawn.clear()
+        course.start(10_000)
+        assert 5 <= len(course.samples.take()[0]) <= 10
+        assert len(course.drawn) <= 20
+    for _ in range(5):
+        course.drawn.clear()
+        course.start(3)
+        started, _ = course.samples.take()
+        assert 1 <= len(started)
+    assert 3 == len(started)
 
 
 def test_ends_are_told_of_what_was_kept_alone():
