@@ -1,4 +1,4 @@
-"""Build the site: ``sphinx-build -W --keep-going docs site`` (extra ``docs``).
+"""Build the site: ``sphinx-build -W --keep-going docs build/site`` (extra ``docs``).
 
 The pages are plain Markdown, readable on a code forge as well, so nothing in them is Sphinx's own. What a site needs beside
 them is made here: the navigation, from the lists of docs/README.md; an API reference of docstrings, a page for each public
