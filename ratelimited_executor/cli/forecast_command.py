@@ -72,14 +72,21 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
     within = _within(options, start)
     with show_runs(console, "runs", is_quiet=options.quiet) as show:
         done = 0
+        jobs_in_run = options.calls or 0  # of a scenario: those of the run before, once there is one
 
         def on_run(number: int, result: RunResult) -> None:
-            nonlocal done
-            done = number
+            nonlocal done, jobs_in_run
+            done, jobs_in_run = number, options.calls or result.summary.jobs
             show(done, options.seeds, f"{done} of {options.seeds} runs, {result.speed:,.0f} x real time")
 
         def on_progress(progress: RunProgress) -> None:
-            show(done, options.seeds, f"{done} of {options.seeds} runs, the next at {format_days(progress.seconds)}")
+            text = (
+                f"{done} of {options.seeds} runs, the next at {format_days(progress.seconds)}, {progress.jobs:,} jobs"
+            )
+            if jobs_in_run:
+                text += f" of {'' if options.calls else 'about '}{jobs_in_run:,}"
+            part = min(1.0, progress.jobs / jobs_in_run) if jobs_in_run else 0.0
+            show(done + part, options.seeds, text)
 
         try:
             found = forecast(

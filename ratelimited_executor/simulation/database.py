@@ -24,7 +24,7 @@ SCHEMA: Final = """
 CREATE TABLE run (                  -- what was simulated, one row for each property
     name TEXT PRIMARY KEY,          -- format, version, scenario, parameters (JSON), seed, start (epoch seconds), days,
     value                           -- step (seconds), is_sampled, status (running, finished, interrupted, failed),
-) WITHOUT ROWID;                    -- reached (seconds), jobs, wall_seconds
+) WITHOUT ROWID;                    -- reached (seconds), jobs, wall_seconds, summary (JSON, of a run that has ended)
 
 CREATE TABLE source (               -- who is measured
     id INTEGER PRIMARY KEY,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -262,6 +263,20 @@ class Recorder:
         }
         total = self._total.sum_up(self._time, delays, all_seconds)
         return Summary(seconds=self._time, executors=executors, total=total, populations=populations)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of the whole run that no table holds exactly, for the report to show the same ones."""
+        total = self.summary().total
+        delays = new_histogram()
+        for source in self._simulation.sources:
+            if source.kind == "population":
+                delays.merge(source.meters["sync_delay"].histogram)
+        return {
+            "queue_depth_most": total.queue_depth_most,
+            "queue_depth_mean": total.queue_depth_mean,
+            "start_delay": asdict(total.start_delay),
+            "sync_delay": asdict(Quantiles.of(delays)),
+        }
 
     # Helpers.
 

@@ -217,7 +217,7 @@ class _Run:
                     file.unlink(missing_ok=True)
 
     def _run(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> RunResult:
-        status = "failed"
+        status, is_through, wall_seconds = "failed", False, 0.0
         warnings = _Warnings(simulation)
         LOGGER.addFilter(warnings)
         try:
@@ -228,6 +228,7 @@ class _Run:
             simulation.set_up(self._scenario)
             self._is_set_up = True
             status = "finished" if self._pass_time(simulation, recorder, database) else "interrupted"
+            is_through = True
         except KeyboardInterrupt:
             status = "interrupted"
             raise
@@ -235,15 +236,20 @@ class _Run:
             LOGGER.removeFilter(warnings)
             if self._reached < self._writes_from:  # the past was not made again: the file stays as it was
                 database.set({name: self._found[name] for name in ("days", "status")})
+                wall_seconds = self._wall_seconds()
             else:
-                recorder.finish(self._state(status))
+                state = self._state(status)
+                wall_seconds = state["wall_seconds"]
+                if is_through:
+                    state["summary"] = as_json(recorder.figures())
+                recorder.finish(state)
         return RunResult(
             scenario=self._properties["scenario"],
             seed=self._properties["seed"],
             status=status,
             summary=recorder.summary(),
             rows=database.row_count,
-            wall_seconds=self._wall_seconds(),
+            wall_seconds=wall_seconds,
             total=self._total,
             end=self._last_time,
             is_done=recorder.is_done and simulation.loop.next_time() == math.inf,

@@ -411,7 +411,7 @@ def test_report_and_plots_are_written(place):
     assert 0 == result.exit_code, result.output
     pngs = list((place.path / "out" / "plots").glob("*.png"))
     assert f"Report: out/report.html, and {len(pngs)} plots in out/plots" in result.stdout
-    assert len(pngs) >= 5
+    assert len(pngs) >= 4  # of the queue only if one was seen
     assert all(png.read_bytes().startswith(b"\x89PNG") for png in pngs)
     assert "<html" in place.text("out/report.html")
 

@@ -1,6 +1,7 @@
 """The report of a run: what it reads, which plots it has, what stands on its page, and what it refuses."""
 
 import hashlib
+import json
 import re
 import shutil
 import sqlite3
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.simulation import Scenario, simulate
 from ratelimited_executor.simulation.database import SCHEMA
 from ratelimited_executor.simulation.report import write_report
 from ratelimited_executor.simulation.report.pieces import POINTS_MAX, Grid, Maxima, Sums
 from ratelimited_executor.simulation.report.plots import HistogramPlot, RingPlot, TimePlot, make_plots
 from ratelimited_executor.simulation.report.reading import Bin, _quantile, read_run, read_runs
 from ratelimited_executor.simulation.report.units import duration, number, tick_distance, time_axis_unit, unit_for
+from ratelimited_executor.simulation.strategies import Central
 
 ALL_PLOTS = ["throughput", "queue_depth", "start_delay", "sync_interval", "slots", "executing_jobs"]
 EVIL = "<script>alert(1)</script> & \"q\" 'a' $x_1$ %{y}"
@@ -110,12 +114,64 @@ def test_summary_tells_what_the_tables_hold(run, tmp_path):
     assert [f"{max(depths):,}"] == page.rows["queue_depth_max"]
     assert [number(sum(depths) / len(depths))] == page.rows["queue_depth_mean"]
     ((most,),) = query(run, "SELECT max(most) FROM quantiles WHERE metric = 'start_delay'")
-    assert [duration(most)] == page.rows["start_delay_most"]
+    assert [format_duration(most)] == page.rows["start_delay_most"]
     assert {"start_delay_p50", "start_delay_p90", "start_delay_p99", "sync_delay_p99"} <= set(page.rows)
     assert ["12"] == page.rows["lock_conflicts"]
     assert ["4"] == page.rows["never_synced"]
     for text in ("Seed 1", "10 h", "2,880 times real time", "max_concurrency", "2026-01-05 00:00:00 UTC", "finished"):
         assert text in page.text, text
+
+
+def test_summary_has_the_figures_of_the_terminal(tmp_path):
+    """Looks between the ends of steps find a deeper queue than the table of steps holds: the report shows that one."""
+
+    class Rush(Scenario):
+        def setup(self, sim):
+            sim.executor("api", rate=10).schedule_many(sim.job("call", 0.1), range(3000))
+
+    database = tmp_path / "run.sqlite"
+    result = simulate(Rush(), days=0.02, step=600, database=database)
+    total = result.summary.total
+    ((at_ends,),) = query(database, "SELECT max(queue_depth) FROM step")
+    rows = page_of(tmp_path, database).rows
+    assert (at_ends, total.queue_depth_most > 2000) == (0, True)
+    assert [f"{total.queue_depth_most:,}"] == rows["queue_depth_max"]
+    assert [number(total.queue_depth_mean)] == rows["queue_depth_mean"]
+    assert [format_duration(total.start_delay.p99)] == rows["start_delay_p99"]
+    assert [format_duration(total.start_delay.most)] == rows["start_delay_most"]
+    run = read_run(database)
+    assert run.wall_seconds == result.wall_seconds
+
+
+def test_sync_delays_are_those_of_the_terminal(tmp_path):
+    """To the last digit, and not to the width of a bin."""
+    database = tmp_path / "run.sqlite"
+    result = simulate(Central(accounts=60), days=1.5, seed=1, database=database)
+    (population,) = result.summary.populations.values()
+    found, meant = read_run(database).sync_delay, population.sync_delay
+    assert (found.p50, found.p90, found.p99, found.most) == (meant.p50, meant.p90, meant.p99, meant.most)
+
+
+def test_figures_of_an_earlier_end_are_not_shown(make_run, tmp_path):
+    """A run that goes on may have been resumed, and a summary that is damaged is none."""
+    summary = json.dumps({"queue_depth_most": 123_456, "queue_depth_mean": 7.5, "start_delay": {"count": 1}})
+    ended = read_run(make_run(tmp_path / "ended.sqlite", summary=summary))
+    assert (ended.depth_max, ended.depth_mean) == (123_456, 7.5)
+    assert ended.start_delay.p99 is not None
+    for number_, properties in enumerate(
+        ({"status": "running", "summary": summary}, {"summary": "{no json"}, {"summary": "[1]"})
+    ):
+        assert read_run(make_run(tmp_path / f"{number_}.sqlite", **properties)).depth_max < 123_456
+
+
+def test_flat_plot_is_left_out_and_named(make_run, tmp_path):
+    """A queue that was never seen with anything in it is a sentence, and no empty frame."""
+    path = make_run(tmp_path / "run.sqlite")
+    change(path, "UPDATE step SET queue_depth = 0")
+    files = write_report([path], tmp_path / "page.html", pictures=tmp_path / "plots")
+    assert "queue_depth.png" not in {file.name for file in files}
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "Not plotted, being 0 in every step: queue depth." in page.text
 
 
 def test_text_of_users_is_never_markup(make_run, tmp_path):
@@ -195,8 +251,7 @@ def test_plots_without_data_are_left_out(make_run, tmp_path):
     path = make_run(tmp_path / "run.sqlite", keys=0)
     assert ["throughput", "queue_depth", "start_delay", "executing_jobs"] == list(plots_of(path))
     page = page_of(tmp_path, path)
-    assert ["\N{EN DASH}"] == page.rows["never_synced"]
-    assert "sync_delay_p50" not in page.rows
+    assert not {"never_synced", "lock_conflicts", "sync_delay_p50"} & set(page.rows)
     with closing(sqlite3.connect(tmp_path / "empty.sqlite")) as connection, connection:
         connection.executescript(SCHEMA)
         connection.execute("INSERT INTO run VALUES ('format', 1)")
@@ -325,7 +380,7 @@ def test_line_is_broken_where_nothing_started(make_run, tmp_path):
     gaps = [place for place, y in enumerate(line.y) if y is None]
     assert [100, 102] == gaps
     assert line.x == sorted(line.x)
-    assert len(write_report([path], tmp_path / "page.html", pictures=tmp_path)) == 5
+    assert len(write_report([path], tmp_path / "page.html", pictures=tmp_path)) == 4  # no queue, and so no plot of it
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0.5), (0, float("inf"))])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ratelimited_executor.simulation.report.page import render
 from ratelimited_executor.simulation.report.pictures import save_picture
-from ratelimited_executor.simulation.report.plots import make_plots
+from ratelimited_executor.simulation.report.plots import has_something_to_show, make_plots
 from ratelimited_executor.simulation.report.reading import read_runs
 
 if TYPE_CHECKING:
@@ -51,10 +51,12 @@ def write_report(
     if pictures is not None:
         _check_extra("matplotlib")
     runs = read_runs(databases)
-    plots = make_plots(runs)
+    all_plots = make_plots(runs)
+    plots = [plot for plot in all_plots if has_something_to_show(plot)]
+    flat = [plot.title for plot in all_plots if not has_something_to_show(plot)]
     target = Path(page)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(render(runs, plots), encoding="utf-8")
+    target.write_text(render(runs, plots, flat), encoding="utf-8")
     saved = [] if pictures is None else [save_picture(plot, Path(pictures)) for plot in plots]
     return [target, *saved]
 

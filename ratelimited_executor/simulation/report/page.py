@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation.report.figures import SCRIPT, figure_html
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 _NONE: Final = "\N{EN DASH}"
+_SHOWN_SECONDS: Final = 1e-4  # a delay of less is none
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
@@ -64,6 +66,7 @@ tr:last-child > * { border-bottom: 0; }
 tr.differs td { background: color-mix(in srgb, var(--accent) 10%, transparent); }
 .status { font-weight: 600; } .finished { color: var(--good); } .failed, .interrupted { color: var(--bad); }
 .running { color: var(--wait); }
+p.note { color: var(--soft); font-size: 13px; margin: 10px 0 0; }
 details { margin-top: 14px; } summary { cursor: pointer; color: var(--accent); margin-bottom: 8px; }
 code { font: 13px/1.5 ui-monospace, monospace; }
 """
@@ -78,12 +81,13 @@ class _Row:
     key: str = ""
 
 
-def render(runs: Sequence[Run], plots: Sequence[Plot]) -> str:
+def render(runs: Sequence[Run], plots: Sequence[Plot], flat: Sequence[str] = ()) -> str:
     """Return the page.
 
     Args:
         runs: one, or several that are compared.
         plots: those to show, in their order.
+        flat: titles of plots that are left out, as they would show a line at zero.
     """
     title = f"Simulation of {runs[0].scenario}" if len(runs) == 1 else f"Comparison of {len(runs)} simulations"
     parts = [
@@ -103,7 +107,7 @@ def render(runs: Sequence[Run], plots: Sequence[Plot]) -> str:
         *(_alert(run) for run in runs if run.status != "finished"),
         f'<div class="{"beside" if len(runs) == 1 else "below"}">',
         _section("run", "Run" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
-        _section("summary", "Summary", _summary_table(runs)),
+        _section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
         "</div>",
         *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
         _section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
@@ -177,19 +181,26 @@ def _summary_table(runs: Sequence[Run]) -> str:
         row("Queue depth, mean", "queue_depth_mean", lambda run: number(run.depth_mean)),
         *_quantile_rows("Start delay", "start_delay", [run.start_delay for run in runs]),
         *_quantile_rows("Sync delay", "sync_delay", [run.sync_delay for run in runs]),
-        row("Lock conflicts", "lock_conflicts", lambda run: f"{run.lock_conflicts:,}"),
     ]
+    has_keys = any(run.populations for run in runs)
+    if has_keys:
+        rows.append(row("Lock conflicts", "lock_conflicts", lambda run: f"{run.lock_conflicts:,}"))
     if any(run.outage_failures for run in runs):
         rows.append(row("Failures in outages", "outage_failures", lambda run: f"{run.outage_failures:,}"))
-    rows.append(row("Keys never synced", "never_synced", lambda run: _optional(run.never_synced)))
-    caption = "Over the whole run and all executors. Percentiles are read from histograms, and as exact as their bins."
+    if has_keys:
+        rows.append(row("Keys never synced", "never_synced", lambda run: _optional(run.never_synced)))
+    caption = "Over the whole run and all executors. Percentiles are exact to 0.1 % where the run has ended."
     return _table(runs, rows, caption, "numbers")
+
+
+def _flat_note(flat: Sequence[str]) -> str:
+    return f'<p class="note">Not plotted, being 0 in every step: {escape(", ".join(flat).lower())}.</p>' if flat else ""
 
 
 def _quantile_rows(heading: str, key: str, found: list[Quantiles]) -> list[_Row]:
     parts = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("most", "maximum"))
     return [
-        _Row(f"{heading}, {name}", [_seconds(getattr(each, part)) for each in found], f"{key}_{part}")
+        _Row(f"{heading}, {name}", [_delay(getattr(each, part)) for each in found], f"{key}_{part}")
         for part, name in parts
         if any(getattr(each, part) is not None for each in found)
     ]
@@ -291,6 +302,11 @@ def _json(value: Any) -> str:
 
 def _optional(value: int | None) -> str:
     return _NONE if value is None else f"{value:,}"
+
+
+def _delay(value: float | None) -> str:
+    """Write a delay as the terminal does."""
+    return _NONE if value is None else format_duration(value) if value >= _SHOWN_SECONDS else "0"
 
 
 def _seconds(value: float | None) -> str:

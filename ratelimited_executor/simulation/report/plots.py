@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.simulation.report.reading import Cycle, Delays, ExecutorSeries, Population, Run
 
-__all__ = ["Bars", "HistogramPlot", "Line", "Mark", "Plot", "Ring", "RingPlot", "TimePlot", "make_plots"]
+__all__ = [
+    "Bars",
+    "HistogramPlot",
+    "Line",
+    "Mark",
+    "Plot",
+    "Ring",
+    "RingPlot",
+    "TimePlot",
+    "has_something_to_show",
+    "make_plots",
+]
 
 _COLOURS: Final = (
     "#3b76c4", "#e07b2a", "#2f9e63", "#c8484e", "#8064b8", "#93684f", "#d66aa8", "#7d7f86", "#a79a21", "#2aa3b5",
@@ -33,6 +44,7 @@ _MARK_TEXT_MAX: Final = 30  # characters
 _MARK_TEXTS_MAX: Final = 16  # beyond it they would hide the lines
 _MARK_DISTANCE: Final = 0.025  # of the axis: nearer ones share a text
 _LOG_RATIO: Final = 3.0  # of the widths of bins: beyond it they were made for a logarithmic axis
+_STEADY_RATIO: Final = 1.1  # of the growth of bins: below it they were made by one factor
 _BELOW_AXIS: Final = 1 / 2000  # of the intervals: so many may lie before the begin of a logarithmic axis
 _BARS_MAX: Final = 80  # on a logarithmic axis
 _GAP: Final = 0.01  # of the axis: where nothing was measured for longer, a line is broken
@@ -201,6 +213,11 @@ def make_plots(runs: Sequence[Run]) -> list[Plot]:
     return [plot for plot in found if plot is not None]
 
 
+def has_something_to_show(plot: Plot) -> bool:
+    """Return False for a plot over time whose lines all lie on zero."""
+    return not isinstance(plot, TimePlot) or any(value for line in plot.lines for value in line.y)
+
+
 class _Shared:
     """What all plots over time have in common."""
 
@@ -367,7 +384,7 @@ def _sync_intervals(runs: Sequence[Run]) -> HistogramPlot | None:
     unit = unit_for(_upper(all_bins))
     is_log = _is_logarithmic(all_bins)
     begin, end = min(_begin(population.bins) for _, population in found), max(map(_finite_high, all_bins))
-    grid = _LogGrid(all_bins, begin, end) if is_log else None
+    grid = _LogGrid(all_bins, begin, end) if is_log or _has_steady_growth(all_bins) else None
     bars = []
     for index, (run, population) in enumerate(found):
         name = f"{run.label}: {population.name}" if several else population.name
@@ -480,6 +497,12 @@ def _is_logarithmic(bins: list[Bin]) -> bool:
     """Whether the bins grow with their values."""
     widths = [each.high - each.low for each in bins if math.isfinite(each.high) and each.low > 0]
     return bool(widths) and max(widths) > _LOG_RATIO * min(widths)
+
+
+def _has_steady_growth(bins: list[Bin]) -> bool:
+    """Whether each bin is longer than the one before by the same factor, so that a `_LogGrid` can join them."""
+    growths = [math.log(each.high / each.low) for each in bins if each.low > 0 and math.isfinite(each.high)]
+    return bool(growths) and max(growths) < _STEADY_RATIO * min(growths)
 
 
 def _slots(runs: Sequence[Run]) -> RingPlot | None:

@@ -254,6 +254,7 @@ class _Reader:
         reached = max(_number(properties.get("reached")) or 0.0, last or 0.0)
         grid = Grid.of(reached, _number(properties.get("step")) or _DEFAULT_STEP)
         executors, total, ends, depth = self._steps(sources, grid)
+        figures = self._figures(properties)
         scenario = str(properties.get("scenario") or self._file.stem)
         return Run(
             path=self._file,
@@ -272,16 +273,39 @@ class _Reader:
             total=total,
             delays=self._delays(sources, grid),
             ends=ends,
-            depth_max=depth.most,
-            depth_mean=depth.mean,
-            start_delay=self._quantiles("start_delay", ("executor", "job", "population")),
-            sync_delay=self._quantiles("sync_delay", ("population", "job", "executor")),
+            depth_max=figures.get("queue_depth_most", depth.most),
+            depth_mean=figures.get("queue_depth_mean", depth.mean),
+            start_delay=figures.get("start_delay") or self._quantiles("start_delay", ("executor", "job", "population")),
+            sync_delay=figures.get("sync_delay") or self._quantiles("sync_delay", ("population", "job", "executor")),
             lock_conflicts=self._count("lock_conflicts"),
             outage_failures=self._count("outage_failures"),
             populations=self._populations(sources),
             cycles=self._cycles(sources),
             events=[Event(time, str(name)) for time, name in self._rows("SELECT time, name FROM event ORDER BY time")],
         )
+
+    @staticmethod
+    def _figures(properties: dict[str, Any]) -> dict[str, Any]:
+        """Return the figures that the terminal shows of the run, as far as it has written them when it ended.
+
+        The tables alone give other ones: they hold the queue depth at the ends of steps, and not the looks between them,
+        and percentiles in bins.
+        """
+        if properties.get("status") not in ("finished", "interrupted"):
+            return {}  # what is written is of an earlier end
+        written = _mapping(properties.get("summary"))
+        figures: dict[str, Any] = {}
+        for name in ("queue_depth_most", "queue_depth_mean"):
+            value = _number(written.get(name))
+            if value is not None and 0 <= value <= _VALUE_MAX:
+                figures[name] = int(value) if name == "queue_depth_most" else value
+        for name in ("start_delay", "sync_delay"):
+            of = written.get(name)
+            if isinstance(of, dict) and _number(of.get("count")):
+                values = [_number(of.get(part)) for part in ("p50", "p90", "p99", "most")]
+                if all(value is not None and abs(value) <= _VALUE_MAX for value in values):
+                    figures[name] = Quantiles(*values)
+        return figures
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._connection.execute(query, values).fetchall()

@@ -1,0 +1,90 @@
+"""Programs of the documentation, run as a reader runs them: saved to a file, by plain Python, with no harness around.
+
+``tests/test_docs.py`` runs every block with ``asyncio.run`` replaced; here nothing is. A program that calls ``run_virtual``
+itself prints the same on every machine, so the whole output is compared with the ``text`` block below it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+PROGRAM = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL)
+RUNS_ITSELF = re.compile(r"^(?:\w+ = |print\(|assert )?run_virtual\(", re.MULTILINE)
+CLOCK = re.compile(r"\bloop\.time\(\)|\.lateness\b")
+
+
+def programs(page: Path) -> list[tuple[int, str, str | None]]:
+    """Every Python block of a page: its first line, its text, and the output that the page shows below it."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, match.start()) + 2, match["code"], match["output"]) for match in PROGRAM.finditer(text)
+    ]
+
+
+def parameters(pages: list[Path]) -> list[object]:
+    return [
+        pytest.param(code, output, id=f"{page.relative_to(ROOT)}:{line}")
+        for page in pages
+        for line, code, output in programs(page)
+        if page == TUTORIAL or RUNS_ITSELF.search(code)
+    ]
+
+
+def run(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program that is saved in a directory, with nothing of this test in it."""
+    (directory / "program.py").write_text(code, encoding="utf-8")
+    (directory / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("code", "output"), parameters([TUTORIAL]))
+def test_program_of_the_tutorial_prints_what_the_page_says(code: str, output: str | None, tmp_path: Path) -> None:
+    """Each has its output below it, and writes nothing else."""
+    ended = run(code, tmp_path)
+
+    assert output is not None, "show what the program prints"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, output, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("code", "output"), parameters([page for page in PAGES if page != TUTORIAL]))
+def test_program_in_virtual_time_prints_what_the_page_says(code: str, output: str | None, tmp_path: Path) -> None:
+    """On the other pages: those that run themselves in virtual time."""
+    ended = run(code, tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    assert output is None or ended.stdout == output
+
+
+def test_tutorial_prints_times_in_virtual_time_only() -> None:
+    """On a real clock they differ by some milliseconds, and with the load of the machine."""
+    on_a_real_clock = [line for line, code, _ in programs(TUTORIAL) if CLOCK.search(code) and "asyncio.run(" in code]
+
+    assert on_a_real_clock == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_shown_times_are_of_virtual_time(page: Path) -> None:
+    """A program whose printed output is shown, and which reads the loop's clock, says itself that its time is virtual."""
+    on_a_real_clock = [
+        line for line, code, output in programs(page) if output and CLOCK.search(code) and "asyncio.run(" in code
+    ]
+
+    assert on_a_real_clock == []

@@ -1,0 +1,80 @@
+"""The site is built strictly from the Markdown of docs/: every warning, a broken link among them, is an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sphinx", reason="the extra docs is not installed")
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(docs: Path, site: Path, builder: str) -> subprocess.CompletedProcess[str]:
+    """Build as a reader does, by the command of docs/conf.py."""
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", builder, docs, site],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of docs/, beside what its links lead to: a build writes pages into it."""
+    root = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("*.rst"))
+    for name in (".github", "bench", "examples"):
+        (root / name).symlink_to(ROOT / name, target_is_directory=True)
+    return root / "docs"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_site_is_built_without_a_warning(docs: Path, tmp_path: Path) -> None:
+    """With a page for each page, the front page, the search and the docstrings."""
+    ended = build(docs, tmp_path, "html")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    pages = {page.relative_to(tmp_path).with_suffix("").as_posix() for page in tmp_path.rglob("*.html")}
+    assert {page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md")} <= pages
+    assert {"index", "search", "api/ratelimited_executor", "api/ratelimited_executor.policies"} <= pages
+    front = (tmp_path / "index.html").read_text(encoding="utf-8")
+    for caption in ("Tutorials", "How to", "Reference", "Explanation", "API from docstrings"):
+        assert re.search(rf'<span class="caption-text">{caption}</span>', front), caption
+    api = (tmp_path / "api" / "ratelimited_executor.html").read_text(encoding="utf-8")
+    assert 'id="ratelimited_executor.RateLimitedExecutor.schedule_many"' in api
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        ("(howto/not-there.md)", "not-there"),
+        ("(howto/repeat.md#no-such-heading)", "no-such-heading"),
+        ("(../examples/not_there.py)", "not_there"),
+    ],
+)
+def test_broken_link_fails_the_build(docs: Path, tmp_path: Path, link: str, words: str) -> None:
+    """To a page, to a heading of one, and to a file of the repository."""
+    copy = tmp_path / "docs"
+    shutil.copytree(docs, copy)
+    for page in copy.rglob("*.md"):  # the others are read in the test above
+        if page.name not in ("README.md", "repeat.md"):
+            page.unlink()
+    (copy / "README.md").write_text(f"# Index\n\n[broken]{link}\n\n## How to\n\n- [Repeat](howto/repeat.md)\n")
+
+    ended = build(copy, tmp_path / "site", "dummy")
+
+    assert ended.returncode != 0
+    assert [line for line in ended.stderr.splitlines() if "README.md:3" in line and words in line], ended.stderr
