@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -163,6 +164,7 @@ class _Bench:
             timeout=self._options.timeout,
             drain=drain,
             draw=self._draw,
+            clock=time.perf_counter,
         )
         async with self._shown(load, label):
             return await load.play(self.stop)

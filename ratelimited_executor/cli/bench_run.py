@@ -33,6 +33,8 @@ __all__ = ["Live", "OpenLoad", "Outcome"]
 _SLICE_SECONDS: Final = 0.05
 # How long before it is due a request is handed over: longer than the loop is ever busy with something else.
 _AHEAD_SECONDS: Final = 0.25
+# A timer may be early by the resolution of the loop's clock, and would then wake nobody again.
+_TIMER_SECONDS: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class OpenLoad:
         timeout: seconds from the actual start after which a request is given up.
         drain: seconds after the last due time during which waiting requests may still start.
         draw: random numbers for Poisson arrivals; None for regular ones.
+        clock: returns monotonic seconds; the event loop's unless given. That of uvloop tells milliseconds only.
     """
 
     def __init__(
@@ -89,9 +92,11 @@ class OpenLoad:
         timeout: float,
         drain: float,
         draw: Callable[[], float] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._phases, self._send, self._kind_of = phases, send, kind_of
         self._connections, self._timeout, self._drain, self._draw = connections, timeout, drain, draw
+        self._clock = clock
         self._recorder = Recorder(phases)
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = sum(phase.seconds for phase in phases if not phase.is_measured)
@@ -120,7 +125,8 @@ class OpenLoad:
                     "bench", pacing=Pacing.ON_TIME, max_concurrency=self._connections, manager=manager
                 ) as executor,
             ):
-                self._begin = loop.time() + _AHEAD_SECONDS
+                self._clock = self._clock or loop.time
+                self._begin = self._clock() + _AHEAD_SECONDS
                 feeding = loop.create_task(self._feed(executor))
                 await asyncio.wait({feeding, ordered}, return_when=asyncio.FIRST_COMPLETED)
                 if not feeding.done():
@@ -129,7 +135,7 @@ class OpenLoad:
                 if not feeding.cancelled():
                     feeding.result()
                 seconds = await self._finish(ordered)
-            wall = loop.time() - self._begin
+            wall = self._now()
         finally:
             for task in (ordered, insisted):
                 task.cancel()
@@ -161,7 +167,7 @@ class OpenLoad:
 
     def _now(self) -> float:
         """Return the seconds since the begin of the load."""
-        return asyncio.get_running_loop().time() - self._begin
+        return 0.0 if self._clock is None else self._clock() - self._begin
 
     async def _feed(self, executor: RateLimitedExecutor) -> None:
         """Hand the requests over shortly before they are due."""
@@ -231,9 +237,10 @@ class OpenLoad:
         """Wait for the answers; return for how long requests were due and measured."""
         self._is_fed = True
         loop = asyncio.get_running_loop()
-        timer = loop.call_at(self._begin + self._total + self._drain, self._change.set)
+        deadline = self._total + self._drain
+        timer = loop.call_later(max(0.0, deadline - self._now()) + _TIMER_SECONDS, self._change.set)
         ordered.add_done_callback(lambda _: self._change.set())
-        while (self._waiting or self._in_flight) and not ordered.done() and self._now() < self._total + self._drain:
+        while (self._waiting or self._in_flight) and not ordered.done() and self._now() < deadline:
             self._change.clear()
             await self._change.wait()
         timer.cancel()
