@@ -16,6 +16,7 @@ import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakSet
 
 from ratelimited_executor._kernel.choice import compiled, two_bodies, used_there
 from ratelimited_executor._kernel.fields import DescriptorFields
@@ -104,7 +105,7 @@ class TimerDescriptor(DescriptorFields):
         NotImplementedError: if the system has none, or the loop watches none.
     """
 
-    __slots__ = ("_context", "_loop", "_system")
+    __slots__ = ("__weakref__", "_context", "_loop", "_system")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> None:
         self._loop = loop
@@ -119,6 +120,7 @@ class TimerDescriptor(DescriptorFields):
         self._system = _system
         self._fd = _system.create()
         context.run(loop.add_reader, self._fd, self._on_readable)
+        _open.add(self)
 
     def set(self, when: float, now: float) -> None:
         """Call back at loop time ``when``."""
@@ -143,6 +145,10 @@ class TimerDescriptor(DescriptorFields):
             self._loop.remove_reader(fd)
             os.close(fd)
 
+    def abandon(self) -> None:
+        """Never touch the descriptor again: it is another process's."""
+        self._fd, self._set_at = -1, math.inf
+
     def __del__(self) -> None:
         if self._fd >= 0:  # its loop was closed before its owner
             os.close(self._fd)
@@ -152,6 +158,24 @@ class TimerDescriptor(DescriptorFields):
         if self._set_at < math.inf:  # else the loop had seen it before it was disarmed
             self._is_readable = True
             self._callback()
+
+
+_open: Final[WeakSet[TimerDescriptor]] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Let go, in a process that was forked, of the descriptors that it shares with its parent.
+
+    A fork shares what a descriptor is set to, and what watches it: whatever the child would do to it, it would do to the
+    parent, which then might never wake up. An event loop that was running does not survive a fork, and so loses nothing.
+    """
+    for descriptor in _open:
+        descriptor.abandon()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def waker_for(

@@ -229,6 +229,9 @@ def test_properties_tell_of_the_run(tmp_path):
     result = simulate(Busy(rate=0.3), days=0.1, seed=7, step=30, start=1_000_000_000, database=path)
     found = properties(path)
     found.pop("version")
+    figures = json.loads(found.pop("summary"))
+    assert figures["queue_depth_mean"] == result.summary.total.queue_depth_mean
+    assert figures["start_delay"]["p99"] == result.summary.total.start_delay.p99
     assert found == {
         "format": FORMAT, "scenario": "busy", "parameters": '{"rate": 0.3}', "seed": 7, "start": 1_000_000_000.0,
         "step": 30.0, "is_sampled": 0, "days": 0.1, "status": "finished", "reached": 8640.0, "jobs": result.summary.jobs,
