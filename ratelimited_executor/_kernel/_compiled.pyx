@@ -176,15 +176,17 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 # Pairing with the pure bodies.
 
 pure = {}  # the pure body of each function here, by name, and the classes that it makes; filled by choice.two_bodies()
-cdef object TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
+cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
     """Take in the pure body of a function, or a class that is made here."""
-    global TASK_HANDLE, PERMIT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
+    global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
     pure[name] = body
     if name == "TaskHandle":
         TASK_HANDLE = body
+    elif name == "CallOwner":
+        CALL_OWNER = body
     elif name == "PermitGrid":
         PERMIT_GRID = body
     elif name == "RisingOrder":

@@ -194,7 +194,7 @@ cdef class Watch:
             task = host.running.pop(self.number)
             host.is_starting = False
             if error is not None:
-                if not isinstance(owner, RecordFields) and hasattr(owner, "of"):  # an ``accounts.CallOwner``
+                if isinstance(owner, CALL_OWNER):
                     owner = owner.of(self.coroutine)
                 last = tell_raised(host.accounts, owner, error, origin)
                 if last is None and isinstance(error, asyncio.CancelledError):

@@ -17,6 +17,7 @@ import contextvars
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._kernel.choice import used_there
 from ratelimited_executor._kernel.fields import AccountFields
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.traced import TracedCall
@@ -113,6 +114,12 @@ class Accounts(AccountFields):
         self.started_at: float | None = None
         self._on_key_end: Callable[[Any, TaskState], None] | None = None
         self._on_observed_end: Callable[[Any, TaskState], None] | None = None
+
+    def accept(self, count: int = 1) -> None:
+        """Count tasks that are taken in, and tell who observes."""
+        self.accepted_count += count
+        if self.on_accepted is not None:
+            self.on_accepted(count)
 
     # Ends.
 
@@ -250,6 +257,7 @@ class Accounts(AccountFields):
         return self.accepted_count - ended - self.running_count()
 
 
+@used_there
 class CallOwner:
     """The owner of calls without a handle that could tell: their failures are reported.
 
@@ -307,15 +315,16 @@ class _FailedCall(CallOwner):
         self._args = args
 
     def _report(self, context: dict[str, Any]) -> None:
+        call: Any = self._call
         traceback = None
-        if isinstance(self._call, TracedCall):
-            self._call, traceback = self._call.func, self._call.source_traceback
+        if isinstance(call, TracedCall):
+            call, traceback = call.func, call.source_traceback
         if self._args is None:
-            context["message"] = f"exception in the coroutine {name_of(self._call)} of the executor {self._name}"
+            context["message"] = f"exception in the coroutine {name_of(call)} of the executor {self._name}"
         else:
-            handle: Any = asyncio.Handle(self._call, self._args, self._loop, contextvars.Context())
+            handle: Any = asyncio.Handle(call, self._args, self._loop, contextvars.Context())
             handle._source_traceback = traceback  # noqa: SLF001  # else it would say that an executor has started it
-            context["message"] = f"exception in the callback {name_of(self._call)} of the executor {self._name}"
+            context["message"] = f"exception in the callback {name_of(call)} of the executor {self._name}"
             context["handle"] = handle
             if traceback is not None:
                 context["source_traceback"] = traceback

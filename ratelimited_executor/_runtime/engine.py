@@ -154,10 +154,7 @@ class Engine(EngineFields):
 
     def add(self, record: TaskHandle[Any]) -> None:
         """Accept a record due at a time of its own."""
-        accounts = self.accounts
-        accounts.accepted_count += 1
-        if accounts.on_accepted is not None:
-            accounts.on_accepted(1)
+        self.accounts.accept()
         self.queue.add_record(record)
         if record._due < self.armed:
             self.wake_for(record._due)
@@ -165,9 +162,7 @@ class Engine(EngineFields):
     def add_immediate(self, record: TaskHandle[Any]) -> None:
         """Accept a record due now."""
         accounts = self.accounts
-        accounts.accepted_count += 1
-        if accounts.on_accepted is not None:
-            accounts.on_accepted(1)
+        accounts.accept()
         accounts.is_changed = True
         self.queue.add_immediate(record)
         if record._due < self.armed:
@@ -176,9 +171,7 @@ class Engine(EngineFields):
     def add_call_ready(self, now: float, call: Any, args: Any, context: Any) -> tuple[Bucket, int]:
         """Accept a task without a record that is due now, and return where it lies."""
         accounts = self.accounts
-        accounts.accepted_count += 1
-        if accounts.on_accepted is not None:
-            accounts.on_accepted(1)
+        accounts.accept()
         accounts.is_changed = True
         place = self.queue.on_time.add_call_ready(now, call, args, context)
         if now < self.armed:

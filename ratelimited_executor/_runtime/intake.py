@@ -76,10 +76,8 @@ class Intake(Protocol):
 
 def add_wall(engine: Intake, record: TaskHandle[Any], wall_due: float) -> None:
     """Accept a record due by the wall clock in a later interval."""
-    queue, accounts = engine.queue, engine.accounts
-    accounts.accepted_count += 1
-    if accounts.on_accepted is not None:
-        accounts.on_accepted(1)
+    queue = engine.queue
+    engine.accounts.accept()
     if queue.drops is not None:
         queue.drops.add(record)
     queue.wall.add_record(record, wall_due)

@@ -153,9 +153,7 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
         engine, HOLD, (granted, None, effects), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
     )
     if queue.is_unlimited and accounts.max_concurrency is None and queue.gate is None and queue.costs is None:
-        accounts.accepted_count += 1  # there is a permit for everybody, whoever is next
-        if accounts.on_accepted is not None:
-            accounts.on_accepted(1)
+        accounts.accept()  # there is a permit for everybody, whoever is next
         if queue.on_start is not None:
             queue.on_start(now, now)
         accounts.started_count += 1

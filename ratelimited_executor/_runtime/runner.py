@@ -92,8 +92,7 @@ class Runner(RunnerFields):
             else hooks.make_waker(self.run_due)  # of a loop that is not woken, but asks
         )
         self.is_lent = not is_virtual
-        self._is_watching = not is_virtual and is_of_system(clock)
-        if self._is_watching:
+        if self._is_on_real_clock:
             LONG_COLLECTIONS.watch()
         self._precision = precision if precision is not None else 0.0 if is_virtual else _PRECISION_SECONDS
         is_adaptive = precision is None and not is_virtual
@@ -126,14 +125,18 @@ class Runner(RunnerFields):
         """Free what the system lent; every engine has closed."""
         self._waker.close()
         self._waker = LoopTimer(self.loop, self._on_timer, self.context)
-        self.is_lent = False
-        if self._is_watching:
-            self._is_watching = False
+        if self._is_on_real_clock:
             LONG_COLLECTIONS.unwatch()
+        self.is_lent = False
+
+    @property
+    def _is_on_real_clock(self) -> bool:
+        """True while it runs on the system's clock, on which collections take time."""
+        return self.is_lent and is_of_system(self.clock)
 
     def collected_seconds(self, seconds: float) -> float:
         """Return for how many of the last ``seconds`` long garbage collections have held the process."""
-        return LONG_COLLECTIONS.seconds_since(self._monotonic() - seconds) if self._is_watching else 0.0
+        return LONG_COLLECTIONS.seconds_since(self._monotonic() - seconds) if self._is_on_real_clock else 0.0
 
     @two_bodies
     def run_due(self, now: float) -> float:

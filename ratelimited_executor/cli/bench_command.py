@@ -256,7 +256,8 @@ class _Bench:
                     tool_limit=None if verdict.is_kept else why_tool_was_limit(figures),
                 )
             )
-            of_rate[rate] = figures
+            if verdict.is_kept or rate not in of_rate:  # the report on a rate that held shows a trial that did
+                of_rate[rate] = figures
             self._console.print(trial_text(trials[-1], verdict.broken), soft_wrap=True)
         found = rate
         shown = of_rate[trials[-1].rate if found.held is None else found.held]

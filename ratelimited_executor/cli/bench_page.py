@@ -6,8 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.load.durations import SHARES
 from ratelimited_executor.load.verdicts import why_tool_was_limit
-from ratelimited_executor.simulation.report.figures import SCRIPT
+from ratelimited_executor.simulation.report.document import document, plot_html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,18 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["render"]
 
-_POLICY: Final = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-)
 _STYLE: Final = """
-:root { color-scheme: light dark; --paper: #ffffff; --ground: #f4f5f7; --ink: #22262e; --soft: #5c6370; --grid: #d9dce2;
-  --bad: #b3261e; --bad-ground: #fdeceb; }
-@media (prefers-color-scheme: dark) { :root { --paper: #1c1f26; --ground: #14161b; --ink: #e4e6ea; --soft: #a2a8b4;
-  --grid: #3a3f4a; --bad: #ff8f86; --bad-ground: #3a2022; } }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1100px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 24px; margin: 0 0 4px; overflow-wrap: anywhere; } h2 { font-size: 18px; margin: 0 0 10px; }
-p.lead { color: var(--soft); margin: 0 0 20px; }
 section { background: var(--paper); border: 1px solid var(--grid); border-radius: 8px; padding: 18px 20px;
   margin: 0 0 18px; overflow-x: auto; }
 .alert { background: var(--bad-ground); border: 1px solid var(--bad); border-left-width: 6px; border-radius: 6px;
@@ -37,9 +29,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 28px 4px 0; border-bottom: 1px solid var(--grid); text-align: right; }
 tbody th, th:first-child { text-align: left; font-weight: 400; } tr:last-child > * { border-bottom: 0; }
 """
-_CONFIG: Final = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _BLUE, _ORANGE, _RED, _GREY = "#3b76c4", "#e07b2a", "#c8484e", "#8a8f98"
-_QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 _CURVE_TICKS: Final = ((1, "0 %"), (2, "50 %"), (10, "90 %"), (100, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"))
 _MILLISECONDS: Final = 1e3
 
@@ -50,13 +40,7 @@ def render(measurement: Measurement) -> str:
     settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
     title = f"Measurement of {measurement.target}"
     limit = why_tool_was_limit(figures)
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<link rel="icon" href="data:,">',
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
+    body = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(settings)}; begun {escape(measurement.begun)}, version {escape(measurement.version)}</p>',
         ""
@@ -66,12 +50,13 @@ def render(measurement: Measurement) -> str:
         _section("Requests", _summary_table(figures)),
         _section("By rate", _phases_table(figures)) if len(figures.phases) > 1 else "",
         _section("Trials", _trials_table(measurement.search)) if measurement.search else "",
-        _section("Durations over time, from the intended start", _plot("time", _time_figure(figures), is_first=True)),
-        _section("Durations by percentile", _plot("curve", _curve_figure(figures))),
-        _section("Requests over time", _plot("rate", _rate_figure(figures))),
-        f"</main><script>{SCRIPT}</script></body></html>",
+        _section(
+            "Durations over time, from the intended start", plot_html(_time_figure(figures), "time", with_plotly=True)
+        ),
+        _section("Durations by percentile", plot_html(_curve_figure(figures), "curve", with_plotly=False)),
+        _section("Requests over time", plot_html(_rate_figure(figures), "rate", with_plotly=False)),
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return document(title, style=_STYLE, body=body)
 
 
 def _section(title: str, body: str) -> str:
@@ -89,7 +74,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _durations_table(figures: Figures) -> str:
     columns = (figures.from_intended, figures.from_actual, figures.lateness)
-    rows = [[name, *(format_duration(each.quantile(share)) for each in columns)] for name, share in _QUANTILES]
+    rows = [[name, *(format_duration(each.quantile(share)) for each in columns)] for name, share in SHARES]
     rows.append(["max", *(format_duration(each.most) for each in columns)])
     rows.append(["mean", *(format_duration(each.mean) for each in columns)])
     return _table(["", "from the intended start", "from the actual start", "our lateness"], rows)
@@ -113,7 +98,7 @@ def _summary_table(figures: Figures) -> str:
 def _phases_table(figures: Figures) -> str:
     rows = [
         [
-            f"{phase.first:,g}/s" if phase.first == phase.last else f"{phase.first:,g}/s to {phase.last:,g}/s",
+            phase.rate,
             f"{phase.count:,}",
             f"{phase.error_count:,}",
             *map(format_duration, (phase.p50, phase.p99, phase.most)),
@@ -136,24 +121,6 @@ def _trials_table(search: dict[str, Any]) -> str:
 
 
 # Plots.
-
-
-def _plot(key: str, figure: dict[str, Any], *, is_first: bool = False) -> str:
-    import plotly.io  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra, imported on use
-
-    return str(
-        plotly.io.to_html(
-            figure,
-            config=_CONFIG,
-            include_plotlyjs=is_first,
-            include_mathjax=False,
-            full_html=False,
-            div_id=f"plot-{key}",
-            default_width="100%",
-            default_height="400px",
-            validate=False,
-        )
-    )
 
 
 def _time_figure(figures: Figures) -> dict[str, Any]:

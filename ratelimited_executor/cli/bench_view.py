@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor.load.durations import SHARES
 from ratelimited_executor.load.verdicts import why_tool_was_limit
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ __all__ = ["comparison_table", "found_text", "measurement_tables", "show_live", 
 _DRAW_SECONDS: Final = 1.0
 _LINE_SECONDS: Final = 5.0
 _SHOWN_SECONDS: Final = 1e-6
-_QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 _STYLES: Final = {"better": "bold green", "worse": "bold red"}
 
 
@@ -100,7 +100,7 @@ def _durations_table(figures: Figures) -> Table:
     for name in ("from the intended start", "from the actual start", "our lateness"):
         table.add_column(name, justify="right")
     columns = (figures.from_intended, figures.from_actual, figures.lateness)
-    for name, share in _QUANTILES:
+    for name, share in SHARES:
         table.add_row(name, *(_span(durations.quantile(share)) for durations in columns))
     table.add_row("max", *(_span(durations.most) for durations in columns))
     table.add_row("mean", *(_span(durations.mean) for durations in columns))
@@ -134,9 +134,8 @@ def _phases_table(figures: Figures) -> Table:
     for name in ("rate", "requests", "errors", "p50", "p99", "max"):
         table.add_column(name, justify="right", no_wrap=True)
     for phase in figures.phases:
-        rate = f"{phase.first:,g}/s" if phase.first == phase.last else f"{phase.first:,g}/s to {phase.last:,g}/s"
         spans = map(_span, (phase.p50, phase.p99, phase.most))
-        table.add_row(rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
+        table.add_row(phase.rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
     return table
 
 

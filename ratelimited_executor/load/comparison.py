@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ratelimited_executor.load.durations import SHARES
 from ratelimited_executor.load.verdicts import interval_of_share
 
 if TYPE_CHECKING:
     from ratelimited_executor.load.figures import Figures, Measurement
 
 __all__ = ["Change", "compare"]
-
-_SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
             after=other.from_intended.quantile(share),
             direction=_direction_of_quantile(one, other, share),
         )
-        for name, share in _SHARES
+        for name, share in SHARES
     ]
     changes += [
         Change(
@@ -60,7 +59,7 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
             before=one.from_actual.quantile(share),
             after=other.from_actual.quantile(share),
         )
-        for name, share in _SHARES
+        for name, share in SHARES
         if name in ("p50", "p99")
     ]
     return [

@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-__all__ = ["Durations", "HistogramMissingError"]
+__all__ = ["SHARES", "Durations", "HistogramMissingError"]
+
+# The percentiles that are told of durations, by name.
+SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 
 # Microseconds. Anything longer is recorded as an hour: no time-out of a measurement is longer.
 _MOST_US: Final = 3_600_000_000

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.load.durations import Durations
+from ratelimited_executor.load.durations import SHARES, Durations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +19,9 @@ _KIND: Final = "ratelimited-executor bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseFigures:
-    """One phase; durations from the intended start, in seconds."""
+class PartFigures:
+    """A part of the requests; durations from the intended start, in seconds."""
 
-    first: float
-    last: float
-    seconds: float
     count: int
     error_count: int
     p50: float
@@ -33,15 +30,24 @@ class PhaseFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecondFigures:
-    """The requests that were due in one second; durations from the intended start, in seconds."""
+class PhaseFigures(PartFigures):
+    """Those of one phase."""
+
+    first: float
+    last: float
+    seconds: float
+
+    @property
+    def rate(self) -> str:
+        """The rate of the phase, for people."""
+        return f"{self.first:,g}/s" if self.first == self.last else f"{self.first:,g}/s to {self.last:,g}/s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondFigures(PartFigures):
+    """Those that were due in one second."""
 
     second: int
-    count: int
-    error_count: int
-    p50: float
-    p99: float
-    most: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +132,7 @@ class Measurement:
         fields = _fields_of(self.figures)
         for name in ("from_intended", "from_actual", "lateness"):
             durations: Durations = fields[name]
-            shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-            fields[name] = durations.to_json() | {key: durations.quantile(share) for key, share in shares.items()}
+            fields[name] = durations.to_json() | {key: durations.quantile(share) for key, share in SHARES}
         fields["phases"] = [asdict(phase) for phase in self.figures.phases]
         fields["timeline"] = [asdict(second) for second in self.figures.timeline]
         fields["statuses"] = {str(status): count for status, count in self.figures.statuses.items()}

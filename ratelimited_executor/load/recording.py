@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import Figures, PhaseFigures, SecondFigures, quantile_of
@@ -66,6 +66,13 @@ class _Part:
     def add(self, ended: Ended) -> None:
         self.durations.append(ended.ended - ended.due)
         self.error_count += ended.error is not None
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of ``PartFigures``."""
+        ordered = sorted(self.durations)
+        shares = (("p50", 0.5), ("p99", 0.99), ("most", 1.0))
+        quantiles = {name: quantile_of(ordered, share) for name, share in shares}
+        return {"count": len(ordered), "error_count": self.error_count, **quantiles}
 
 
 class Recorder:
@@ -145,29 +152,11 @@ class Recorder:
             from_actual=self._from_actual,
             lateness=self._lateness,
             phases=[
-                PhaseFigures(
-                    first=phase.first,
-                    last=phase.last,
-                    seconds=phase.seconds,
-                    count=len(part.durations),
-                    error_count=part.error_count,
-                    **_quantiles(part.durations),
-                )
+                PhaseFigures(first=phase.first, last=phase.last, seconds=phase.seconds, **part.figures())
                 for phase, part in zip(self._phases, self._of_phase, strict=True)
                 if phase.is_measured
             ],
             timeline=[
-                SecondFigures(
-                    second=second,
-                    count=len(part.durations),
-                    error_count=part.error_count,
-                    **_quantiles(part.durations),
-                )
-                for second, part in sorted(self._of_second.items())
+                SecondFigures(second=second, **part.figures()) for second, part in sorted(self._of_second.items())
             ],
         )
-
-
-def _quantiles(durations: array[float]) -> dict[str, float]:
-    ordered = sorted(durations)
-    return {name: quantile_of(ordered, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("most", 1.0))}

@@ -614,9 +614,7 @@ class _Plan:
 
     def _place(self, engine: Intake, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
         queue, accounts = engine.queue, engine.accounts
-        accounts.accepted_count += source.count
-        if accounts.on_accepted is not None:
-            accounts.on_accepted(source.count)
+        accounts.accept(source.count)
         batch._add_part(source, items)
         first = source.first
         is_joined = first < queue.interval_end

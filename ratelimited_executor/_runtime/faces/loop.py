@@ -82,7 +82,7 @@ class LoopFace(ExecutorBase):
                     raise
                 accounts = engine.accounts
                 accounts.accepted_count += 1
-                if accounts.on_accepted is not None:
+                if accounts.on_accepted is not None:  # accept() without the call
                     accounts.on_accepted(1)
                 count += 1
                 if when < engine.armed:  # what is there is due later
@@ -142,10 +142,7 @@ def _place(
     kept: Any = engine.contexts.capture() if context is None else (check_context(context),)
     due = when if engine.queue.timeline.loop_time is None else next_tick(when)
     bucket, place = engine.queue.on_time.add_call(due, callback, args, kept)
-    accounts = engine.accounts
-    accounts.accepted_count += 1
-    if accounts.on_accepted is not None:
-        accounts.on_accepted(1)
+    engine.accounts.accept()
     if due < engine.armed:
         engine.wake_for(due)
     return CallHandle(bucket, place, when)

@@ -7,46 +7,17 @@ import math
 from itertools import pairwise
 from typing import Any, Final
 
+from ratelimited_executor.simulation.report.document import plot_html
 from ratelimited_executor.simulation.report.plots import HistogramPlot, Line, Mark, Plot, RingPlot, TimePlot
 
-__all__ = ["SCRIPT", "figure_html"]
+__all__ = ["figure_html"]
 
 _GREY: Final = "#8a8f98"
-_CONFIG: Final = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _WEIGHT_COLOURS: Final = ((0.0, "#cfe3ee"), (0.35, "#7fb6d3"), (0.7, "#3b76c4"), (1.0, "#26346f"))
 _RINGS_IN_ROW: Final = 3
 _MARKS_HEIGHT: Final = 70  # pixels, for the texts of events above a plot
 _MARKS_TURN_AT: Final = 0.85  # of the axis: beyond it their texts would be cut off
 _MARKERS_UP_TO: Final = 60  # points: a line of fewer shows each
-
-SCRIPT: Final = """
-(() => {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const paint = () => {
-    const style = getComputedStyle(document.documentElement);
-    const [ink, grid, paper] = ["--ink", "--grid", "--paper"].map((name) => style.getPropertyValue(name).trim());
-    for (const plot of document.querySelectorAll(".js-plotly-plot")) {
-      const change = {"font.color": ink, "paper_bgcolor": paper, "plot_bgcolor": paper,
-        "hoverlabel.bgcolor": paper, "hoverlabel.font.color": ink};
-      for (const axis of ["xaxis", "yaxis"]) {
-        change[axis + ".gridcolor"] = grid;
-        change[axis + ".linecolor"] = grid;
-      }
-      Plotly.relayout(plot, change);
-    }
-  };
-  for (const button of document.querySelectorAll("button[data-plot]")) {
-    button.addEventListener("click", () => {
-      const isLog = button.getAttribute("aria-pressed") !== "true";
-      button.setAttribute("aria-pressed", isLog);
-      const change = {"yaxis.type": isLog ? "log" : "linear", "yaxis.autorange": true};
-      Plotly.relayout(button.dataset.plot, change);
-    });
-  }
-  dark.addEventListener("change", paint);
-  paint();
-})();
-"""
 
 
 def figure_html(plot: Plot, *, with_plotly: bool) -> str:
@@ -56,27 +27,13 @@ def figure_html(plot: Plot, *, with_plotly: bool) -> str:
         plot: what to draw.
         with_plotly: whether the piece brings plotly's JavaScript along, which a page needs once, before the first plot.
     """
-    import plotly.io  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra, imported on use
-
     if isinstance(plot, TimePlot):
         figure = _time_figure(plot)
     elif isinstance(plot, HistogramPlot):
         figure = _histogram_figure(plot)
     else:
         figure = _ring_figure(plot)
-    return str(
-        plotly.io.to_html(
-            figure,
-            config=_CONFIG,
-            include_plotlyjs=with_plotly,
-            include_mathjax=False,
-            full_html=False,
-            div_id=f"plot-{plot.key}",
-            default_width="100%",
-            default_height=f"{figure['layout']['height']}px",
-            validate=False,
-        )
-    )
+    return plot_html(figure, plot.key, with_plotly=with_plotly)
 
 
 def _layout(height: int) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.simulation.report.figures import SCRIPT, figure_html
+from ratelimited_executor.simulation.report.document import document
+from ratelimited_executor.simulation.report.figures import figure_html
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
 
@@ -23,21 +24,11 @@ __all__ = ["render"]
 
 _NONE: Final = "\N{EN DASH}"
 _SHOWN_SECONDS: Final = 1e-4  # a delay of less is none
-_POLICY: Final = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-)
 _STYLE: Final = """
-:root { color-scheme: light dark; --paper: #ffffff; --ground: #f4f5f7; --ink: #22262e; --soft: #5c6370; --grid: #d9dce2;
-  --accent: #2b62ad; --good: #1f7a47; --bad: #b3261e; --bad-ground: #fdeceb; --wait: #8a5a00; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #1c1f26; --ground: #14161b; --ink: #e4e6ea; --soft: #a2a8b4; --grid: #3a3f4a;
-    --accent: #82b1f5; --good: #6fcf97; --bad: #ff8f86; --bad-ground: #3a2022; --wait: #f0b95a; } }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
 h2 { font-size: 18px; margin: 0 0 10px; }
-p.lead { color: var(--soft); margin: 0 0 20px; }
 section { background: var(--paper); border: 1px solid var(--grid); border-radius: 8px; padding: 18px 20px;
   margin: 0 0 18px; }
 .beside { display: grid; gap: 0 18px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
@@ -90,18 +81,7 @@ def render(runs: Sequence[Run], plots: Sequence[Plot], flat: Sequence[str] = ())
         flat: titles of plots that are left out, as they would show a line at zero.
     """
     title = f"Simulation of {runs[0].scenario}" if len(runs) == 1 else f"Comparison of {len(runs)} simulations"
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<link rel="icon" href="data:,">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style>",
-        "</head>",
-        "<body><main>",
+    body = [
         f"<header><h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(_lead(runs))}</p></header>',
         *(_alert(run) for run in runs if run.status != "finished"),
@@ -111,9 +91,8 @@ def render(runs: Sequence[Run], plots: Sequence[Plot], flat: Sequence[str] = ())
         "</div>",
         *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
         _section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
-        f"</main><script>{SCRIPT if plots else ''}</script></body></html>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return document(title, style=_STYLE, body=body, has_plots=bool(plots))
 
 
 def _lead(runs: Sequence[Run]) -> str:
