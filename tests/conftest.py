@@ -90,6 +90,19 @@ def redis_cluster_server() -> Iterator[RedisCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """One Chromium for the tests of a file; while it is there, no event loop can run in this thread."""
+    from playwright.sync_api import sync_playwright
+
+    from .browser import ARGUMENTS, find_chromium  # not at the top: it locks a file as Windows does not
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
+        yield running
+        running.close()
+
+
 @pytest.fixture
 def reports(virtual_clock, request):
     """What reaches the event loop's exception handler; every test looks at it, or nothing may be there."""

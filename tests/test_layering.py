@@ -76,6 +76,7 @@ MAY_IMPORT = {
         "testing.clock",
     ],  # fmt: skip
     "load": ["load", "_core"],
+    "dashboard": ["dashboard", "_runtime", "_core", "_kernel", "abc", "exceptions"],
     "testing": ["testing", "_core", "_kernel", "abc", "exceptions"],
     "cli": [""],
     "__init__.py": [""],

@@ -21,13 +21,25 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.handles import TaskHandle
 
-__all__ = ["Unstarted", "waiting_tasks"]
+__all__ = ["Unstarted", "waiting_batches", "waiting_handles", "waiting_tasks"]
 
 
 def waiting_tasks(queue: TaskQueue, accounts: Accounts, limit: int | None) -> list[TaskView]:
     """Return views of tasks that wait, ``limit`` at most, in no particular order: O(limit)."""
+    return [view for view, _ in waiting_handles(queue, accounts, limit)]
+
+
+def waiting_handles(
+    queue: TaskQueue, accounts: Accounts, limit: int | None
+) -> list[tuple[TaskView, TaskHandle[Any] | None]]:
+    """Return views of tasks that wait, ``limit`` at most, each with its handle if it has one: O(limit)."""
     accounts.settle()
     return list(islice(_walk(queue), limit))
+
+
+def waiting_batches(queue: TaskQueue) -> list[BatchHandle[Any]]:
+    """Return the batches of which tasks wait, the oldest first."""
+    return list(dict.fromkeys(source.owner for source in queue.batches()))
 
 
 class Unstarted(Collection[TaskView]):
@@ -165,27 +177,29 @@ class _KeptItems:
         return (self._items[index],)
 
 
-def _walk(queue: TaskQueue) -> Iterator[TaskView]:
+def _walk(queue: TaskQueue) -> Iterator[tuple[TaskView, TaskHandle[Any] | None]]:
     to_epoch = queue.timeline.to_epoch
     calendars = (queue.on_time, queue.spread)
     for ready in chain((calendar.ready for calendar in calendars), (old for _, old in queue.rekeying)):
         for source, record in ready.walk():
             if source is None:
-                yield _view_of_record(record, _call_of(record))
+                yield _view_of_record(record, _call_of(record)), record
     for holder in (*calendars, queue.wall):
         for bucket in holder.buckets():
             yield from _walk_bucket(bucket, to_epoch)
     for batch in queue.batches():
         items = _KeptItems(batch.owner._call, batch.owner._parts[batch])
         for position in batch.waiting_positions():
-            yield _view_of_item(batch, position, to_epoch, items)
+            yield _view_of_item(batch, position, to_epoch, items), None
 
 
-def _walk_bucket(bucket: Bucket, to_epoch: Callable[[float], float]) -> Iterator[TaskView]:
+def _walk_bucket(
+    bucket: Bucket, to_epoch: Callable[[float], float]
+) -> Iterator[tuple[TaskView, TaskHandle[Any] | None]]:
     for position in bucket.positions():
         if bucket.args[position] is RECORD:
             record = bucket.calls[position]
-            yield _view_of_record(record, _call_of(record))
+            yield _view_of_record(record, _call_of(record)), record
         else:
             call = _KeptCall(bucket.calls[position], unfolded(bucket.args[position]))
-            yield _view_of_call(to_epoch(bucket.dues[position]), call)
+            yield _view_of_call(to_epoch(bucket.dues[position]), call), None

@@ -149,6 +149,11 @@ class ManagerBase(Fixed, Generic[E]):
             found.limit = limit
         return found
 
+    @property
+    def _pools(self) -> list[Slots]:
+        """The pools that were asked for here, by name."""
+        return [self._slots[name] for name in sorted(self._slots)]
+
     def _slot_keeper_for(self, name: str, limit: int | None) -> Any:
         """Return what keeps the slots, told of another pool."""
         peers = self._peers

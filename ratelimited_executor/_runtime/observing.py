@@ -46,6 +46,10 @@ class Timed(Protocol):
         """Return the loop time."""
         ...
 
+    def wall(self) -> float:
+        """Return epoch seconds by the wall clock."""
+        ...
+
 
 class ObservableParts(Protocol):
     """What is asked of an executor that has started."""
@@ -116,6 +120,10 @@ class Observed:
     def now(self) -> float:
         """Return the loop time."""
         return self._parts.moments.monotonic()
+
+    def wall(self) -> float:
+        """Return epoch seconds by the wall clock."""
+        return self._parts.moments.wall()
 
     def due_count(self, now: float) -> int:
         """Count the tasks that are due at a loop time, and have not started."""

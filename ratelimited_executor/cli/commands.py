@@ -183,6 +183,29 @@ def peers(**options: Any) -> None:
     sys.exit(status)
 
 
+@cli.command()
+@click.argument("url", metavar="REDIS_URL", envvar="REDIS_URL")
+@click.option("--prefix", default="rle", show_default=True, help="Of the groups' keys in Redis.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen on. Whoever reaches it may look."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port to listen on; 0 for any."
+)
+def dashboard(**options: Any) -> None:
+    """Serve a live page of all groups in Redis: rates, peers, limits, slots (extras dashboard, redis). It only reads.
+
+    REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster.
+
+    Exit status: 0 ended by SIGTERM; 2 bad usage, or Redis cannot be read; 130 interrupted.
+    """
+    from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # for `run` it is no use
+
+    with _errors_as_usage():
+        status = serve(DashboardOptions(**options))
+    sys.exit(status)
+
+
 def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     """Read POOL=LIMIT."""
     limits = []

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["PeersOptions", "show_peers"]
+    from ratelimited_executor.cli.redis_reader import GroupOptions
+
+__all__ = ["GroupReader", "PeersOptions", "show_peers"]
 
 _SEARCH_SECONDS: Final = 10.0  # between two searches for rates, each of which walks all keys of the server
 _PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
@@ -115,13 +117,15 @@ class GroupReader(RedisReader):
 
     Args:
         options: which group, and where.
+        command: what needs it, for messages.
+        argument: that gave the URL, for messages.
 
     Raises:
         CommandError: if the extra is missing, the URL cannot be used, or nobody answers there.
     """
 
-    def __init__(self, options: PeersOptions) -> None:
-        super().__init__(options, command="peers")
+    def __init__(self, options: GroupOptions, *, command: str = "peers", argument: str = "--redis") -> None:
+        super().__init__(options, command=command, argument=argument)
         self._names: list[str] = []
         self._searched: float | None = None
 

@@ -49,12 +49,13 @@ class RedisReader:
     Args:
         options: which group, and where.
         command: what needs it, for messages.
+        argument: that gave the URL, for messages.
 
     Raises:
         CommandError: if the extra is missing, the URL cannot be used, or nobody answers there.
     """
 
-    def __init__(self, options: GroupOptions, *, command: str) -> None:
+    def __init__(self, options: GroupOptions, *, command: str, argument: str = "--redis") -> None:
         try:
             import redis  # noqa: PLC0415  # the extra `redis`
             from redis.backoff import NoBackoff  # noqa: PLC0415  # the same
@@ -69,7 +70,7 @@ class RedisReader:
         self._client: Any = None
         reason = refusal_of(options.url)
         if reason is not None:
-            raise CommandError(f"--redis cannot be used: {reason}")
+            raise CommandError(f"{argument} cannot be used: {reason}")
         try:
             self._client = _client_of(redis.Redis, options.url, retry=Retry(NoBackoff(), 0))
             self._is_cluster = _is_cluster(self._client, redis.ResponseError)
@@ -78,7 +79,7 @@ class RedisReader:
                 self._client = _client_of(redis.RedisCluster, options.url)
         except (ValueError, TypeError) as error:  # TypeError: an option in the URL that redis-py does not know
             self.close()
-            raise CommandError(f"--redis cannot be used: {option_refusal_of(error)}") from None
+            raise CommandError(f"{argument} cannot be used: {option_refusal_of(error)}") from None
         except self._errors as error:
             self.close()
             raise CommandError(self._why(error)) from error

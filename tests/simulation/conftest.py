@@ -1,22 +1,15 @@
-"""What tests of simulations share: databases of runs as a simulation writes them, and a real browser."""
+"""What tests of simulations share: databases of runs as a simulation writes them."""
 
-import fcntl
 import json
 import math
-import os
 import random
-import shutil
 import sqlite3
-import subprocess
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ratelimited_executor.simulation.database import FORMAT, SCHEMA
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def _insert(connection, table: str, rows) -> None:
@@ -113,35 +106,3 @@ def write_run(
 def make_run():
     """Write the database of a run."""
     return write_run
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """The path of a real Chromium; one is installed if this machine lets us."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        with (Path(tempfile.gettempdir()) / "ratelimited-executor-chromium.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of all workers one installs, and the others find it
-            found = shutil.which("chromium") or _install_chromium()
-    return found
-
-
-def _install_chromium() -> str:
-    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.skip("there is no Chromium on PATH, and it can be installed as root with apt-get only")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    output = ""
-    for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-        run = subprocess.run(
-            ["apt-get", *command],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        output = run.stdout
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip(f"there is no Chromium on PATH, and apt-get did not install it: {output[-300:]}")
-    return found

@@ -10,22 +10,7 @@ from ratelimited_executor.simulation.report import write_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a browser may have to be installed first
 
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 EVIL = "<script>window.isBroken = true</script><img src=x onerror='window.isBroken = true'><b>bold</b>"
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    """One browser for all tests."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield running
-        running.close()
 
 
 @pytest.fixture

@@ -1,0 +1,65 @@
+"""A live page of executors: how they stand, an hour of history, what waits and why; and, where it is allowed, controls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+
+    from ratelimited_executor.abc import TaskStore
+
+__all__ = ["Authorize", "dashboard"]
+
+Authorize: TypeAlias = "Callable[[Request], bool | Awaitable[bool]]"
+
+
+def dashboard(
+    target: RateLimitedExecutor | ExecutorManager,
+    *,
+    authorize: Authorize | None = None,
+    authorize_view: Authorize | None = None,
+    stores: Mapping[str, TaskStore] | None = None,
+    title: str = "Executors",
+) -> Starlette:
+    """Return a live page of executors, as an application of Starlette to be mounted in another.
+
+    ``app.mount("/executors", dashboard(manager))`` does so in FastAPI, too. It must run on the event loop of the executors, as a page of the same server does. A point of each executor is recorded
+    every five seconds from then on, and kept for an hour, in memory: 26 KB an executor.
+
+    Whoever reaches the page may read it, unless ``authorize_view`` says otherwise: it shows names, keys and errors of tasks.
+    Nobody may change anything, unless ``authorize`` says otherwise.
+
+    Args:
+        target: a manager, with the executors that it has and those that it makes later; or one executor.
+        authorize: asked with the request whether it may change something: set a rate, pause, resume, cancel what waits, put
+            dead letters back. Returns a bool, or an awaitable of one. None allows nothing.
+        authorize_view: asked in the same way whether it may look. None lets everybody.
+        stores: of durable tasks, open, by the names under which they are shown.
+        title: at the head of the page.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ImportError: if the extra ``dashboard`` is not installed.
+        WrongLoopError: from another thread or event loop than that of an executor which has started.
+    """
+    if not isinstance(target, (RateLimitedExecutor, ExecutorManager)):
+        raise TypeError(f"target must be a RateLimitedExecutor or an ExecutorManager, got {target!r}")
+    for name, ask in (("authorize", authorize), ("authorize_view", authorize_view)):
+        if ask is not None and not callable(ask):
+            raise TypeError(f"{name} must be a function of a request, or None, got {ask!r}")
+    if not isinstance(title, str):
+        raise TypeError(f"title must be a str, got {title!r}")
+    for name, store in (stores or {}).items():
+        if not isinstance(name, str) or not callable(getattr(store, "counts", None)):
+            raise TypeError(f"stores must have stores of durable tasks by their names, got {name!r}: {store!r}")
+    try:
+        from ratelimited_executor.dashboard.app import make_app  # noqa: PLC0415  # an extra, imported on use
+    except ImportError as error:
+        raise ImportError("dashboard needs the extra: pip install 'ratelimited-executor[dashboard]'") from error
+    return make_app(target, stores=stores or {}, authorize=authorize, authorize_view=authorize_view, title=title)

@@ -1,0 +1,352 @@
+"""The pages as an application of Starlette, to be mounted in another or to be served alone.
+
+Every page is a whole one, which works without a script. The script fetches the page that it stands on again every two seconds,
+and takes over what has changed. It asks instead of being told, because a stream of events that stays open keeps a server from
+shutting down for as long as somebody has the page open.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+import anyio
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor.dashboard.errors import PageError
+from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
+from ratelimited_executor.dashboard.recording import Recorder
+from ratelimited_executor.dashboard.texts import (
+    count_text,
+    hold_text,
+    per_second_text,
+    seconds_text,
+    state_text,
+    time_text,
+)
+from ratelimited_executor.dashboard.views import (
+    PAGE_SIZE,
+    SORTS,
+    batch_of,
+    batches_of,
+    figures_of,
+    overview_of,
+    plots_of,
+    task_of,
+    tasks_of,
+)
+from ratelimited_executor.exceptions import RateLimitedExecutorError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+
+    from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
+    from ratelimited_executor.abc import TaskStore
+
+__all__ = ["Pages", "make_app", "static_files"]
+
+_BODY_BYTES_MAX: Final = 10_000  # of a form
+_STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs tells nothing
+
+
+def _templates() -> Environment:
+    """Return what renders the pages: whatever is written into them is escaped, and what is not there is an error."""
+    environment = Environment(
+        loader=PackageLoader("ratelimited_executor.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(count=count_text, per_second=per_second_text, seconds=seconds_text, query=urlencode)
+    return environment
+
+
+class Pages:
+    """Renders pages, and turns errors into pages.
+
+    Args:
+        title: at the head of each page.
+        clock: returns epoch seconds.
+        authorize_view: decides who may look.
+    """
+
+    def __init__(self, *, title: str, clock: Callable[[], float], authorize_view: Any = None) -> None:
+        self.clock = clock
+        self._title = title
+        self._authorize_view = authorize_view
+        self._environment = _templates()
+
+    async def render(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """Render a page."""
+        page = self._environment.get_template(template).render(
+            title=self._title, now=time_text(self.clock()), status=status, **values
+        )
+        return HTMLResponse(page, status_code=status, headers=HEADERS)
+
+    def page(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return a handler that asks first who looks, and shows errors as pages."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                if self._authorize_view is not None and not await is_granted(self._authorize_view, request):
+                    raise PageError(403, "You may not look at this page.")
+                return await handle(request)
+            except PageError as error:
+                return await self.render("error.html", status=error.status, message=error.message)
+
+        return answer
+
+
+async def is_granted(ask: Callable[[Request], Any], request: Request) -> bool:
+    """Ask somebody, who may have to wait for the answer."""
+    answer = ask(request)
+    return bool(await answer if inspect.isawaitable(answer) else answer)
+
+
+def make_app(
+    target: RateLimitedExecutor | ExecutorManager,
+    *,
+    stores: Mapping[str, TaskStore],
+    authorize: Any,
+    authorize_view: Any,
+    title: str,
+    clock: Callable[[], float] = time.time,
+) -> Starlette:
+    """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
+    pages = Pages(title=title, clock=clock, authorize_view=authorize_view)
+    site = _Site(Recorder(target), pages, dict(stores), authorize)
+    return Starlette(
+        routes=[
+            Route("/", pages.page(site.overview)),
+            Route("/executor", pages.page(site.executor)),
+            Route("/task", pages.page(site.task)),
+            Route("/store", pages.page(site.store)),
+            Route("/change", pages.page(site.change), methods=["POST"]),
+            static_files(),
+        ]
+    )
+
+
+def static_files() -> Mount:
+    """Return where the script and the style of the pages are."""
+    return Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
+
+
+class _Site:
+    """The pages of one manager."""
+
+    def __init__(self, recorder: Recorder, pages: Pages, stores: dict[str, TaskStore], authorize: Any) -> None:
+        self._recorder = recorder
+        self._pages = pages
+        self._stores = stores
+        self._authorize = authorize
+        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[str]]] = {
+            "set-rate": self._set_rate,
+            "pause": self._pause,
+            "resume": self._resume,
+            "cancel-task": self._cancel_task,
+            "cancel-batch": self._cancel_batch,
+            "requeue": self._requeue,
+        }
+
+    async def _may_change(self, request: Request) -> bool:
+        return self._authorize is not None and await is_granted(self._authorize, request)
+
+    # Looking.
+
+    async def overview(self, request: Request) -> Response:
+        """Show all executors, pools of slots and stores."""
+        sort = request.query_params.get("sort", "name")
+        if sort not in SORTS:
+            raise PageError(400, f"sort must be one of {', '.join(SORTS)}, got {sort!r}")
+        find = request.query_params.get("find", "")
+        overview = overview_of(self._recorder.recorded, find=find, sort=sort, page=_page_number(request))
+        return await self._pages.render(
+            "overview.html",
+            overview=overview,
+            find=find,
+            sort=sort,
+            sorts=SORTS,
+            pools=[pool.statistics() for pool in self._recorder.pools],
+            stores=[(name, await _counts_of(store)) for name, store in self._stores.items()],
+        )
+
+    async def executor(self, request: Request) -> Response:
+        """Show one executor."""
+        recorded = self._recorder.recorded.get(request.query_params.get("name", ""))
+        if recorded is None:
+            raise PageError(404, "There is no such executor, or it has closed.")
+        executor, statistics = recorded.executor, recorded.statistics()
+        if statistics is None:
+            raise PageError(404, f"The executor {executor.name} has not started.")
+        find, now = request.query_params.get("find", ""), self._pages.clock()
+        tasks, keys, is_all = tasks_of(executor, now, find)
+        return await self._pages.render(
+            "executor.html",
+            executor=executor,
+            statistics=statistics,
+            state=state_text(statistics, is_closing=executor.is_shutdown),
+            figures=figures_of(executor, statistics),
+            plots=plots_of(recorded.history, now),
+            batches=batches_of(executor),
+            tasks=tasks,
+            keys=keys,
+            is_all=is_all,
+            find=find,
+            may_change=await self._may_change(request),
+        )
+
+    async def task(self, request: Request) -> Response:
+        """Explain a task that waits."""
+        executor, task_id = self._executor_of(dict(request.query_params)), request.query_params.get("id", "")
+        task = task_of(executor, task_id)
+        if task is None:
+            raise PageError(404, "The task does not wait any more: it has started, or ended without.")
+        explanation = executor.explain(task)
+        expected = explanation.expected_start
+        return await self._pages.render(
+            "task.html",
+            executor=executor,
+            task=task,
+            task_id=task_id,
+            due=time_text(task.due),
+            explanation=explanation,
+            meaning=hold_text(explanation.hold),
+            expected=None if expected is None else (time_text(expected), max(0.0, expected - self._pages.clock())),
+            may_change=await self._may_change(request),
+        )
+
+    async def store(self, request: Request) -> Response:
+        """Show a store of durable tasks, and its dead letters."""
+        name = request.query_params.get("name", "")
+        store = self._store_of(name)
+        counts = await _counts_of(store)
+        dead: list[Any] = []
+        lanes: list[Any] = []
+        if not isinstance(counts, str):
+            dead = await _answer_of(store.rows(DurableState.DEAD, limit=PAGE_SIZE))
+            lanes = await _answer_of(store.lanes(limit=PAGE_SIZE))
+        return await self._pages.render(
+            "store.html",
+            name=name,
+            counts=counts,
+            dead=dead,
+            lanes=lanes,
+            may_change=await self._may_change(request),
+        )
+
+    def _executor_of(self, values: Mapping[str, str]) -> RateLimitedExecutor:
+        recorded = self._recorder.recorded.get(values.get("name", ""))
+        if recorded is None or recorded.statistics() is None:
+            raise PageError(404, "There is no such executor, or it has closed.")
+        return recorded.executor
+
+    def _store_of(self, name: str) -> TaskStore:
+        store = self._stores.get(name)
+        if store is None:
+            raise PageError(404, "There is no such store.")
+        return store
+
+    # Changing.
+
+    async def change(self, request: Request) -> Response:
+        """Change something, and go back to the page of what was changed."""
+        if not is_same_origin(request.headers):
+            raise PageError(403, "The request does not come from this page.")
+        if not await self._may_change(request):
+            raise PageError(403, "You may not change anything.")
+        form = await _form_of(request)
+        action = self._actions.get(form.get("action", ""))
+        if action is None:
+            raise PageError(400, f"action must be one of {', '.join(self._actions)}, got {form.get('action')!r}")
+        try:
+            page = await action(form)
+        except (ValueError, TypeError, RateLimitedExecutorError) as error:
+            raise PageError(409, str(error)) from error
+        return RedirectResponse(f"{page}?{urlencode({'name': form.get('name', '')})}", status_code=303, headers=HEADERS)
+
+    async def _set_rate(self, form: Mapping[str, str]) -> str:
+        text = form.get("rate", "").strip()
+        executor = self._executor_of(form)
+        if len(executor.rates) > 1:
+            raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
+        try:
+            executor.rate = float(text)
+        except ValueError:
+            executor.rate = text
+        return "executor"
+
+    async def _pause(self, form: Mapping[str, str]) -> str:
+        self._executor_of(form).pause()
+        return "executor"
+
+    async def _resume(self, form: Mapping[str, str]) -> str:
+        self._executor_of(form).resume()
+        return "executor"
+
+    async def _cancel_task(self, form: Mapping[str, str]) -> str:
+        task = task_of(self._executor_of(form), form.get("id", ""))
+        if task is None:
+            raise PageError(409, "The task does not wait any more, so it was not cancelled.")
+        task.cancel("by the dashboard")
+        return "executor"
+
+    async def _cancel_batch(self, form: Mapping[str, str]) -> str:
+        batch = batch_of(self._executor_of(form), form.get("id", ""))
+        if batch is None:
+            raise PageError(409, "No task of the batch waits any more, so none was cancelled.")
+        batch.cancel()
+        return "executor"
+
+    async def _requeue(self, form: Mapping[str, str]) -> str:
+        (state,) = await _answer_of(self._store_of(form.get("name", "")).requeue([form.get("id", "")]))
+        if state is not DurableState.DEAD:
+            raise PageError(409, "The task is no dead letter any more.")
+        return "store"
+
+
+async def _form_of(request: Request) -> dict[str, str]:
+    """Read the fields of a form; of several of one name the last."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _BODY_BYTES_MAX:
+            raise PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
+    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+
+
+def _page_number(request: Request) -> int:
+    text = request.query_params.get("page", "1")
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):  # more digits than any list has
+        raise PageError(400, f"page must be a number from 1 on, got {text!r}")
+    return int(text)
+
+
+async def _counts_of(store: TaskStore) -> Mapping[DurableState, int] | str:
+    """Return the counts of a store; if it cannot be read, why."""
+    try:
+        counts: Mapping[DurableState, int] = await _answer_of(store.counts())
+    except PageError as error:
+        return error.message
+    return counts
+
+
+async def _answer_of(asked: Awaitable[Any]) -> Any:
+    """Wait for a store, but not for long."""
+    try:
+        with anyio.fail_after(_STORE_SECONDS):
+            return await asked
+    except TimeoutError as error:
+        raise PageError(503, f"The store has not answered within {_STORE_SECONDS:g} s.") from error
+    except RateLimitedExecutorError as error:
+        raise PageError(503, f"The store cannot be used: {error}") from error

@@ -1,0 +1,19 @@
+"""What goes wrong with a page, as its reader is told."""
+
+from __future__ import annotations
+
+__all__ = ["PageError"]
+
+
+class PageError(Exception):
+    """A page cannot be shown, or nothing be changed, and why.
+
+    Args:
+        status: of HTTP.
+        message: for whoever looks at it.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message

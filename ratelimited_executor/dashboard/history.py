@@ -1,0 +1,76 @@
+"""The last hour of an executor: a ring of points, one every few seconds, in columns of four bytes."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final, NamedTuple
+
+__all__ = ["POINT_COUNT", "STEP_SECONDS", "History", "Point"]
+
+STEP_SECONDS: Final = 5.0
+"""Between two points."""
+POINT_COUNT: Final = 720
+"""An hour of points."""
+
+
+class Point(NamedTuple):
+    """How an executor stood at one moment; NaN where there was nothing to measure.
+
+    Attributes:
+        at: epoch seconds.
+        rate: starts a second that the rate in force allows.
+        started: starts a second since the point before.
+        failed: failures a second since the point before.
+        waiting: tasks that have not started.
+        overdue: those of them that are due.
+        running: tasks that run.
+        lateness: seconds; the 99th percentile of the starts that were sampled since the point before.
+    """
+
+    at: float
+    rate: float
+    started: float
+    failed: float
+    waiting: float
+    overdue: float
+    running: float
+    lateness: float
+
+
+class History:
+    """A ring of points: once it is full, the newest replaces the oldest.
+
+    Memory: 36 bytes a point, 26 KB for an hour.
+
+    Args:
+        count_max: how many points are kept, > 0.
+    """
+
+    __slots__ = ("_columns", "_count_max", "_next")
+
+    def __init__(self, count_max: int = POINT_COUNT) -> None:
+        self._count_max = count_max
+        self._columns = {name: array("d" if name == "at" else "f") for name in Point._fields}
+        self._next = 0  # the position of the oldest point, once the ring is full
+
+    def __len__(self) -> int:
+        return len(self._columns["at"])
+
+    def add(self, point: Point) -> None:
+        """Append a point."""
+        if len(self) < self._count_max:
+            for column, value in zip(self._columns.values(), point, strict=True):
+                column.append(value)
+            return
+        for column, value in zip(self._columns.values(), point, strict=True):
+            column[self._next] = value
+        self._next = (self._next + 1) % self._count_max
+
+    def column(self, name: str) -> list[float]:
+        """Return one field of all points, the oldest first."""
+        column = self._columns[name]
+        return [*column[self._next :], *column[: self._next]]
+
+    def last(self) -> Point | None:
+        """Return the newest point; None if there is none."""
+        return Point(*(column[self._next - 1] for column in self._columns.values())) if len(self) else None

@@ -1,0 +1,136 @@
+"""Lines over time as SVG, drawn by the server: no script, no style of their own, colours by the classes of the page.
+
+Ticks lie at multiples of 1, 2 or 5 times a power of ten ("nice numbers", Heckbert, Graphics Gems, 1990).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Line", "plot_svg", "ticks"]
+
+_WIDTH: Final = 640
+_HEIGHT: Final = 180
+_LEFT: Final = 64  # for the labels of the axis
+_RIGHT: Final = 8
+_TOP: Final = 8
+_BOTTOM: Final = 22
+_TICK_COUNT: Final = 4
+_GAP_STEPS: Final = 2.5  # a line breaks where two points are further apart than so many steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line.
+
+    Attributes:
+        name: for the legend, and for the class that colours it: letters.
+        values: one for each time; NaN and infinity are left out.
+    """
+
+    name: str
+    values: Sequence[float]
+
+
+def ticks(highest: float, count: int = _TICK_COUNT) -> list[float]:
+    """Return round numbers from 0 up to at least ``highest``, about ``count`` of them.
+
+    >>> ticks(7), ticks(1234), ticks(0.0008)
+    ([0.0, 2.0, 4.0, 6.0, 8.0], [0.0, 500.0, 1000.0, 1500.0], [0.0, 0.0002, 0.0004, 0.0006, 0.0008])
+    """
+    if not 0 < highest < math.inf:
+        return [0.0, 1.0]
+    rough = highest / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    return [float(f"{number * step:.12g}") for number in range(math.ceil(highest / step - 1e-9) + 1)]
+
+
+def plot_svg(
+    title: str,
+    times: Sequence[float],
+    lines: Sequence[Line],
+    *,
+    end: float,
+    span: float,
+    step: float,
+    text_of: Callable[[float], str],
+) -> str:
+    """Return a plot of lines over the time until now.
+
+    Args:
+        title: what it shows, as text.
+        times: epoch seconds of the points, ascending.
+        lines: with a value for each time.
+        end: epoch seconds at the right edge.
+        span: seconds that the axis covers.
+        step: seconds between two points as they are meant to come.
+        text_of: writes a value.
+    """
+    finite = [value for line in lines for value in line.values if math.isfinite(value)]
+    marks = ticks(max(finite, default=0.0))
+    top = marks[-1]
+
+    def x_of(time: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (1 - (end - time) / span)
+
+    def y_of(value: float) -> float:
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - value / top)
+
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_summary(title, lines, text_of))}">'
+    ]
+    for mark in marks:
+        y = y_of(mark)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick end" x="{_LEFT - 6}" y="{y + 4:.1f}">{escape(text_of(mark))}</text>')
+    minutes_all = round(span / 60)
+    for minutes in range(0, minutes_all + 1, max(1, minutes_all // 5)):
+        label = "now" if minutes == 0 else f"-{minutes} min"
+        anchor = " end" if minutes == 0 else " middle" if minutes * 60 < span else ""
+        parts.append(f'<text class="tick{anchor}" x="{x_of(end - minutes * 60):.1f}" y="{_HEIGHT - 6}">{label}</text>')
+    for line in lines:
+        name, (path, dots) = escape(line.name), _paths(times, line.values, x_of, y_of, gap=_GAP_STEPS * step, begin=end - span)
+        parts.append(f'<path class="line {name}" d="{path}"/><path class="dots {name}" d="{dots}"/>')
+    return "".join([*parts, "</svg>"])
+
+
+def _paths(
+    times: Sequence[float],
+    values: Sequence[float],
+    x_of: Callable[[float], float],
+    y_of: Callable[[float], float],
+    *,
+    gap: float,
+    begin: float,
+) -> tuple[str, str]:
+    """Return the lines through points that follow each other, and the points that stand alone, as data of two paths."""
+    pieces: list[list[str]] = []
+    before = -math.inf
+    for time, value in zip(times, values, strict=True):
+        if time < begin or not math.isfinite(value):
+            continue
+        point = f"{x_of(time):.1f} {y_of(value):.1f}"
+        if time - before <= gap:
+            pieces[-1].append(point)
+        else:
+            pieces.append([point])
+        before = time
+    lines = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
+    return lines, "".join(f"M{piece[0]}h0" for piece in pieces if len(piece) == 1)
+
+
+def _summary(title: str, lines: Sequence[Line], text_of: Callable[[float], str]) -> str:
+    """Say what a plot shows to those who do not see it."""
+    told = []
+    for line in lines:
+        finite = [value for value in line.values if math.isfinite(value)]
+        if finite:
+            told.append(f"{line.name} {text_of(finite[-1])} now, {text_of(min(finite))} to {text_of(max(finite))}")
+    return f"{title}: {'; '.join(told) or 'nothing yet'}"

@@ -1,0 +1,151 @@
+"""What the page remembers: a point of each executor every few seconds, whether anybody looks or not.
+
+The points of many executors are not taken in one turn of the event loop, which a thousand of them would hold for some
+20 ms, but in small groups spread over the seconds between two points.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor._runtime.observing import Listener
+from ratelimited_executor._runtime.sampling import Samples
+from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
+from ratelimited_executor.exceptions import RateLimitedExecutorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratelimited_executor._runtime.insight import Statistics
+    from ratelimited_executor._runtime.observing import Observed
+    from ratelimited_executor._runtime.slots import Slots
+
+__all__ = ["Recorded", "Recorder"]
+
+_SAMPLES_MAX: Final = 100  # of the starts between two points
+_GROUP_SIZE: Final = 20  # executors in one turn of the event loop: about half a millisecond
+
+
+class Recorder:
+    """Records how the executors of a manager stand, from their start until their end.
+
+    Args:
+        target: a manager, with the executors that it has and those that it makes later; or one executor.
+    """
+
+    def __init__(self, target: RateLimitedExecutor | ExecutorManager) -> None:
+        self._manager = target if isinstance(target, ExecutorManager) else target.manager
+        self._recorded: dict[str, Recorded] = {}
+        self._due: list[Recorded] = []  # those whose next point is to be taken in this round
+        self._is_running = False
+        if isinstance(target, ExecutorManager):
+            target._on_executor.append(self._add)
+            for executor in target.executors.values():
+                self._add(executor)
+        else:
+            self._add(target)
+
+    @property
+    def recorded(self) -> dict[str, Recorded]:
+        """What is recorded, by the name of the executor."""
+        return dict(self._recorded)
+
+    @property
+    def pools(self) -> list[Slots]:
+        """The pools of slots of the manager."""
+        return self._manager._pools
+
+    def _add(self, executor: RateLimitedExecutor) -> None:
+        """Record an executor; one of the same name has closed by now, and this one goes on in its history."""
+        before = self._recorded.get(executor.name)
+        self._recorded[executor.name] = Recorded(
+            executor, History() if before is None else before.history, self._opened
+        )
+
+    def _opened(self, observed: Observed) -> None:
+        if not self._is_running:
+            self._is_running = True
+            observed.loop.call_later(STEP_SECONDS, self._take, observed)
+
+    def _take(self, observed: Observed) -> None:
+        """Take the next points, and come back for more."""
+        if not self._due:
+            for name, recorded in list(self._recorded.items()):
+                if recorded.executor.is_terminated:
+                    del self._recorded[name]
+            self._due = list(self._recorded.values())
+            if not self._due:  # the next executor that opens begins anew
+                self._is_running = False
+                return
+        for recorded in self._due[-_GROUP_SIZE:]:
+            recorded.take(observed.wall(), observed.now())
+        del self._due[-_GROUP_SIZE:]
+        turn_count = math.ceil(len(self._recorded) / _GROUP_SIZE)
+        observed.loop.call_later(STEP_SECONDS / max(1, turn_count), self._take, observed)
+
+
+class Recorded:
+    """One executor and its last hour.
+
+    Args:
+        executor: that is recorded.
+        history: to go on with.
+        opened: told when the executor starts, or that it has.
+    """
+
+    def __init__(self, executor: RateLimitedExecutor, history: History, opened: Callable[[Observed], None]) -> None:
+        self.executor = executor
+        self.history = history
+        self._before: tuple[float, Statistics] | None = None
+        listeners = executor._listeners
+        self._samples: Samples = Samples(
+            count_max=_SAMPLES_MAX,
+            rest=lambda *, is_resting: listeners.rest(self._samples.listener, is_resting=is_resting),
+            restart=listeners.restart_samples,
+        )
+        executor._listen(self._samples.listener)
+        listeners.rest(self._samples.listener, is_resting=True)
+        executor._listen(Listener(opened=opened))
+
+    def statistics(self) -> Statistics | None:
+        """Return its counts; None if it has not started."""
+        with suppress(RateLimitedExecutorError):
+            return self.executor.statistics()
+        return None
+
+    def take(self, wall: float, now: float) -> None:
+        """Take a point.
+
+        Args:
+            wall: epoch seconds.
+            now: loop time.
+        """
+        started, _ = self._samples.take()
+        lateness = sorted(sample.lateness for sample in started)
+        statistics = self.statistics()
+        if statistics is None:
+            return
+        before, self._before = self._before, (now, statistics)
+        if before is None or now <= before[0]:
+            return
+        seconds = now - before[0]
+        self.history.add(
+            Point(
+                at=wall,
+                rate=rate_of(statistics),
+                started=(statistics.started - before[1].started) / seconds,
+                failed=(statistics.failed - before[1].failed) / seconds,
+                waiting=statistics.waiting,
+                overdue=statistics.overdue,
+                running=statistics.running,
+                lateness=lateness[math.ceil(0.99 * len(lateness)) - 1] if lateness else math.nan,
+            )
+        )
+
+
+def rate_of(statistics: Statistics) -> float:
+    """Return the starts a second that the rate in force allows; 0 while the executor is paused, infinity without a limit."""
+    return 0.0 if statistics.is_paused else float(statistics.rate)

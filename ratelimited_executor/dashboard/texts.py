@@ -1,0 +1,132 @@
+"""How numbers, times and rates read on a page."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._runtime.insight import Hold
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from ratelimited_executor._runtime.insight import Statistics
+
+__all__ = [
+    "NOTHING",
+    "count_text",
+    "hold_text",
+    "number_text",
+    "per_second_text",
+    "rate_text",
+    "seconds_text",
+    "state_text",
+    "time_text",
+]
+
+NOTHING = "-"
+"""What stands where there is no value."""
+
+
+def count_text(count: float) -> str:
+    """Write a count.
+
+    >>> count_text(1234567)
+    '1,234,567'
+    """
+    return NOTHING if math.isnan(count) else f"{count:,.0f}"
+
+
+_MEANINGS: Final = {
+    Hold.NOTHING: "it is about to start",
+    Hold.DUE: "its due time has not come",
+    Hold.SPREAD: "it starts at its place in an even load",
+    Hold.RATE: "the next permit has not come up",
+    Hold.WINDOW: "the window of a rate is full",
+    Hold.QUOTA: "the quota of the period is used up",
+    Hold.RESOURCE: "a resource that it needs has not enough",
+    Hold.KEY_RATE: "its key has no permit",
+    Hold.KEY_CONCURRENCY: "as many tasks of its key run as may",
+    Hold.SLOTS: "others hold the slots that it needs",
+    Hold.PENALTY: "the other side has asked to wait",
+    Hold.ORDER: "more important tasks take the next permits",
+    Hold.CONCURRENCY: "as many tasks run as may",
+    Hold.PAUSE: "the executor is paused, or its rate is 0",
+    Hold.OUTAGE: "Redis does not answer",
+    Hold.GROUP: "a limit of the group, or this process's share in it",
+    Hold.QUARANTINE: "permits of before have to lapse first",
+}
+
+
+def hold_text(hold: Hold) -> str:
+    """Say what a hold means."""
+    return _MEANINGS[hold]
+
+
+def number_text(value: float) -> str:
+    """Write a value of an axis, short.
+
+    >>> [number_text(value) for value in (0.05, 12, 1500, 2_000_000, float("inf"))]
+    ['0.05', '12', '1.5 k', '2 M', '∞']
+    """
+    if math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "∞"
+    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= factor * 0.9995:  # just below it three digits would be those of the next unit
+            return f"{value / factor:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def per_second_text(value: float | Fraction) -> str:
+    """Write how often a second.
+
+    >>> per_second_text(12.345), per_second_text(0)
+    ('12.3/s', '0/s')
+    """
+    return NOTHING if math.isnan(value) else f"{number_text(float(value))}/s"
+
+
+def rate_text(statistics: Statistics) -> str:
+    """Write the rate in force."""
+    if statistics.fleet is not None and statistics.fleet.rate is not None:
+        return f"{number_text(float(statistics.fleet.rate))}/s, of the group"
+    return "no limit" if statistics.rate.is_unlimited else str(statistics.rate)
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Write a duration.
+
+    >>> seconds_text(0), seconds_text(0.0123), seconds_text(float("inf")), seconds_text(None)
+    ('0 s', '12.3 ms', 'no end', '-')
+    """
+    if seconds is None or math.isnan(seconds):
+        return NOTHING
+    if math.isinf(seconds):
+        return "no end"
+    return "0 s" if seconds == 0 else format_duration(seconds)
+
+
+def state_text(statistics: Statistics, *, is_closing: bool) -> tuple[str, str]:
+    """Say in what state an executor is: in words, and as the class of its colour: ``good``, ``wait`` or ``bad``."""
+    if is_closing:
+        return "closing", "wait"
+    if statistics.is_paused:
+        return "paused", "wait"
+    if statistics.fleet is not None and statistics.fleet.state == "outage":
+        return "outage: Redis does not answer", "bad"
+    if statistics.penalty > 0:
+        return f"penalty for {seconds_text(statistics.penalty)}", "wait"
+    return "open", "good"
+
+
+def time_text(at: float) -> str:
+    """Write epoch seconds as a time of day, UTC.
+
+    >>> time_text(0)
+    '1970-01-01 00:00:00 UTC'
+    """
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,340 @@
+"""What stands on the pages, as values: rows, figures and plots made of what executors tell."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._runtime.listing import waiting_batches, waiting_handles
+from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
+from ratelimited_executor.dashboard.plots import Line, plot_svg
+from ratelimited_executor.dashboard.texts import (
+    NOTHING,
+    count_text,
+    number_text,
+    per_second_text,
+    rate_text,
+    seconds_text,
+    state_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor._core.ordering import TaskView
+    from ratelimited_executor._runtime.batches import BatchHandle
+    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.insight import Statistics
+    from ratelimited_executor.dashboard.history import History
+    from ratelimited_executor.dashboard.recording import Recorded
+
+__all__ = [
+    "PAGE_SIZE",
+    "SORTS",
+    "BatchRow",
+    "ExecutorRow",
+    "Figure",
+    "Overview",
+    "TaskRow",
+    "batch_of",
+    "batches_of",
+    "executor_row",
+    "figures_of",
+    "overview_of",
+    "plots_of",
+    "task_of",
+    "tasks_of",
+]
+
+PAGE_SIZE: Final = 100
+SORTS: Final = ("name", "started", "overdue", "waiting", "running", "failed", "lateness")
+_LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
+_KEYS_SHOWN_MAX: Final = 20
+_TASKS_SHOWN_MAX: Final = 50
+_SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of plots: the shortest that shows all there is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorRow:
+    """One executor in the list; all texts but the name and the class of its state."""
+
+    name: str
+    state: str
+    state_class: str
+    rate: str
+    started: str
+    overdue: str
+    waiting: str
+    backlog: str
+    running: str
+    lateness: str
+    failed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A page of the list.
+
+    Attributes:
+        rows: its executors.
+        count: how many there are in all.
+        found_count: how many of them have what was looked for in their names.
+        page: its number, from 1.
+        page_count: how many pages there are.
+    """
+
+    rows: Sequence[ExecutorRow]
+    count: int
+    found_count: int
+    page: int
+    page_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure and what it is; ``note`` says more."""
+
+    name: str
+    text: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRow:
+    """A batch of which tasks wait."""
+
+    id: str
+    name: str
+    total: int
+    ended: int
+    failed: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task that waits; ``id`` is empty where it has no handle by which it could be explained or cancelled."""
+
+    id: str
+    name: str
+    key: str
+    priority: str
+    cost: str
+    due: str
+
+
+def overview_of(recorded: dict[str, Recorded], *, find: str, sort: str, page: int) -> Overview:
+    """Return a page of the list of executors.
+
+    Sorted by the points that were taken last, so that only those on the page are asked.
+
+    Args:
+        recorded: by the name of the executor.
+        find: what their names have, in whatever case.
+        sort: one of ``SORTS``; but by name, the largest come first.
+        page: its number; the nearest there is is returned.
+    """
+    found = [name for name in sorted(recorded) if find.casefold() in name.casefold()]
+    if sort != "name":
+        found.sort(key=lambda name: -_last(recorded[name].history, sort))
+    page_count = max(1, math.ceil(len(found) / PAGE_SIZE))
+    page = min(max(1, page), page_count)
+    shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    return Overview(
+        rows=[executor_row(recorded[name]) for name in shown],
+        count=len(recorded),
+        found_count=len(found),
+        page=page,
+        page_count=page_count,
+    )
+
+
+def _last(history: History, name: str) -> float:
+    """Return a value of the last point; -1 if there is none."""
+    point = history.last()
+    value = math.nan if point is None else getattr(point, name)
+    return -1.0 if math.isnan(value) else value
+
+
+def executor_row(recorded: Recorded) -> ExecutorRow:
+    """Return how an executor stands."""
+    executor, point = recorded.executor, recorded.history.last()
+    statistics = recorded.statistics()
+    if statistics is None:
+        texts = dict.fromkeys(("started", "overdue", "waiting", "backlog", "running", "lateness", "failed"), NOTHING)
+        return ExecutorRow(
+            name=executor.name, state="not started", state_class="wait", rate=str(executor.rate), **texts
+        )
+    state, state_class = state_text(statistics, is_closing=executor.is_shutdown)
+    return ExecutorRow(
+        name=executor.name,
+        state=state,
+        state_class=state_class,
+        rate=rate_text(statistics),
+        started=NOTHING if point is None else per_second_text(point.started),
+        overdue=count_text(statistics.overdue),
+        waiting=count_text(statistics.waiting),
+        backlog=seconds_text(_backlog_seconds(executor, statistics)),
+        running=count_text(statistics.running),
+        lateness=NOTHING if point is None else seconds_text(point.lateness),
+        failed=count_text(statistics.failed),
+    )
+
+
+def _backlog_seconds(executor: RateLimitedExecutor, statistics: Statistics) -> float:
+    """Return the seconds of work that is due; NaN where that would have to look at too many tasks one by one."""
+    is_costly = executor.key_rate is not None or executor.key_concurrency is not None or statistics.limits
+    return math.nan if is_costly and statistics.overdue > _LOOKED_AT_MAX else executor.backlog_seconds()
+
+
+def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
+    """Return the figures at the head of an executor's page."""
+    concurrency = executor.max_concurrency
+    of = "" if concurrency is None else f" of {count_text(concurrency)}"
+    figures = [
+        Figure("Rate", rate_text(statistics), _manner_of(executor)),
+        Figure("Due", count_text(statistics.overdue), "tasks that are due and wait"),
+        Figure("Backlog", seconds_text(_backlog_seconds(executor, statistics)), "until the last that is due starts"),
+        Figure("Waiting", count_text(statistics.waiting), "all tasks that have not started"),
+        Figure("Running", f"{count_text(statistics.running)}{of}", "started and not ended"),
+        Figure("Accepted", count_text(statistics.accepted), "so far"),
+        Figure("Done", count_text(statistics.done), "returned"),
+        Figure(
+            "Failed", count_text(statistics.failed), f"raised; {count_text(statistics.retried)} attempts tried again"
+        ),
+        Figure("Expired", count_text(statistics.expired), "not started before their deadline"),
+        Figure("Cancelled", count_text(statistics.cancelled), "before their start or while they ran"),
+        Figure("Dropped", count_text(statistics.dropped), "for lack of room"),
+        Figure("Waiters", count_text(statistics.waiters), "wait for room"),
+        Figure("Peers", count_text(statistics.peers), "processes share the rate"),
+    ]
+    if statistics.keys:
+        figures.append(Figure("Keys", count_text(statistics.keys), "with something that their limits remember"))
+    return figures
+
+
+def _manner_of(executor: RateLimitedExecutor) -> str:
+    """Say how starts are paced and limited."""
+    return f"{executor.pacing.value.replace('_', ' ')}, {type(executor.policy).__name__.lower()}"
+
+
+def plots_of(history: History, end: float) -> list[tuple[str, str, list[str]]]:
+    """Return the plots of the last hour: what each shows, its SVG, and the names of its lines.
+
+    Args:
+        history: of the executor.
+        end: epoch seconds at the right edge.
+    """
+    times = history.column("at")
+    age = end - times[0] if times else 0.0
+    span = next((each for each in _SPANS_SECONDS if age <= each), _SPANS_SECONDS[-1])
+    started = history.column("started")
+    most = max((value for value in started if not math.isnan(value)), default=0.0)
+    rate = [
+        value if value <= 10 * most else math.nan for value in history.column("rate")
+    ]  # else all else would lie flat
+    plots = (
+        ("Starts a second", per_second_text, {"started": started, "rate": rate, "failed": history.column("failed")}),
+        ("Tasks that are due", number_text, {"due": history.column("overdue")}),
+        ("Tasks that wait", number_text, {"waiting": history.column("waiting")}),
+        ("Tasks that run", number_text, {"running": history.column("running")}),
+        ("Lateness, 99 % of starts", seconds_text, {"lateness": history.column("lateness")}),
+    )
+    return [
+        (
+            title,
+            plot_svg(
+                title,
+                times,
+                [Line(name=name, values=values) for name, values in columns.items()],
+                end=end,
+                span=span,
+                step=STEP_SECONDS,
+                text_of=text_of,
+            ),
+            list(columns),
+        )
+        for title, text_of, columns in plots
+    ]
+
+
+# What waits.
+
+
+def tasks_of(executor: RateLimitedExecutor, now: float, find: str) -> tuple[list[TaskRow], list[tuple[str, int]], bool]:
+    """Look at tasks that wait; return those to list, the keys that have most of those looked at, and whether these were all.
+
+    Args:
+        executor: whose tasks.
+        now: epoch seconds.
+        find: what their names or keys have, in whatever case.
+    """
+    parts = executor._started()
+    looked_at = waiting_handles(parts.queue, parts.accounts, _LOOKED_AT_MAX + 1)
+    is_all = len(looked_at) <= _LOOKED_AT_MAX
+    keys = Counter(str(view.key) for view, _ in looked_at if view.key is not None)
+    wanted = find.casefold()
+    found = [
+        (view, handle)
+        for view, handle in looked_at
+        if wanted in view.name.casefold() or (view.key is not None and wanted in str(view.key).casefold())
+    ]
+    found.sort(key=lambda pair: pair[0].due)
+    return (
+        [_task_row(view, handle, now) for view, handle in found[:_TASKS_SHOWN_MAX]],
+        keys.most_common(_KEYS_SHOWN_MAX),
+        is_all,
+    )
+
+
+def _task_row(view: TaskView, handle: TaskHandle[Any] | None, now: float) -> TaskRow:
+    return TaskRow(
+        id="" if handle is None else _id_of_task(handle),
+        name=view.name,
+        key=NOTHING if view.key is None else str(view.key),
+        priority=f"{view.priority:g}",
+        cost=count_text(view.cost),
+        due=f"in {seconds_text(view.due - now)}" if view.due > now else f"since {seconds_text(now - view.due)}",
+    )
+
+
+def task_of(executor: RateLimitedExecutor, task_id: str) -> TaskHandle[Any] | None:
+    """Return the task of an id; None if it does not wait any more, or too many others have come before it meanwhile."""
+    parts = executor._started()
+    looked_at = waiting_handles(parts.queue, parts.accounts, 10 * _LOOKED_AT_MAX)
+    return next((handle for _, handle in looked_at if handle is not None and _id_of_task(handle) == task_id), None)
+
+
+def _id_of_task(handle: TaskHandle[Any]) -> str:
+    """Name a task for as long as it waits: another that takes its place in memory has another due time."""
+    return f"{id(handle):x}-{handle._due.hex().removeprefix('0x')}"
+
+
+def batches_of(executor: RateLimitedExecutor) -> list[BatchRow]:
+    """Return the batches of which tasks wait."""
+    return [_batch_row(batch) for batch in waiting_batches(executor._started().queue)]
+
+
+def batch_of(executor: RateLimitedExecutor, batch_id: str) -> BatchHandle[Any] | None:
+    """Return the batch of an id; None if none of its tasks waits any more."""
+    found = (batch for batch in waiting_batches(executor._started().queue) if _id_of_batch(batch) == batch_id)
+    return next(found, None)
+
+
+def _batch_row(batch: BatchHandle[Any]) -> BatchRow:
+    summary = batch.summary
+    return BatchRow(
+        id=_id_of_batch(batch),
+        name=batch.name,
+        total=summary.total,
+        ended=summary.total - batch.open_count,
+        failed=summary.failed,
+        waiting=sum(source.live for source in batch._parts),
+    )
+
+
+def _id_of_batch(batch: BatchHandle[Any]) -> str:
+    return f"{id(batch):x}"

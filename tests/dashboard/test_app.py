@@ -1,0 +1,345 @@
+"""The pages as a browser gets them: what they show, what they let change, and what they refuse; in virtual time."""
+
+import asyncio
+import math
+import re
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor.dashboard import dashboard
+from ratelimited_executor.durable import DurableTasks, MemoryStore
+
+SAME = {"Sec-Fetch-Site": "same-origin"}
+EVIL = "<script>alert(1)</script>'\""
+
+
+@pytest.fixture(autouse=True)
+def _virtual(virtual_clock):
+    """Pages are asked for on the loop of the executors."""
+
+
+def client(app):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+
+
+async def nothing(*_args):
+    """What is called."""
+
+
+def text_of(page):
+    """The words of a page, each piece apart."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.text))
+
+
+# What is shown.
+
+
+async def test_list_shows_how_each_executor_stands():
+    """Also mounted in another application."""
+    app = FastAPI()
+    async with ExecutorManager() as manager:
+        app.mount("/executors", dashboard(manager, title="Mine"))
+        mail = manager.executor("mail", rate=10)
+        manager.executor("paused", rate=1).pause()
+        mail.schedule_many(nothing, range(1000))
+        await asyncio.sleep(12.05)
+        async with client(app) as web:
+            page = await web.get("/executors/")
+            assert (await web.get("/executors")).headers["location"] == "http://service/executors/"
+        assert page.status_code == 200
+        assert "<title>Mine</title>" in page.text
+        assert re.search(r"mail open 10/s 10/s 88\d 1:28 88\d 0 10 s 0", text_of(page))
+        assert "paused paused 1/s" in text_of(page)
+        assert "2 of 2 executors" in text_of(page)
+        mail.rate = math.inf
+
+
+async def test_list_is_searched_sorted_and_paged():
+    """A thousand executors are ten pages."""
+    async with ExecutorManager() as manager:
+        app = dashboard(manager)
+        for number in range(250):
+            executor = manager.executor(f"e{number:03}", rate=1)
+            executor.schedule_many(nothing, range(number), delay=50)
+        await asyncio.sleep(15)
+        async with client(app) as web:
+            first, last = await web.get("/"), await web.get("/?page=99")
+            found = await web.get("/", params={"find": "E24"})
+            most = await web.get("/?sort=waiting")
+            assert (await web.get("/?sort=length")).status_code == 400
+            assert (await web.get("/?page=x")).status_code == 400
+            assert (await web.get("/?page=-1")).status_code == 400
+        names = re.findall(r">(e\d{3})<", first.text)
+        assert names == [f"e{number:03}" for number in range(100)]
+        assert "Page 1 of 3" in first.text
+        assert "Page 3 of 3" in last.text
+        assert len(re.findall(r">(e\d{3})<", found.text)) == 10
+        assert re.findall(r">(e\d{3})<", most.text)[:3] == ["e249", "e248", "e247"]
+        for executor in manager.executors.values():
+            executor.rate = math.inf
+
+
+async def test_page_of_an_executor_shows_what_waits():
+    """Batches with their progress, keys, limits and tasks with their due times."""
+    async with RateLimitedExecutor("mail", rate=(10, "1000/min"), max_concurrency=7) as executor:
+        app = dashboard(executor)
+        executor.schedule_many(nothing, range(500), name="letter")
+        executor.schedule(nothing, delay=60, name="later", key="ann", priority=3)
+        await asyncio.sleep(20.05)
+        async with client(app) as web:
+            page = await web.get("/executor?name=mail")
+            found = await web.get("/executor?name=mail&find=ANN")
+        text = text_of(page)
+        assert "Running 0 of 7" in text
+        assert re.search(r"letter 20\d 500 29\d 0", text)
+        assert "permits 1000/60s window" in text
+        assert "ann 1" in text
+        assert "later ann 3 1 in 40 s" in text_of(found)
+        assert "letter[" not in found.text
+        assert page.text.count("<svg") == 5
+        executor.rate = 10_000
+
+
+async def test_page_of_a_task_explains_it():
+    """What holds it, how many go before it, and when it is expected."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        app = dashboard(executor)
+        handles = [executor.submit(nothing, name=f"task {number}", key="ann") for number in range(5)]
+        await asyncio.sleep(1.5)
+        async with client(app) as web:
+            page = await web.get("/executor?name=mail")
+            links = dict(re.findall(r'<a href="(task\?[^"]+)">(task \d)</a>', page.text))
+            link = next(link for link, name in links.items() if name == "task 4").replace("&amp;", "&")
+            shown = text_of(await web.get(f"/{link}"))
+            assert "task 4 waiting" in shown
+            assert "Held by order more important tasks take the next permits" in shown
+            assert re.search(r"Ahead of it 2 .*Expected in 2.5 s", shown)
+            await handles[4]
+            gone = await web.get(f"/{link}")
+        assert gone.status_code == 404
+        assert "does not wait any more" in gone.text
+
+
+async def test_names_are_escaped(handler, reports):
+    """Whoever names a task after what a user has typed."""
+    handler()
+    async with ExecutorManager() as manager:
+        app = dashboard(manager, title=EVIL)
+        executor = manager.executor(EVIL, rate=1)
+        manager.slots(EVIL, limit=1)
+        executor.pause()
+        executor.schedule_many(nothing, range(3), name=EVIL, key=EVIL)
+        executor.submit(nothing, name=EVIL)
+        async with client(app) as web:
+            pages = [await web.get("/"), await web.get("/executor", params={"name": EVIL, "find": EVIL})]
+            link = re.search(r'href="(task\?[^"]+)"', (await web.get("/executor", params={"name": EVIL})).text)[1]
+            pages.append(await web.get("/" + link.replace("&amp;", "&")))
+            pages.append(await web.get("/", params={"find": EVIL + "x"}))
+            pages.append(await web.get("/", params={"sort": EVIL}))
+        assert [page.status_code for page in pages] == [200, 200, 200, 200, 400]
+        assert all("&lt;script&gt;" in page.text and "<script>" not in page.text for page in pages)
+        executor.resume()
+        executor.rate = math.inf
+
+
+async def test_what_is_not_there_is_said_to_be_so():
+    """With a page of the same looks."""
+    manager = ExecutorManager()
+    manager.executor("new", rate="5/min")
+    async with client(dashboard(manager)) as web:
+        page = await web.get("/")
+        assert "new not started 5/60s" in text_of(page)
+        for path in ("/executor?name=mail", "/executor?name=new", "/executor", "/task?name=mail&id=1", "/store?name=x"):
+            page = await web.get(path)
+            assert page.status_code == 404
+            assert 'role="alert"' in page.text
+        assert (await web.get("/nowhere")).status_code == 404
+        assert (await web.get("/static/page.js")).headers["content-type"].startswith("text/javascript")
+    async with manager:
+        pass
+
+
+async def test_pools_of_slots_show_their_holders():
+    """The longest held first."""
+    async with ExecutorManager() as manager:
+        app = dashboard(manager)
+        pool = manager.slots("gpu", limit=1)
+        async with pool.hold(name="training"):
+            await asyncio.sleep(5)
+            async with client(app) as web:
+                assert "gpu 1 1 0 training (5 s)" in text_of(await web.get("/"))
+
+
+async def test_headers_are_strict_on_every_page():
+    """Those of errors, too."""
+    async with RateLimitedExecutor("mail") as executor, client(dashboard(executor)) as web:
+        for path in ("/", "/executor?name=mail", "/executor?name=x"):
+            headers = (await web.get(path)).headers
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert headers["cache-control"] == "no-store"
+            assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_who_may_not_look_sees_nothing():
+    """Asked by a function or a coroutine function."""
+
+    async def is_admin(request):
+        await asyncio.sleep(0)
+        return request.headers.get("x-user") == "admin"
+
+    async with RateLimitedExecutor("mail") as executor, client(dashboard(executor, authorize_view=is_admin)) as web:
+        for path in ("/", "/executor?name=mail"):
+            refused = await web.get(path)
+            assert refused.status_code == 403
+            assert "mail" not in refused.text
+            assert (await web.get(path, headers={"X-User": "admin"})).status_code == 200
+        assert (await web.post("/change", data={}, headers=SAME)).status_code == 403
+
+
+# What is changed.
+
+
+async def change(web, status=303, headers=SAME, **form):
+    answer = await web.post("/change", data={"name": "mail", **form}, headers=headers)
+    assert answer.status_code == status, answer.text
+    return answer
+
+
+async def test_nothing_can_be_changed_unless_allowed():
+    """No control is shown, and none works."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        for authorize in (None, lambda request: False):
+            async with client(dashboard(executor, authorize=authorize)) as web:
+                page = await web.get("/executor?name=mail")
+                assert "change" not in page.text
+                await change(web, 403, action="pause")
+        assert not executor.is_paused
+
+
+async def test_request_of_another_site_changes_nothing():
+    """Even of somebody who may."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=lambda request: True)) as web:
+            for headers in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil"}):
+                answer = await change(web, 403, headers=headers, action="pause")
+                assert "does not come from this page" in answer.text
+            assert not executor.is_paused
+            await change(web, headers={"Origin": "http://service"}, action="pause")
+            assert executor.is_paused
+            assert (await web.get("/change")).status_code == 405
+
+
+async def test_executor_is_paused_resumed_and_set():
+    """And the page is that of the executor again."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=lambda request: True)) as web:
+            answer = await change(web, action="pause")
+            assert answer.headers["location"] == "executor?name=mail"
+            assert executor.is_paused
+            assert "Resume" in (await web.get("/executor?name=mail")).text
+            await change(web, action="resume")
+            assert not executor.is_paused
+            for text, expected in (("20", "20/s"), ("5/min", "5/60s"), (" 7.5 ", "7.5/s"), ("inf", "inf/s")):
+                await change(web, action="set-rate", rate=text)
+                assert str(executor.rate) == expected
+            for text in ("", "fast", "-1", "nan"):
+                answer = await change(web, 409, action="set-rate", rate=text)
+                assert "rate" in answer.text
+            assert str(executor.rate) == "inf/s"
+
+
+async def test_bad_requests_change_nothing():
+    """They are told why."""
+    async with RateLimitedExecutor("mail", rate=(1, "5/min")) as executor:
+        async with client(dashboard(executor, authorize=lambda request: True)) as web:
+            assert "several rates" in (await change(web, 409, action="set-rate", rate="1")).text
+            await change(web, 400, action="explode")
+            await change(web, 400)
+            await change(web, 404, action="pause", name="x")
+            await change(web, 409, action="cancel-task", id="1-2")
+            await change(web, 409, action="cancel-batch", id="1")
+            await change(web, 413, action="pause", more="x" * 20_000)
+            answer = await web.post("/change", content=b"\xff\xfe=%", headers=SAME)
+            assert answer.status_code == 400
+        assert not executor.is_paused
+
+
+async def test_task_and_batch_are_cancelled():
+    """By the ids that their pages name."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=lambda request: True)) as web:
+            handle = executor.submit(nothing, delay=60, name="one")
+            batch = executor.schedule_many(nothing, range(100), name="many")
+            page = await web.get("/executor?name=mail")
+            task_id = re.search(r'href="task\?name=mail&amp;id=([^"]+)">one', page.text)[1].replace("%2B", "+")
+            batch_id = re.search(r'name="id" value="([0-9a-f]+)"', page.text)[1]
+            await change(web, action="cancel-task", id=task_id)
+            assert handle.cancelled()
+            await change(web, action="cancel-batch", id=batch_id)
+            assert batch.done()
+            await change(web, 409, action="cancel-task", id=task_id)
+            await change(web, 409, action="cancel-batch", id=batch_id)
+
+
+# Stores.
+
+
+async def test_dead_letters_are_shown_and_put_back(handler, reports):
+    """By whoever may."""
+    handler()
+    store = MemoryStore()
+    tasks = DurableTasks(store)
+
+    @tasks.function
+    async def pay(amount: int) -> None:
+        raise BufferError(f"no money for {amount} {EVIL}")
+
+    async with tasks, RateLimitedExecutor("mail") as executor:
+        app = dashboard(executor, authorize=lambda request: True, stores={"payments": store})
+        await pay.put(7)
+        async with tasks.run(executor):
+            await asyncio.sleep(1)
+        async with client(app) as web:
+            assert "payments 1 dead" in text_of(await web.get("/"))
+            page = await web.get("/store?name=payments")
+            assert "no money for 7 &lt;script&gt;" in page.text
+            row_id = re.search(r'name="id" value="([^"]+)"', page.text)[1]
+            await change(web, action="requeue", name="payments", id=row_id)
+            assert "payments 1 ready" in text_of(await web.get("/"))
+            await change(web, 409, action="requeue", name="payments", id=row_id)
+
+
+async def test_store_that_does_not_answer_does_not_hold_the_page():
+    """It is shown as such."""
+
+    class Hanging(MemoryStore):
+        async def counts(self):
+            await asyncio.sleep(3600)
+
+    async with RateLimitedExecutor("mail") as executor, client(dashboard(executor, stores={"x": Hanging()})) as web:
+        assert "has not answered within 2 s" in (await web.get("/")).text
+        page = await web.get("/store?name=x")
+        assert (page.status_code, "has not answered" in page.text) == (200, True)
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": 3}, "target must be"),
+        ({"authorize": True}, "authorize must be a function"),
+        ({"authorize_view": "me"}, "authorize_view must be a function"),
+        ({"title": None}, "title must be a str"),
+        ({"stores": {"x": 3}}, "stores must have stores"),
+    ],
+)
+async def test_bad_arguments_are_refused(options, message):
+    """At the call."""
+    target = options.pop("target", ExecutorManager())
+    with pytest.raises(TypeError, match=message):
+        dashboard(target, **options)

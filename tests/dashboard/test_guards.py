@@ -1,0 +1,37 @@
+"""Which requests may change something: those of a page of the same host."""
+
+import pytest
+
+from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"sec-fetch-site": "same-origin"}, True),
+        ({"sec-fetch-site": "same-site"}, False),  # another host of the same domain
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "none"}, False),  # typed in: no form of ours
+        ({"sec-fetch-site": "cross-site", "origin": "http://me", "host": "me"}, False),
+        ({"origin": "http://me:8000", "host": "me:8000"}, True),
+        ({"origin": "https://me", "host": "me"}, True),
+        ({"origin": "http://me", "host": "me:8000"}, False),
+        ({"origin": "http://evil", "host": "me"}, False),
+        ({"origin": "http://me.evil", "host": "me"}, False),
+        ({"origin": "null", "host": "me"}, False),  # a sandboxed frame
+        ({"origin": "", "host": ""}, False),
+        ({"host": "me"}, False),
+        ({}, False),
+    ],
+)
+def test_request_of_another_site_changes_nothing(headers, expected):
+    """Neither header can be set by a page."""
+    assert is_same_origin(headers) is expected
+
+
+def test_policy_allows_nothing_inline_and_no_other_host():
+    """What is injected runs nowhere."""
+    policy = HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert policy.startswith("default-src 'none'")

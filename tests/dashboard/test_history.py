@@ -1,0 +1,49 @@
+"""The ring of points: the newest are kept, in their order, whatever is written into it."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimited_executor.dashboard.history import History, Point
+
+
+def point(at, **values):
+    return Point(**{**dict.fromkeys(Point._fields, 0.0), "at": at, **values})
+
+
+@given(st.integers(1, 7), st.integers(0, 30))
+def test_ring_keeps_the_newest_points_in_their_order(count_max, count):
+    """As a list would of which the oldest are cut off."""
+    history = History(count_max)
+    for number in range(count):
+        history.add(point(1e9 + number, waiting=number))
+    kept = list(range(count))[-count_max:]
+    assert len(history) == len(kept)
+    assert history.column("at") == [1e9 + number for number in kept]
+    assert history.column("waiting") == kept
+    assert (None if not kept else kept[-1]) == (None if history.last() is None else history.last().waiting)
+
+
+def test_last_point_of_a_full_ring_is_the_newest():
+    """Also right after the ring has closed."""
+    history = History(3)
+    for number in range(3):
+        history.add(point(number, running=number))
+    assert history.last().running == 2
+    history.add(point(3, running=3))
+    assert history.last().running == 3
+
+
+def test_what_was_not_measured_stays_so():
+    """NaN is kept as such."""
+    history = History()
+    history.add(point(1, lateness=math.nan))
+    assert math.isnan(history.column("lateness")[0])
+
+
+def test_a_name_that_is_no_field_is_an_error():
+    """A misspelt one must not draw an empty plot."""
+    with pytest.raises(KeyError, match="late"):
+        History().column("late")

@@ -1,0 +1,71 @@
+"""Lines as SVG: well-formed, within their frame, broken where nothing was measured, and told in words."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimited_executor.dashboard.plots import Line, plot_svg, ticks
+
+
+def plot(values, times=None, **options):
+    times = list(range(0, 5 * len(values), 5)) if times is None else times
+    settings = {"end": 300.0, "span": 300.0, "step": 5.0, "text_of": "{:g}".format} | options
+    return plot_svg("A & B", times, [Line(name="waiting", values=values)], **settings)
+
+
+def paths(svg):
+    return [each.get("d") for each in ElementTree.fromstring(svg).iter("path")]
+
+
+@given(st.floats(1e-6, 1e12))
+def test_ticks_are_few_round_numbers_up_to_the_highest(highest):
+    """From 0, evenly apart, by 1, 2 or 5 times a power of ten."""
+    marks = ticks(highest)
+    step = marks[1]
+    assert marks[0] == 0
+    assert marks[-2] < highest <= marks[-1] * (1 + 1e-9)
+    assert 2 <= len(marks) <= 7
+    assert f"{step:e}"[0] in "125"
+    assert all(math.isclose(mark, number * step) for number, mark in enumerate(marks))
+
+
+@pytest.mark.parametrize("highest", [0.0, math.inf, math.nan, -1.0])
+def test_axis_of_nothing_is_there_all_the_same(highest):
+    """A plot without values has one."""
+    assert ticks(highest) == [0.0, 1.0]
+
+
+@given(st.lists(st.one_of(st.floats(0, 1e9), st.just(math.nan), st.just(math.inf)), max_size=60))
+def test_plot_is_well_formed_and_stays_in_its_frame(values):
+    """Whatever the values are."""
+    for path in paths(plot(values)):
+        for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path):
+            assert 63 <= float(x) <= 633
+            assert 7 <= float(y) <= 159
+
+
+def test_line_breaks_where_points_are_missing():
+    """A lone point is a dot."""
+    lines, dots = paths(plot([1, 2, 3, 4, 5, 6], times=[0, 5, 10, 50, 100, 105]))
+    assert lines.count("M") == 2
+    assert lines.count("L") == 3
+    assert dots.count("M") == 1
+
+
+def test_points_before_the_axis_are_left_out():
+    """They would lie on its labels."""
+    lines, dots = paths(plot([9, 9, 1, 1], times=[-100, -95, 10, 15]))
+    assert lines.count("M") + lines.count("L") == 2
+    assert dots == ""
+
+
+def test_plot_says_in_words_what_it_shows():
+    """Escaped, for screen readers."""
+    label = ElementTree.fromstring(plot([1, 5, 3])).get("aria-label")
+    assert label == "A & B: waiting 3 now, 1 to 5"
+    assert "nothing yet" in plot([])
+    assert "nothing yet" in plot([math.nan])

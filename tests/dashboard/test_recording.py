@@ -1,0 +1,122 @@
+"""What the page remembers: points of each executor, from its start to its end, in virtual time."""
+
+import asyncio
+import math
+
+import pytest
+
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
+from ratelimited_executor.dashboard.recording import Recorder
+
+
+@pytest.fixture(autouse=True)
+def _virtual(virtual_clock):
+    """An hour takes no time."""
+
+
+async def nothing():
+    """What is called."""
+
+
+async def fail():
+    """What raises."""
+    raise BufferError
+
+
+async def test_points_tell_how_the_executor_stood():
+    """Rates a second between two points, and levels at their time."""
+    async with RateLimitedExecutor("mail", rate=10) as executor:
+        recorder = Recorder(executor)
+        executor.schedule_many(nothing, range(1000))
+        await asyncio.sleep(4 * STEP_SECONDS + 0.05)
+        history = recorder.recorded["mail"].history
+        assert len(history) == 3  # the first point has none before it
+        assert history.column("started") == pytest.approx([10] * 3, abs=0.5)
+        assert history.column("rate") == [10] * 3
+        assert history.column("waiting") == pytest.approx([900, 850, 800], abs=5)
+        assert history.column("overdue") == history.column("waiting")
+        assert history.column("lateness") == pytest.approx([10, 15, 20], abs=0.5)
+        assert history.column("at") == pytest.approx([history.column("at")[0] + n * STEP_SECONDS for n in range(3)])
+        executor.pause()
+        await asyncio.sleep(2 * STEP_SECONDS)
+        last = history.last()
+        assert (last.rate, last.started, last.waiting > 0) == (0, 0, True)
+        assert math.isnan(last.lateness)
+        executor.resume()
+        executor.rate = math.inf
+
+
+async def test_failures_are_counted(handler, reports):
+    """As many a second as there were."""
+    handler()
+    async with RateLimitedExecutor("mail", rate=4) as executor:
+        recorder = Recorder(executor)
+        executor.schedule_many(fail, range(200), name="bad")
+        await asyncio.sleep(3 * STEP_SECONDS)
+        assert recorder.recorded["mail"].history.last().failed == pytest.approx(4, abs=0.3)
+    reports.clear()
+
+
+async def test_executors_made_later_are_recorded_and_closed_ones_forgotten():
+    """One of the same name goes on in the history of the one before."""
+    async with ExecutorManager() as manager:
+        recorder = Recorder(manager)
+        assert recorder.recorded == {}
+        first = manager.executor("a", rate=1)
+        manager.executor("b")
+        await asyncio.sleep(3 * STEP_SECONDS)
+        assert list(recorder.recorded) == ["a", "b"]
+        count = len(recorder.recorded["a"].history)
+        await first.aclose()
+        again = manager.executor("a", rate=2)
+        await asyncio.sleep(3 * STEP_SECONDS)
+        assert recorder.recorded["a"].executor is again
+        assert len(recorder.recorded["a"].history) > count
+        await again.aclose()
+        await asyncio.sleep(2 * STEP_SECONDS)
+        assert list(recorder.recorded) == ["b"]
+
+
+async def test_recording_begins_again_after_all_have_closed():
+    """Nothing ticks meanwhile."""
+    async with ExecutorManager() as manager:
+        recorder = Recorder(manager)
+        await manager.executor("a").aclose()
+        await asyncio.sleep(10 * STEP_SECONDS)
+        manager.executor("b")
+        await asyncio.sleep(5 * STEP_SECONDS)
+        assert len(recorder.recorded["b"].history) >= 3
+
+
+async def test_executors_that_have_not_started_have_no_points():
+    """And are asked for none."""
+    manager = ExecutorManager()
+    manager.executor("a")
+    recorder = Recorder(manager)
+    assert recorder.recorded["a"].statistics() is None
+    async with manager:
+        await asyncio.sleep(3 * STEP_SECONDS)
+        assert len(recorder.recorded["a"].history) >= 1
+
+
+async def test_points_of_many_executors_are_spread_over_the_step():
+    """Each has one a step, whatever their number, and none holds the loop for all."""
+    async with ExecutorManager() as manager:
+        recorder = Recorder(manager)
+        for number in range(105):
+            manager.executor(f"e{number}")
+        await asyncio.sleep(6 * STEP_SECONDS)
+        times = [recorded.history.column("at") for recorded in recorder.recorded.values()]
+        assert {len(each) for each in times} <= {3, 4, 5}
+        assert len({each[-1] for each in times}) == 6  # groups of 20
+        for each in times:
+            assert each[-1] - each[-2] == pytest.approx(STEP_SECONDS, rel=0.2)
+
+
+async def test_an_hour_is_kept():
+    """The oldest points go."""
+    async with RateLimitedExecutor("mail") as executor:
+        recorder = Recorder(executor)
+        await asyncio.sleep((POINT_COUNT + 100) * STEP_SECONDS)
+        assert len(recorder.recorded["mail"].history) == POINT_COUNT

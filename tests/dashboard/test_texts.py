@@ -1,0 +1,76 @@
+"""Numbers, times and states as people read them."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._runtime.insight import Hold
+from ratelimited_executor.dashboard.texts import (
+    count_text,
+    hold_text,
+    number_text,
+    per_second_text,
+    rate_text,
+    seconds_text,
+    state_text,
+    time_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (count_text(1234567), "1,234,567"),
+        (count_text(math.nan), "-"),
+        (number_text(999.9), "1 k"),
+        (number_text(999.4), "999"),
+        (number_text(1500), "1.5 k"),
+        (number_text(999_900), "1 M"),
+        (number_text(math.inf), "∞"),
+        (number_text(math.nan), "-"),
+        (per_second_text(0), "0/s"),
+        (per_second_text(math.nan), "-"),
+        (seconds_text(None), "-"),
+        (seconds_text(math.nan), "-"),
+        (seconds_text(0), "0 s"),
+        (seconds_text(math.inf), "no end"),
+        (seconds_text(5400), "1:30:00"),
+        (time_text(0), "1970-01-01 00:00:00 UTC"),
+    ],
+)
+def test_texts(text, expected):
+    """Short, and without a unit where there is no value."""
+    assert text == expected
+
+
+def standing(**values):
+    return SimpleNamespace(**{"is_paused": False, "fleet": None, "penalty": 0.0, "rate": Rate(5), **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "is_closing", "expected"),
+    [
+        ({}, False, ("open", "good")),
+        ({"is_paused": True}, False, ("paused", "wait")),
+        ({"penalty": 2.5}, False, ("penalty for 2.5 s", "wait")),
+        ({"fleet": SimpleNamespace(state="outage")}, False, ("outage: Redis does not answer", "bad")),
+        ({"is_paused": True}, True, ("closing", "wait")),
+    ],
+)
+def test_state_names_what_matters_most(values, is_closing, expected):
+    """In words, and by a colour."""
+    assert state_text(standing(**values), is_closing=is_closing) == expected
+
+
+def test_rate_of_a_group_is_said_to_be_that():
+    """This process has a part of it."""
+    assert rate_text(standing()) == "5/s"
+    assert rate_text(standing(rate=Rate(math.inf))) == "no limit"
+    assert rate_text(standing(fleet=SimpleNamespace(rate=Rate(1000).permits))) == "1 k/s, of the group"
+
+
+def test_each_hold_has_a_meaning():
+    """A new one without would be an error on the page of the task."""
+    assert all(hold_text(hold) for hold in Hold)
