@@ -1,8 +1,9 @@
-"""What it costs to be watched: calls with metrics, and with an observer, beside the same without.
+"""What it costs to be watched: calls with metrics, with the live page and with an observer, beside the same without.
 
 A reader in another thread collects once a second, as an exporter would at most; its CPU counts, too. The sample starts anew with
 each collection, so that rarer ones cost less. What is watched is a million trivial calls that fall due within some seconds, and
-coroutine functions that suspend once.
+coroutine functions that suspend once. The page is recorded and not looked at: a look costs the same whatever runs, and is
+measured by itself, with a million tasks that wait in a thousand executors.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from bench.harness import Figure, Table, Target
-from ratelimited_executor import Pacing, RateLimitedExecutor, observe
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.harness import Options
+    from ratelimited_executor.handles import BatchHandle
 
 NAME = "watching"
-DESCRIPTION = "a million calls with metrics on and off, and with an observer"
-COLUMNS = ("off", "counts", "sampled", "all", "observer")
+DESCRIPTION = "a million calls with metrics on and off, the live page, an observer"
+COLUMNS = ("off", "counts", "sampled", "all", "page", "observer")
 BATCH_COUNT = 200
+_LOOKS = 20
 MORE_MAX = 5.0  # percent
 
 
@@ -48,7 +52,82 @@ def run(options: Options) -> list[Table]:
             table.add(f"{name}, {cases:,}", cells)
             table.check("calls lost", sum(lost for side in rounds.values() for _, lost in side))
     table.notes.append("counts: metrics with durations=None; collected once a second in another thread")
-    return [table]
+    return [table, _looks(options)]
+
+
+def _looks(options: Options) -> Table:
+    """Measure what the live page costs by itself."""
+    executors, waiting = options.size(1_000, 20), options.size(1_000_000, 2_000)
+    table = Table(f"A look at the live page: {waiting:,} tasks wait in {executors:,} executors", ["CPU", "answer"])
+    with options.runner() as runner:
+        seconds, size = runner.run(_look(executors, waiting // executors))
+    for name, spent in seconds.items():
+        answer = f"{size[name] / 1000:,.0f} KB" if name in size else ""
+        table.add(name, {"CPU": Figure([each * 1e3 for each in spent], "ms"), "answer": answer})
+    table.notes.append(
+        "a page is rendered on the event loop, every two seconds while it is seen; a point of each executor is"
+    )
+    table.notes.append("recorded every five seconds, in groups of 20 executors")
+    return table
+
+
+async def _look(executor_count: int, waiting: int) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Return the CPU seconds of some looks, and the bytes of their answers."""
+    from ratelimited_executor.dashboard import dashboard  # noqa: PLC0415  # an extra, imported on use
+    from ratelimited_executor.dashboard.recording import Recorder  # noqa: PLC0415  # as above
+
+    seconds: dict[str, list[float]] = {}
+    size: dict[str, int] = {}
+    batches: list[BatchHandle[Any]] = []
+    async with ExecutorManager() as manager:
+        for number in range(executor_count):
+            executor = manager.executor(f"tenant {number:04}", rate=1, drain_timeout=0)
+            batches.append(
+                executor.schedule_many(str, range(waiting), delays=[3600.0 + each for each in range(waiting)])
+            )
+        app: Any = dashboard(manager)
+        for name, path, query in (
+            ("list, a page of it", "/", ""),
+            ("list, sorted", "/", "sort=waiting"),
+            ("one executor", "/executor", "name=tenant 0007"),
+        ):
+            for _ in range(_LOOKS + 1):
+                before = time.process_time()
+                size[name] = await _ask(app, path, query)
+                seconds.setdefault(name, []).append(time.process_time() - before)
+            del seconds[name][0]  # which compiles the template
+        recorder = Recorder(manager)
+        for _ in range(_LOOKS):
+            before = time.process_time()
+            for recorded in recorder.recorded.values():
+                recorded.statistics()
+            seconds.setdefault("a point of each executor", []).append(time.process_time() - before)
+        for batch in batches:
+            batch.cancel()
+    return seconds, size
+
+
+async def _ask(app: Any, path: str, query: str) -> int:
+    """Ask an application for a page, and return how many bytes it has."""
+    size = 0
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal size
+        assert message.get("status", 200) == 200
+        size += len(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": quote(query, safe="=&").encode(),
+        "headers": [],
+    }
+    await app(scope, receive, send)
+    return size
 
 
 class _Nothing:
@@ -67,7 +146,11 @@ def _watch(stack: ExitStack, executor: RateLimitedExecutor, how: str) -> Callabl
     """Watch an executor, and return what is to be called once a second."""
     if how == "observer":
         stack.enter_context(observe(executor, _Nothing()))
-    if how in ("off", "observer"):
+    if how == "page":
+        from ratelimited_executor.dashboard import dashboard  # noqa: PLC0415  # an extra, imported on use
+
+        dashboard(executor)
+    if how in ("off", "page", "observer"):
         return bool
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415  # an extra, imported on use
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: PLC0415  # as above

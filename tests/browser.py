@@ -45,3 +45,12 @@ def _install_chromium() -> str:
     if found is None:
         pytest.skip(f"there is no Chromium on PATH, and apt-get did not install it: {output[-300:]}")
     return found
+
+
+def until(page, expression):
+    """Wait for what an expression tells; the page's own rules forbid to do so within it."""
+    for _ in range(200):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"not within 10 seconds: {expression}")

@@ -46,10 +46,6 @@ class Timed(Protocol):
         """Return the loop time."""
         ...
 
-    def wall(self) -> float:
-        """Return epoch seconds by the wall clock."""
-        ...
-
 
 class ObservableParts(Protocol):
     """What is asked of an executor that has started."""
@@ -121,9 +117,9 @@ class Observed:
         """Return the loop time."""
         return self._parts.moments.monotonic()
 
-    def wall(self) -> float:
-        """Return epoch seconds by the wall clock."""
-        return self._parts.moments.wall()
+    def epoch(self) -> float:
+        """Return the loop time as epoch seconds, as due times are told."""
+        return self._parts.queue.timeline.to_epoch(self.now())
 
     def due_count(self, now: float) -> int:
         """Count the tasks that are due at a loop time, and have not started."""

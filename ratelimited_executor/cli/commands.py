@@ -197,7 +197,7 @@ def dashboard(**options: Any) -> None:
 
     REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster.
 
-    Exit status: 0 ended by SIGTERM; 2 bad usage, or Redis cannot be read; 130 interrupted.
+    Exit status: 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
     from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # for `run` it is no use
 

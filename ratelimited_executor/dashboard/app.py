@@ -36,6 +36,7 @@ from ratelimited_executor.dashboard.views import (
     SORTS,
     batch_of,
     batches_of,
+    epoch_of,
     figures_of,
     overview_of,
     plots_of,
@@ -189,7 +190,7 @@ class _Site:
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
-        find, now = request.query_params.get("find", ""), self._pages.clock()
+        find, now = request.query_params.get("find", ""), epoch_of(executor)
         tasks, keys, is_all = tasks_of(executor, now, find)
         return await self._pages.render(
             "executor.html",
@@ -222,7 +223,7 @@ class _Site:
             due=time_text(task.due),
             explanation=explanation,
             meaning=hold_text(explanation.hold),
-            expected=None if expected is None else (time_text(expected), max(0.0, expected - self._pages.clock())),
+            expected=None if expected is None else (time_text(expected), max(0.0, expected - epoch_of(executor))),
             may_change=await self._may_change(request),
         )
 

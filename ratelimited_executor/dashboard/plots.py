@@ -96,7 +96,10 @@ def plot_svg(
         anchor = " end" if minutes == 0 else " middle" if minutes * 60 < span else ""
         parts.append(f'<text class="tick{anchor}" x="{x_of(end - minutes * 60):.1f}" y="{_HEIGHT - 6}">{label}</text>')
     for line in lines:
-        name, (path, dots) = escape(line.name), _paths(times, line.values, x_of, y_of, gap=_GAP_STEPS * step, begin=end - span)
+        name, (path, dots) = (
+            escape(line.name),
+            _paths(times, line.values, x_of, y_of, gap=_GAP_STEPS * step, begin=end - span),
+        )
         parts.append(f'<path class="line {name}" d="{path}"/><path class="dots {name}" d="{dots}"/>')
     return "".join([*parts, "</svg>"])
 

@@ -81,7 +81,7 @@ class Recorder:
                 self._is_running = False
                 return
         for recorded in self._due[-_GROUP_SIZE:]:
-            recorded.take(observed.wall(), observed.now())
+            recorded.take(observed)
         del self._due[-_GROUP_SIZE:]
         turn_count = math.ceil(len(self._recorded) / _GROUP_SIZE)
         observed.loop.call_later(STEP_SECONDS / max(1, turn_count), self._take, observed)
@@ -116,13 +116,13 @@ class Recorded:
             return self.executor.statistics()
         return None
 
-    def take(self, wall: float, now: float) -> None:
+    def take(self, observed: Observed) -> None:
         """Take a point.
 
         Args:
-            wall: epoch seconds.
-            now: loop time.
+            observed: an executor of the same manager, which tells the time.
         """
+        now = observed.now()
         started, _ = self._samples.take()
         lateness = sorted(sample.lateness for sample in started)
         statistics = self.statistics()
@@ -134,7 +134,7 @@ class Recorded:
         seconds = now - before[0]
         self.history.add(
             Point(
-                at=wall,
+                at=observed.epoch(),
                 rate=rate_of(statistics),
                 started=(statistics.started - before[1].started) / seconds,
                 failed=(statistics.failed - before[1].failed) / seconds,

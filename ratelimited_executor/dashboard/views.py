@@ -41,6 +41,7 @@ __all__ = [
     "TaskRow",
     "batch_of",
     "batches_of",
+    "epoch_of",
     "executor_row",
     "figures_of",
     "overview_of",
@@ -49,11 +50,10 @@ __all__ = [
     "tasks_of",
 ]
 
-PAGE_SIZE: Final = 100
+PAGE_SIZE: Final = 50
 SORTS: Final = ("name", "started", "overdue", "waiting", "running", "failed", "lateness")
 _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
 _KEYS_SHOWN_MAX: Final = 20
-_TASKS_SHOWN_MAX: Final = 50
 _SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of plots: the shortest that shows all there is
 
 
@@ -264,6 +264,12 @@ def plots_of(history: History, end: float) -> list[tuple[str, str, list[str]]]:
 # What waits.
 
 
+def epoch_of(executor: RateLimitedExecutor) -> float:
+    """Return the time in epoch seconds as the due times of its tasks are told."""
+    parts = executor._started()
+    return parts.queue.timeline.to_epoch(parts.moments.monotonic())
+
+
 def tasks_of(executor: RateLimitedExecutor, now: float, find: str) -> tuple[list[TaskRow], list[tuple[str, int]], bool]:
     """Look at tasks that wait; return those to list, the keys that have most of those looked at, and whether these were all.
 
@@ -284,7 +290,7 @@ def tasks_of(executor: RateLimitedExecutor, now: float, find: str) -> tuple[list
     ]
     found.sort(key=lambda pair: pair[0].due)
     return (
-        [_task_row(view, handle, now) for view, handle in found[:_TASKS_SHOWN_MAX]],
+        [_task_row(view, handle, now) for view, handle in found[:PAGE_SIZE]],
         keys.most_common(_KEYS_SHOWN_MAX),
         is_all,
     )

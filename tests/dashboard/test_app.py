@@ -51,14 +51,14 @@ async def test_list_shows_how_each_executor_stands():
             assert (await web.get("/executors")).headers["location"] == "http://service/executors/"
         assert page.status_code == 200
         assert "<title>Mine</title>" in page.text
-        assert re.search(r"mail open 10/s 10/s 88\d 1:28 88\d 0 10 s 0", text_of(page))
+        assert re.search(r"mail open 10/s 10/s 8[78]\d 1:2[78] 8[78]\d 0 (9.\d+|10) s 0", text_of(page)), text_of(page)
         assert "paused paused 1/s" in text_of(page)
         assert "2 of 2 executors" in text_of(page)
         mail.rate = math.inf
 
 
 async def test_list_is_searched_sorted_and_paged():
-    """A thousand executors are ten pages."""
+    """Fifty executors are a page."""
     async with ExecutorManager() as manager:
         app = dashboard(manager)
         for number in range(250):
@@ -73,9 +73,9 @@ async def test_list_is_searched_sorted_and_paged():
             assert (await web.get("/?page=x")).status_code == 400
             assert (await web.get("/?page=-1")).status_code == 400
         names = re.findall(r">(e\d{3})<", first.text)
-        assert names == [f"e{number:03}" for number in range(100)]
-        assert "Page 1 of 3" in first.text
-        assert "Page 3 of 3" in last.text
+        assert names == [f"e{number:03}" for number in range(50)]
+        assert "Page 1 of 5" in first.text
+        assert "Page 5 of 5" in last.text
         assert len(re.findall(r">(e\d{3})<", found.text)) == 10
         assert re.findall(r">(e\d{3})<", most.text)[:3] == ["e249", "e248", "e247"]
         for executor in manager.executors.values():
@@ -271,9 +271,9 @@ async def test_task_and_batch_are_cancelled():
     """By the ids that their pages name."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         async with client(dashboard(executor, authorize=lambda request: True)) as web:
-            handle = executor.submit(nothing, delay=60, name="one")
+            handle = executor.schedule(nothing, delay=60, name="one")
             batch = executor.schedule_many(nothing, range(100), name="many")
-            page = await web.get("/executor?name=mail")
+            page = await web.get("/executor?name=mail&find=one")
             task_id = re.search(r'href="task\?name=mail&amp;id=([^"]+)">one', page.text)[1].replace("%2B", "+")
             batch_id = re.search(r'name="id" value="([0-9a-f]+)"', page.text)[1]
             await change(web, action="cancel-task", id=task_id)
@@ -293,14 +293,14 @@ async def test_dead_letters_are_shown_and_put_back(handler, reports):
     store = MemoryStore()
     tasks = DurableTasks(store)
 
-    @tasks.function
+    @tasks.task
     async def pay(amount: int) -> None:
         raise BufferError(f"no money for {amount} {EVIL}")
 
     async with tasks, RateLimitedExecutor("mail") as executor:
         app = dashboard(executor, authorize=lambda request: True, stores={"payments": store})
         await pay.put(7)
-        async with tasks.run(executor):
+        async with tasks.running(executor):
             await asyncio.sleep(1)
         async with client(app) as web:
             assert "payments 1 dead" in text_of(await web.get("/"))

@@ -8,6 +8,8 @@ import pytest
 
 from ratelimited_executor.simulation.report import write_report
 
+from ..browser import until
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a browser may have to be installed first
 
 EVIL = "<script>window.isBroken = true</script><img src=x onerror='window.isBroken = true'><b>bold</b>"
@@ -44,15 +46,6 @@ def report(make_run, tmp_path_factory):
     run = make_run(directory / "run.sqlite", steps=10_080, keys=5000, slots=24, spike=4000)
     write_report([run], directory / "report.html")
     return SimpleNamespace(run=run, page=directory / "report.html")
-
-
-def until(page, expression):
-    """Wait for what an expression tells; the page's own rules forbid to do so within it."""
-    for _ in range(200):
-        if page.evaluate(expression):
-            return
-        page.wait_for_timeout(50)
-    pytest.fail(f"not within 10 seconds: {expression}")
 
 
 def sizes(page, selector):

@@ -1,0 +1,132 @@
+"""The command ``dashboard``: a page of the groups on a real server, by a process of its own and within this one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+if sys.platform == "win32":
+    pytest.skip("there is no server to start", allow_module_level=True)
+
+from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.dashboard_command import DashboardOptions, Groups
+from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.dashboard.group import make_group_app
+
+pytestmark = pytest.mark.real_time("a real server")
+
+
+def text_of(page: httpx.Response) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.text))
+
+
+def client_of(groups: Groups) -> httpx.AsyncClient:
+    app = make_group_app(groups=groups.names, read=groups.read, title="Groups")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+
+
+async def wait_for(client: httpx.AsyncClient, path: str, *texts: str) -> httpx.Response:
+    """Ask again until a page has all texts."""
+    for _ in range(200):
+        page = await client.get(path)
+        if all(text in text_of(page) for text in texts):
+            return page
+        await asyncio.sleep(0.05)
+    pytest.fail(f"not within 10 seconds: {texts} in {text_of(page)}")
+
+
+async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
+    """Whatever processes of the group have told Redis, with names that are escaped."""
+    evil = "<script>alert(1)</script>"
+    with Groups(DashboardOptions(url=redis_server.url)) as groups:
+        async with client_of(groups) as web:
+            assert "There is no group" in (await web.get("/")).text
+            async with (
+                ExecutorManager(peers=RedisPeers(redis_server.url, group=evil)) as one,
+                ExecutorManager(peers=RedisPeers(redis_server.url, group=evil)) as two,
+            ):
+                paced = [manager.executor("mail", rate=40, drain_timeout=0) for manager in (one, two)]
+                shared = one.executor("llm", rate=(5, "100/min"), drain_timeout=0)
+                for executor in (*paced, shared):
+                    executor.schedule_many(str, range(10_000))
+                async with one.slots(evil, limit=2).hold(name=evil):
+                    listed = await wait_for(web, "/", "&lt;script&gt;")
+                    assert "<script>alert" not in listed.text
+                    page = await wait_for(
+                        web, f"/group?name={evil}", "2 of 2 are active", "mail active Rate 39.2/s", "llm", "100/60s",
+                        "Held by",
+                    )  # fmt: skip
+                    assert "<script>alert" not in page.text
+                    assert page.text.count('<tr id="peer-') == 2
+            gone = await web.get("/group?name=nobody")
+            assert (gone.status_code, "no group" in gone.text) == (404, True)
+
+
+async def test_page_goes_on_when_redis_comes_back(redis_server):
+    """Meanwhile it says what is wrong."""
+    with Groups(DashboardOptions(url=redis_server.url)) as groups:
+        async with client_of(groups) as web:
+            assert (await web.get("/")).status_code == 200
+            redis_server.kill()
+            for _ in range(100):
+                page = await web.get("/")
+                if page.status_code != 200:
+                    break
+                await asyncio.sleep(0.05)
+            assert (page.status_code, "Redis cannot be read" in page.text) == (503, True)
+            redis_server.start()
+            await wait_for(web, "/", "There is no group")
+
+
+def test_process_serves_until_it_is_told_to_stop(redis_server):
+    """On a free port, which it names; an open connection does not keep it."""
+    for sent, expected in ((signal.SIGTERM, (-signal.SIGTERM,)), (signal.SIGINT, (130,))):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ratelimited_executor", "dashboard", redis_server.url, "--port", "0"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process, httpx.Client() as web:
+            address = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())[0]
+            assert "There is no group" in web.get(address).text
+            process.send_signal(sent)
+            assert process.wait(60) in expected
+            assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://x", "REDIS_URL cannot be used"),
+        ("redis://127.0.0.1:1", "Redis cannot be read"),
+    ],
+)
+def test_bad_url_is_an_error_of_usage(url, message):
+    """Before anything listens."""
+    result = CliRunner().invoke(cli, ["dashboard", url])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_address_that_is_taken_is_an_error_of_usage(redis_server):
+    """Which names it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(cli, ["dashboard", redis_server.url, "--port", port])
+    assert result.exit_code == 2
+    assert f"cannot listen on 127.0.0.1, port {port}" in result.stderr
+
+
+def test_groups_of_a_server_that_is_away_are_an_error():
+    """As the command's."""
+    with pytest.raises(CommandError, match="Redis cannot be read"):
+        Groups(DashboardOptions(url="redis://127.0.0.1:1"))

@@ -1,0 +1,240 @@
+"""The page in a real Chromium: live, by keyboard, on a phone, in the dark, without a script; nothing fails or asks elsewhere."""
+
+import asyncio
+import re
+import threading
+from types import SimpleNamespace
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from ratelimited_executor import ExecutorManager
+from ratelimited_executor.dashboard import dashboard
+
+from ..browser import until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # a browser may have to be installed first
+    pytest.mark.real_time("a real server and a real browser"),
+]
+
+
+class Service:
+    """A server with executors, on an event loop in a thread of its own."""
+
+    def __init__(self):
+        self.loop = None
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),))
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._is_ready.wait(60)
+        return self
+
+    def __exit__(self, *exception):
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    async def _main(self):
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with ExecutorManager() as manager:
+            app = FastAPI()
+            app.mount("/executors", dashboard(manager, authorize=lambda request: True))
+            self.mail = manager.executor("mail", rate=20, max_concurrency=5, drain_timeout=0)
+            manager.executor("a rather long name, such as hosts and tenants have, of an executor", rate="5/min")
+            self.mail.schedule_many(asyncio.sleep, [0.01] * 100_000, name="newsletter")
+            self.codes = [self.mail.submit(asyncio.sleep, 0, name=f"code {n}", key=f"user {n}") for n in range(3)]
+            server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
+            serving = asyncio.create_task(server.serve())
+            while not server.started:
+                await asyncio.sleep(0.01)
+            port = server.servers[0].sockets[0].getsockname()[1]
+            self.url = f"http://127.0.0.1:{port}/executors/"
+            self._is_ready.set()
+            await self._stop.wait()
+            server.should_exit = True
+            await serving
+
+    def call(self, method, *args):
+        """Call something on the loop of the executors."""
+
+        async def call():
+            return method(*args)
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(30)
+
+
+@pytest.fixture(scope="module")
+def service():
+    """One server for all tests, which leave it as it was."""
+    with Service() as running:
+        yield running
+
+
+@pytest.fixture
+def visit(browser, service):
+    """Open a page; at its end it must have complained of nothing, and asked no other host."""
+    opened = []
+
+    def go(path="", *, width=1280, **options):
+        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        seen = SimpleNamespace(page=page, problems=[], requests=[])
+        page.on("console", lambda message: seen.problems.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: seen.problems.append(str(error)))
+        page.on("request", lambda request: seen.requests.append(request.url))
+        page.goto(service.url + path)
+        opened.append(seen)
+        return page
+
+    yield go
+    for seen in opened:
+        assert [each for each in seen.problems if "status of 404" not in each] == []  # which one test is about
+        assert all(url.startswith(service.url) for url in seen.requests)
+        seen.page.close()
+
+
+def waiting_of(page):
+    """Read how many tasks wait, from the figures of an executor's page."""
+    text = page.locator(".figures div", has_text="all tasks that have not started").locator("dd").first.inner_text()
+    return int(text.replace(",", ""))
+
+
+def test_figures_change_while_the_page_stays(visit):
+    """Nothing is loaded anew: what was marked in the page is there still."""
+    page = visit("executor?name=mail")
+    page.evaluate("document.querySelector('main').isMarked = true")
+    before = waiting_of(page)
+    for _ in range(200):
+        if waiting_of(page) < before:
+            break
+        page.wait_for_timeout(50)
+    assert waiting_of(page) < before
+    assert page.evaluate("document.querySelector('main').isMarked")
+    assert page.locator("svg").count() == 5
+    assert page.get_by_role("status").inner_text() == ""
+
+
+def test_what_a_reader_does_is_left_alone(visit):
+    """What is typed, has the focus or was opened stays so over several updates."""
+    page = visit("executor?name=mail")
+    page.get_by_role("textbox", name="Rate").fill("77/s")
+    page.get_by_text("Cancel…").first.click()
+    page.get_by_label("Name or key").focus()
+    page.keyboard.type("news")
+    page.wait_for_timeout(5000)
+    page.keyboard.type("letter")
+    assert page.get_by_label("Name or key").input_value() == "newsletter"
+    assert page.get_by_role("textbox", name="Rate").input_value() == "77/s"
+    assert page.get_by_role("button", name=re.compile(r"Cancel [\d,]+ tasks")).is_visible()
+
+
+def test_controls_work_by_keyboard(visit, service):
+    """Pause and resume, with Tab and Enter alone; a rate that is none is told in words."""
+    page = visit("executor?name=mail")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Skip to the contents"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Pause"
+    page.keyboard.press("Enter")
+    page.wait_for_load_state()
+    page.get_by_role("button", name="Resume").wait_for()
+    assert service.mail.is_paused
+    page.get_by_role("button", name="Resume").press("Enter")
+    page.get_by_role("button", name="Pause").wait_for()
+    assert not service.mail.is_paused
+    page.get_by_role("textbox", name="Rate").fill("30/s")
+    page.get_by_role("textbox", name="Rate").press("Enter")
+    page.wait_for_load_state()
+    assert str(service.mail.rate) == "30/s"
+
+
+def test_task_is_explained_and_cancelled(visit, service):
+    """From the list to its page, and back."""
+    page = visit("executor?name=mail&find=code 1")
+    page.get_by_role("link", name="code 1").click()
+    assert page.get_by_role("heading", level=1).inner_text().startswith("code 1")
+    assert "tasks that start before it" in page.locator(".figures").inner_text()
+    page.get_by_text("Cancel…").click()
+    page.get_by_role("button", name="Cancel the task").click()
+    page.wait_for_url("**/executor?name=mail")
+    assert service.call(service.codes[1].cancelled)
+
+
+def test_executor_that_has_gone_is_told_in_place(visit, service):
+    """An update that finds an error shows it."""
+    executor = service.call(lambda: service.mail.manager.executor("short-lived"))
+    page = visit("executor?name=short-lived")
+    asyncio.run_coroutine_threadsafe(executor.aclose(), service.loop).result(30)
+    page.get_by_role("alert").wait_for(timeout=20_000)
+    assert "has closed" in page.get_by_role("alert").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["", "executor?name=mail"])
+def test_pages_fit_a_phone_and_can_be_read(visit, path, scheme):
+    """No page is wider than the screen, nor is a text too pale: 4.5 to 1 at least (WCAG 2.2, 1.4.3)."""
+    page = visit(path, width=360, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    contrasts = page.evaluate(
+        """() => {
+          const light = (color) => {
+            const parts = color.match(/[\\d.]+/g).slice(0, 3).map((each) => each / 255)
+              .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+          };
+          const ground = (node) => {
+            for (; node; node = node.parentElement) {
+              const color = getComputedStyle(node).backgroundColor;
+              if (!color.endsWith(", 0)")) return color;
+            }
+            return "rgb(255, 255, 255)";
+          };
+          return [...document.querySelectorAll("h1, h2, p, th, td, dt, dd, a, label, button, figcaption, .badge")].map((node) => {
+            const pair = [light(getComputedStyle(node).color), light(ground(node))].sort((a, b) => a - b);
+            return [(pair[1] + 0.05) / (pair[0] + 0.05), node.outerHTML.slice(0, 80)];
+          });
+        }"""
+    )
+    assert [pair for pair in contrasts if pair[0] < 4.5] == []
+
+
+def test_everything_has_a_name_for_a_screen_reader(visit):
+    """Controls, plots, tables and bars."""
+    for path in ("", "executor?name=mail"):
+        page = visit(path)
+        for role in ("button", "textbox", "searchbox", "combobox", "img", "table", "progressbar", "navigation", "link"):
+            for found in page.get_by_role(role).all():
+                label = found.evaluate(
+                    "node => node.getAttribute('aria-label') || node.labels?.[0]?.innerText || node.caption?.innerText"
+                    " || node.innerText"
+                )
+                assert label and label.strip(), (role, found.evaluate("node => node.outerHTML"))
+        assert page.get_by_role("heading", level=1).count() == 1
+        assert page.locator("table:not(:has(caption))").count() == 0
+
+
+def test_page_works_without_a_script(browser, service):
+    """It loads itself anew, and its forms work."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(service.url)
+    page.get_by_role("link", name="mail").click()
+    assert waiting_of(page) > 1000
+    assert page.locator("noscript").count() == 1
+    context.close()
+
+
+def test_lost_server_is_told(browser, service):
+    """What is seen then is old."""
+    page = browser.new_page()
+    page.goto(service.url)
+    page.route("**/*", lambda route: route.abort())
+    page.get_by_text("No answer: what you see is no longer up to date.").wait_for(timeout=20_000)
+    page.unroute("**/*")
+    until(page, "document.getElementById('connection').textContent === ''")
+    page.close()
