@@ -238,8 +238,7 @@ def plots_of(history: History, end: float) -> list[tuple[str, str, list[str]]]:
     ]  # else all else would lie flat
     plots = (
         ("Starts a second", per_second_text, {"started": started, "rate": rate, "failed": history.column("failed")}),
-        ("Tasks that are due", number_text, {"due": history.column("overdue")}),
-        ("Tasks that wait", number_text, {"waiting": history.column("waiting")}),
+        ("Tasks that wait", number_text, {"waiting": history.column("waiting"), "due": history.column("overdue")}),
         ("Tasks that run", number_text, {"running": history.column("running")}),
         ("Lateness, 99 % of starts", seconds_text, {"lateness": history.column("lateness")}),
     )

@@ -99,7 +99,7 @@ async def test_page_of_an_executor_shows_what_waits():
         assert "ann 1" in text
         assert "later ann 3 1 in 40 s" in text_of(found)
         assert "letter[" not in found.text
-        assert page.text.count("<svg") == 5
+        assert page.text.count("<svg") == 4
         executor.rate = 10_000
 
 

@@ -114,7 +114,7 @@ def test_figures_change_while_the_page_stays(visit):
         page.wait_for_timeout(50)
     assert waiting_of(page) < before
     assert page.evaluate("document.querySelector('main').isMarked")
-    assert page.locator("svg").count() == 5
+    assert page.locator("svg").count() == 4
     assert page.get_by_role("status").inner_text() == ""
 
 
