@@ -55,7 +55,7 @@ python_use_unqualified_type_names = True
 maximum_signature_line_length = 100
 
 html_theme = "furo"
-html_title = project
+html_title = f"{project} {release}".rstrip()  # which of several versions of the site it is
 html_copy_source = False
 html_show_sourcelink = False
 
