@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from ratelimited_executor.cli.bench_options import phases_of, search_range_of, settings_of, trial_phases
+from ratelimited_executor.cli.bench_options import classes_of, search_range_of, settings_of, trial_classes
 from ratelimited_executor.cli.bench_run import OpenLoad
 from ratelimited_executor.cli.bench_senders import function_sender, http_sender, is_in_threads, kind_of
 from ratelimited_executor.cli.bench_view import (
@@ -31,14 +31,21 @@ from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import screen_of_stderr
 from ratelimited_executor.cli.stopping import Signals, Stop
 from ratelimited_executor.cli.targets import load_target
+from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.figures import Measurement
-from ratelimited_executor.load.requests import RequestTemplate, check_method, check_url, parse_requests
+from ratelimited_executor.load.requests import (
+    RequestTemplate,
+    check_method,
+    check_url,
+    parse_requests,
+    templates_of_class,
+)
 from ratelimited_executor.load.search import Found, Trial, decide
 from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from ratelimited_executor.cli.bench_options import BenchOptions
     from ratelimited_executor.cli.bench_senders import Sender
@@ -107,9 +114,9 @@ class _Bench:
         self._screen = screen_of_stderr()
         self.stop = Stop()
         self._where: SearchRange | None = search_range_of(options) if options.find_max else None
-        self._phases = [] if options.find_max else phases_of(options)
+        self._classes = {} if options.find_max else classes_of(options)
         self._target: Callable[..., Any] | None = None
-        self._templates: list[RequestTemplate] = []
+        self._templates: list[list[RequestTemplate]] = []
         if "://" in options.target:
             self._templates = _templates_of(options)
         else:
@@ -120,8 +127,6 @@ class _Bench:
         _check_extras(options)
         for name, path in (("--json", options.json), ("--html", options.html)):
             _check_output(name, path)
-        draw = random.Random(options.seed).random  # noqa: S311  # arrivals, no secrets
-        self._draw = draw if options.arrivals == "poisson" else None
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def run(self, signals: Signals) -> ExitStatus:
@@ -133,7 +138,7 @@ class _Bench:
         try:
             if self._where is not None:
                 return await self._search(send, self._where)
-            return self._conclude(await self._play(self._phases, send, label="load", drain=self._options.timeout))
+            return self._conclude(await self._play(self._classes, send, label="load", drain=self._options.timeout))
         finally:
             signals.close()
             await sender.__aexit__(None, None, None)
@@ -153,21 +158,26 @@ class _Bench:
     def _sender(self) -> Any:
         if self._target is None:
             return http_sender(self._templates, connections=self._connections)
-        return function_sender(self._target, connections=self._connections)
+        names = [name for name in self._options.rates if name]
+        return function_sender(self._target, connections=self._connections, class_names=names)
 
-    async def _play(self, phases: Sequence[Phase], send: Sender, *, label: str, drain: float) -> Figures:
+    async def _play(self, classes: Mapping[str, Sequence[Phase]], send: Sender, *, label: str, drain: float) -> Figures:
         load = OpenLoad(
-            phases,
+            Schedule(classes=classes, draws=self._draws if self._options.arrivals == "poisson" else None),
             send,
             kind_of=kind_of,
             connections=self._connections,
             timeout=self._options.timeout,
             drain=drain,
-            draw=self._draw,
             clock=time.perf_counter,
         )
         async with self._shown(load, label):
             return await load.play(self.stop)
+
+    def _draws(self, name: str) -> Callable[[], float]:
+        """Return random numbers for one class: the same for the same seed and name, in each trial anew."""
+        seed = f"{self._options.seed} {name}" if name else self._options.seed
+        return random.Random(seed).random  # noqa: S311  # arrivals, no secrets
 
     @asynccontextmanager
     async def _shown(self, load: OpenLoad, label: str) -> AsyncIterator[None]:
@@ -242,7 +252,7 @@ class _Bench:
             drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * self._options.p99))
         while not isinstance(rate := decide(trials, where), Found):
             label = f"trial {len(trials) + 1}, {rate:g}/s"
-            figures = await self._play(trial_phases(self._options, rate), send, label=label, drain=drain)
+            figures = await self._play(trial_classes(self._options, rate), send, label=label, drain=drain)
             if self.stop.is_ordered:
                 self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
                 return ExitStatus.INTERRUPTED
@@ -275,7 +285,17 @@ class _Bench:
 # Checks before anything is sent.
 
 
-def _templates_of(options: BenchOptions) -> list[RequestTemplate]:
+def _templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
+    """Return the requests of each class, or of all if there is none."""
+    names = [name for name in options.rates if name]
+    templates = _all_templates_of(options, names)
+    try:
+        return [templates_of_class(templates, name) for name in names] or [templates]
+    except ValueError as error:
+        raise CommandError(f"--requests {options.requests}: {error}") from error
+
+
+def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[RequestTemplate]:
     try:
         base = RequestTemplate(
             url=check_url(options.target),
@@ -289,7 +309,7 @@ def _templates_of(options: BenchOptions) -> list[RequestTemplate]:
         return [base]
     try:
         with Path(options.requests).open(encoding="utf-8") as file:
-            return parse_requests(file, base)
+            return parse_requests(file, base, names)
     except (OSError, ValueError) as error:
         raise CommandError(f"--requests {options.requests}: {error}") from error
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
-from ratelimited_executor.load.arrivals import Arrival, Phase, arrivals
 from ratelimited_executor.load.recording import NOT_STARTED, Ended, Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from ratelimited_executor.cli.stopping import Stop
+    from ratelimited_executor.load.arrivals import Arrival, Schedule
     from ratelimited_executor.load.figures import Figures
 
 __all__ = ["Live", "OpenLoad", "Outcome"]
@@ -72,32 +72,31 @@ class OpenLoad:
     """One load, to be played once.
 
     Args:
-        phases: the rates; warm-up first.
-        send: sends the request of a number. What it raises is named by ``kind_of``.
+        schedule: the requests.
+        send: sends one of them. What it raises is named by ``kind_of``.
         kind_of: names the kind of an error.
         connections: requests under way at a time.
         timeout: seconds from the actual start after which a request is given up.
         drain: seconds after the last due time during which waiting requests may still start.
-        draw: random numbers for Poisson arrivals; None for regular ones.
         clock: returns monotonic seconds; the event loop's unless given. That of uvloop tells milliseconds only.
     """
 
     def __init__(
         self,
-        phases: Sequence[Phase],
-        send: Callable[[int], Awaitable[Outcome]],
+        schedule: Schedule,
+        send: Callable[[Arrival], Awaitable[Outcome]],
         *,
         kind_of: Callable[[BaseException], str],
         connections: int,
         timeout: float,
         drain: float,
-        draw: Callable[[], float] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._phases, self._send, self._kind_of = phases, send, kind_of
-        self._connections, self._timeout, self._drain, self._draw = connections, timeout, drain, draw
+        phases = schedule.phases
+        self._schedule, self._phases, self._send, self._kind_of = schedule, phases, send, kind_of
+        self._connections, self._timeout, self._drain = connections, timeout, drain
         self._clock = clock
-        self._recorder = Recorder(phases)
+        self._recorder = Recorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = sum(phase.seconds for phase in phases if not phase.is_measured)
         self._begin = 0.0
@@ -172,7 +171,7 @@ class OpenLoad:
     async def _feed(self, executor: RateLimitedExecutor) -> None:
         """Hand the requests over shortly before they are due."""
         together: list[Arrival] = []
-        for arrival in arrivals(self._phases, self._draw):
+        for arrival in self._schedule.arrivals():
             if together and arrival.due >= together[0].due + _SLICE_SECONDS:
                 self._hand_over(executor, together)
                 together = []
@@ -201,7 +200,7 @@ class OpenLoad:
         self._limits.add(limit)
         try:
             async with limit:
-                outcome = await self._send(arrival.number)
+                outcome = await self._send(arrival)
         except TimeoutError:
             outcome = Outcome(error="timeout")
         except asyncio.CancelledError:
@@ -221,6 +220,7 @@ class OpenLoad:
                 error=outcome.error,
                 status=outcome.status,
                 received=outcome.received,
+                class_index=arrival.class_index,
             )
         )
 
@@ -251,7 +251,14 @@ class OpenLoad:
         for arrival in self._waiting.values():
             if arrival.due <= now:
                 self._recorder.add(
-                    Ended(due=arrival.due, phase=arrival.phase, started=None, ended=now, error=NOT_STARTED)
+                    Ended(
+                        due=arrival.due,
+                        phase=arrival.phase,
+                        started=None,
+                        ended=now,
+                        error=NOT_STARTED,
+                        class_index=arrival.class_index,
+                    )
                 )
         self._waiting.clear()
         while self._in_flight:

@@ -86,11 +86,13 @@ def _panel(live: Live, label: str) -> Table:
 
 
 def measurement_tables(measurement: Measurement) -> list[Table]:
-    """Return the tables of a measurement: durations, the rest, and the phases if there are several."""
+    """Return the tables of a measurement: durations, the rest, and the phases and the classes if there are several."""
     figures = measurement.figures
     tables = [_durations_table(figures), _summary_table(figures)]
     if len(figures.phases) > 1:
         tables.append(_phases_table(figures))
+    if figures.classes:
+        tables.append(_classes_table(figures))
     return tables
 
 
@@ -136,6 +138,23 @@ def _phases_table(figures: Figures) -> Table:
     for phase in figures.phases:
         spans = map(_span, (phase.p50, phase.p99, phase.most))
         table.add_row(phase.rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
+    return table
+
+
+def _classes_table(figures: Figures) -> Table:
+    table = Table(title="by class, from the intended and from the actual start", title_justify="left")
+    for name in ("class", "rate", "requests", "errors", "p50", "p99", "max", "actual p50", "actual p99"):
+        table.add_column(name, justify="left" if name == "class" else "right", no_wrap=True)
+    for each in figures.classes:
+        intended, actual = each.from_intended, each.from_actual
+        spans = (
+            intended.quantile(0.5),
+            intended.quantile(0.99),
+            intended.most,
+            actual.quantile(0.5),
+            actual.quantile(0.99),
+        )
+        table.add_row(visible(each.name), each.rate, f"{each.count:,}", f"{each.error_count:,}", *map(_span, spans))
     return table
 
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.load.durations import Durations
-from ratelimited_executor.load.figures import Figures, PhaseFigures, SecondFigures, quantile_of
+from ratelimited_executor.load.figures import ClassFigures, Figures, PhaseFigures, SecondFigures, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor.load.arrivals import Phase
+    from ratelimited_executor.load.arrivals import Phase, Schedule
 
 __all__ = ["NOT_STARTED", "Ended", "Recorder"]
 
@@ -38,6 +38,7 @@ class Ended:
     Attributes:
         due: its intended start.
         phase: the index of its phase.
+        class_index: the index of its class.
         started: its actual start; None if it never was.
         ended: when it ended, or was given up.
         lateness: what we ourselves added before the start.
@@ -54,6 +55,7 @@ class Ended:
     error: str | None = None
     status: int | None = None
     received: int = 0
+    class_index: int = 0
 
 
 @dataclass(slots=True)
@@ -75,15 +77,42 @@ class _Part:
         return {"count": len(ordered), "error_count": self.error_count, **quantiles}
 
 
+class _OfClass:
+    """Requests of one class."""
+
+    def __init__(self, name: str, phases: Sequence[Phase]) -> None:
+        self._name, self._phases = name, [phase for phase in phases if phase.is_measured]
+        self._from_intended, self._from_actual = Durations(), Durations()
+        self._error_count = 0
+
+    def add(self, ended: Ended) -> None:
+        self._from_intended.add(ended.ended - ended.due)
+        if ended.started is not None:
+            self._from_actual.add(ended.ended - ended.started)
+        self._error_count += ended.error is not None
+
+    def figures(self) -> ClassFigures:
+        return ClassFigures(
+            name=self._name,
+            first=self._phases[0].first,
+            last=self._phases[-1].last,
+            count=self._from_intended.count,
+            error_count=self._error_count,
+            from_intended=self._from_intended,
+            from_actual=self._from_actual,
+        )
+
+
 class Recorder:
     """Records requests as they end, and sums them up.
 
     Args:
-        phases: of the load. Requests of those that are not measured are ignored; they come first.
+        schedule: of the load. Requests of phases that are not measured are ignored; they come first.
     """
 
-    def __init__(self, phases: Sequence[Phase]) -> None:
-        self._phases = phases
+    def __init__(self, schedule: Schedule) -> None:
+        phases = self._phases = schedule.phases
+        self._of_class = [_OfClass(name, schedule.classes[name]) for name in schedule.names]
         self._begin = 0.0  # of what is measured
         for phase in phases:
             if phase.is_measured:
@@ -124,6 +153,8 @@ class Recorder:
             self._statuses[ended.status] += 1
         self._received += ended.received
         self._of_phase[ended.phase].add(ended)
+        if self._of_class:
+            self._of_class[ended.class_index].add(ended)
         self._of_second.setdefault(int(ended.due - self._begin), _Part()).add(ended)
         self._last_end = max(self._last_end, ended.ended)
 
@@ -156,6 +187,7 @@ class Recorder:
                 for phase, part in zip(self._phases, self._of_phase, strict=True)
                 if phase.is_measured
             ],
+            classes=[each.figures() for each in self._of_class],
             timeline=[
                 SecondFigures(second=second, **part.figures()) for second, part in sorted(self._of_second.items())
             ],
