@@ -64,6 +64,9 @@ class BenchOptions:
     uvloop: bool = False
     json: Path | None = None
     html: Path | None = None
+    peers: str | None = None
+    group: str | None = None
+    expect: int | None = None
     quiet: bool = False
 
     @property
@@ -79,6 +82,10 @@ def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
         CommandError: for options that do not go together.
     """
     rates = _rates(options)
+    if options.peers is None and (options.group is not None or options.expect is not None):
+        raise CommandError("--group and --expect need --peers: they say who shares the load")
+    if options.peers is not None and options.expect is None:
+        raise CommandError("--peers needs --expect: how many participants share the load")
     if options.step is not None and len(rates) > 1:
         raise CommandError("--step is for one --rate: leave it out, and a range of a class is a ramp")
     return {name: _phases_of(options, first, last) for name, (first, last) in rates.items()}
@@ -110,6 +117,8 @@ def search_range_of(options: BenchOptions) -> SearchRange:
     """
     if options.thresholds.is_empty:
         raise CommandError("--find-max needs --p99 or --errors: they say when a rate is held")
+    if options.peers is not None or options.group is not None or options.expect is not None:
+        raise CommandError("--find-max and --peers exclude each other: a search is made by one process")
     if options.step is not None:
         raise CommandError("--find-max and --step exclude each other: it chooses its rates itself")
     if options.duration is not None:
@@ -148,6 +157,8 @@ def settings_of(options: BenchOptions, connections: int) -> dict[str, str]:
     if options.warm_up:
         settings["warm-up"] = format_duration(options.warm_up)
     settings["arrivals"] = options.arrivals + (f", seed {options.seed}" if options.arrivals == "poisson" else "")
+    if options.expect is not None:
+        settings["participants"] = f"{options.expect:,}"
     settings["connections"] = f"{connections:,}"
     settings["timeout"] = format_duration(options.timeout)
     if options.p99 is not None:

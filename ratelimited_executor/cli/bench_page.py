@@ -52,6 +52,7 @@ def render(measurement: Measurement) -> str:
         _section("Requests", _summary_table(figures)),
         _section("By rate", _phases_table(figures)) if len(figures.phases) > 1 else "",
         _section("By class", _classes_table(figures)) if figures.classes else "",
+        _section("By participant", _participants_table(measurement)) if measurement.participants else "",
         _section("Trials", _trials_table(measurement.search)) if measurement.search else "",
         _section(
             "Durations over time, from the intended start", plot_html(_time_figure(figures), "time", with_plotly=True)
@@ -127,6 +128,23 @@ def _classes_table(figures: Figures) -> str:
         for each in figures.classes
     ]
     return _table(["class", "rate", "requests", "errors", "p50", "p99", "actual p50", "actual p99"], rows)
+
+
+def _participants_table(measurement: Measurement) -> str:
+    rows = [
+        [each.name, f"{each.sent_part:.0%}", "missing", "", "", ""]
+        if each.is_missing
+        else [
+            each.name,
+            f"{each.sent_part:.0%}",
+            f"{each.count:,}",
+            f"{each.error_count:,}",
+            f"{each.cpu_share:.0%} of a core",
+            format_duration(each.lateness_p99),
+        ]
+        for each in measurement.participants
+    ]
+    return _table(["participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99"], rows)
 
 
 def _trials_table(search: dict[str, Any]) -> str:

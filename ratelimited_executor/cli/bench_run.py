@@ -98,7 +98,7 @@ class OpenLoad:
         self._clock = clock
         self._recorder = Recorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
-        self._warm_up = sum(phase.seconds for phase in phases if not phase.is_measured)
+        self._warm_up = schedule.warm_up
         self._begin = 0.0
         self._waiting: dict[int, Arrival] = {}  # handed over and not started, by number
         self._batches: list[Any] = []
@@ -109,8 +109,13 @@ class OpenLoad:
         self._is_fed = False
         self._change = asyncio.Event()  # something ended after all was handed over
 
-    async def play(self, stop: Stop) -> Figures:
-        """Send every request, wait for the answers, sum up. A stop ends the load early; a second signal ends it at once."""
+    async def play(self, stop: Stop, *, begin: float | None = None) -> Figures:
+        """Send every request, wait for the answers, sum up.
+
+        Args:
+            stop: ends the load early; a second signal ends it at once.
+            begin: of the load, on the clock; at once unless given.
+        """
         loop = asyncio.get_running_loop()
         gc.collect()
         gc.freeze()  # a collection that walks all modules would hold up starts
@@ -125,7 +130,7 @@ class OpenLoad:
                 ) as executor,
             ):
                 self._clock = self._clock or loop.time
-                self._begin = self._clock() + _AHEAD_SECONDS
+                self._begin = self._clock() + _AHEAD_SECONDS if begin is None else begin
                 feeding = loop.create_task(self._feed(executor))
                 await asyncio.wait({feeding, ordered}, return_when=asyncio.FIRST_COMPLETED)
                 if not feeding.done():
@@ -148,7 +153,7 @@ class OpenLoad:
         position, rate = max(0.0, now), 0.0
         for phase in self._phases:
             if position < phase.seconds:
-                rate = phase.rate_at(position)
+                rate = phase.rate_at(position) / self._schedule.participants
                 break
             position -= phase.seconds
         return Live(

@@ -21,10 +21,19 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.cli.bench_run import Live
     from ratelimited_executor.load.comparison import Change
-    from ratelimited_executor.load.figures import Figures, Measurement
+    from ratelimited_executor.load.figures import Figures, Measurement, Participant
+    from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.search import Found, Trial
 
-__all__ = ["comparison_table", "found_text", "measurement_tables", "show_live", "tool_limit_text", "trial_text"]
+__all__ = [
+    "comparison_table",
+    "found_text",
+    "incomplete_text",
+    "measurement_tables",
+    "show_live",
+    "tool_limit_text",
+    "trial_text",
+]
 
 # Drawing takes the loop some milliseconds, by which requests are late meanwhile: once a second that is lost in the p99.
 _DRAW_SECONDS: Final = 1.0
@@ -86,13 +95,15 @@ def _panel(live: Live, label: str) -> Table:
 
 
 def measurement_tables(measurement: Measurement) -> list[Table]:
-    """Return the tables of a measurement: durations, the rest, and the phases and the classes if there are several."""
+    """Return the tables of a measurement: durations, the rest, and phases, classes and participants if there are several."""
     figures = measurement.figures
     tables = [_durations_table(figures), _summary_table(figures)]
     if len(figures.phases) > 1:
         tables.append(_phases_table(figures))
     if figures.classes:
         tables.append(_classes_table(figures))
+    if measurement.participants:
+        tables.append(_participants_table(measurement.participants))
     return tables
 
 
@@ -156,6 +167,43 @@ def _classes_table(figures: Figures) -> Table:
         )
         table.add_row(visible(each.name), each.rate, f"{each.count:,}", f"{each.error_count:,}", *map(_span, spans))
     return table
+
+
+def _participants_table(participants: Sequence[Participant]) -> Table:
+    table = Table(title="by participant", title_justify="left")
+    for name in ("participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99"):
+        table.add_column(name, justify="left" if name == "participant" else "right", no_wrap=True)
+    for each in participants:
+        cells = (
+            f"{each.count:,}",
+            f"{each.error_count:,}",
+            f"{each.cpu_share:.0%} of a core",
+            _span(each.lateness_p99),
+        )
+        sent = f"{each.sent_part:.0%}"
+        table.add_row(visible(each.name), sent, *(("missing", "", "", "") if each.is_missing else cells))
+    return table
+
+
+def incomplete_text(whole: Whole) -> Text | None:
+    """Return a loud warning if the figures are not those of the whole load."""
+    reasons = [
+        f"{each.name} is missing, last heard of after {each.sent_part:.0%} of its share"
+        if each.is_missing
+        else f"{each.name} was stopped after {each.sent_part:.0%} of its share"
+        for each in whole.participants
+        if each.is_missing or each.sent_part < 1
+    ]
+    if whole.reason is not None:
+        text = f"These figures are of this participant alone, as they could not be merged: {whole.reason}"
+    elif reasons:
+        text = (
+            f"{'; '.join(reasons)}. {whole.unsent_share:.0%} of the load was never sent, and "
+            f"{whole.absent_share:.0%} of it is not in these figures"
+        )
+    else:
+        return None
+    return Text.assemble((" THE LOAD IS INCOMPLETE ", "bold white on red"), f" {visible(text)}.")
 
 
 def tool_limit_text(figures: Figures) -> Text | None:

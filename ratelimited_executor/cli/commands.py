@@ -419,6 +419,12 @@ def _read(read: Callable[[S], T], given: S) -> T:
 @click.option("--errors", callback=_share, metavar="PART", help="The part of the requests that may fail: 1%, 0.01.")
 @click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for bench compare.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
+@click.option(
+    "--peers", metavar="URL",
+    help="Share the load with other processes, which meet in this Redis: redis://host:6379/0 (extra redis).",
+)  # fmt: skip
+@click.option("--group", metavar="NAME", help="The name under which they meet; default unless given.")
+@click.option("--expect", type=click.IntRange(2, 1000), metavar="N", help="How many processes share the load.")
 @click.option("--uvloop", is_flag=True, help="Run on uvloop (extra uvloop).")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress; the tables stay.")
 def bench(targets: tuple[str, ...], **options: Any) -> None:
@@ -427,8 +433,8 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
     TARGET is a URL, or module:function, sync or async, or an async context manager that yields one. In a URL and a body, {n} is
     the number of the request, and {class} the name of its class. bench compare A.json B.json shows two measurements side by side.
 
-    Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, or nothing succeeded; 2 bad usage; 130
-    interrupted.
+    Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, nothing succeeded, or a part of a shared
+    load is missing; 2 bad usage; 130 interrupted.
     """
     from ratelimited_executor.cli.bench_command import compare_files, run_bench  # noqa: PLC0415  # aiohttp loads here
     from ratelimited_executor.cli.bench_options import BenchOptions  # noqa: PLC0415  # as above

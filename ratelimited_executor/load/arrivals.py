@@ -108,6 +108,16 @@ class Schedule:
             for together in zip(*self.classes.values(), strict=True)
         ]
 
+    @property
+    def warm_up(self) -> float:
+        """The seconds before anything is measured."""
+        return sum(phase.seconds for phase in self.phases if not phase.is_measured)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that are measured."""
+        return sum(phase.seconds for phase in self.phases if phase.is_measured)
+
     def arrivals(self) -> Iterator[Arrival]:
         """Yield the requests in the order of due times; their numbers are those of the whole load."""
         merged = heapq.merge(*map(self._arrivals_of, count(), self.classes), key=lambda arrival: arrival.due)

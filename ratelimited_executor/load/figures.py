@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.load.arrivals import rate_text
-from ratelimited_executor.load.durations import SHARES, Durations
+from ratelimited_executor.load.durations import SHARES, Durations, rank_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ClassFigures", "Figures", "Measurement", "PhaseFigures", "SecondFigures", "quantile_of"]
+__all__ = ["ClassFigures", "Figures", "Measurement", "Participant", "PhaseFigures", "SecondFigures", "quantile_of"]
 
 # Of the JSON. A reader refuses another one.
 _FORMAT: Final = 1
@@ -22,13 +21,22 @@ _HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFigures:
-    """A part of the requests; durations from the intended start, in seconds."""
+    """A part of the requests; durations from the intended start, in seconds.
+
+    Attributes:
+        histogram: the durations as ``Durations.to_json`` has them, where figures are to be merged; else None.
+    """
 
     count: int
     error_count: int
     p50: float
     p99: float
     most: float
+    histogram: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a JSON file has of it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +162,29 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Participant:
+    """One of those that have shared a load.
+
+    Attributes:
+        name: of the machine and the process.
+        sent_part: the part of its share that it has sent, 0 to 1; of one that is missing, until it was last heard of.
+        is_missing: True if its figures have not come, and are in no other figure.
+        count: requests that were due.
+        error_count: how many of them failed.
+        cpu_share: the part of one core that it used.
+        lateness_p99: of its own lateness, in seconds.
+    """
+
+    name: str
+    sent_part: float
+    is_missing: bool = False
+    count: int = 0
+    error_count: int = 0
+    cpu_share: float = 0.0
+    lateness_p99: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Figures, and what was measured how.
 
@@ -164,6 +195,7 @@ class Measurement:
         version: of the tool.
         figures: what was found.
         search: the trials and the end of a search for the highest rate, whose best trial the figures are of; None for none.
+        participants: that have shared the load; empty if there was one alone.
     """
 
     target: str
@@ -172,12 +204,13 @@ class Measurement:
     version: str
     figures: Figures
     search: dict[str, Any] | None = None
+    participants: list[Participant] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a JSON file has of it."""
         fields = _with_histograms({name: getattr(self.figures, name) for name in Figures.__slots__})
-        fields["phases"] = [asdict(phase) for phase in self.figures.phases]
-        fields["timeline"] = [asdict(second) for second in self.figures.timeline]
+        fields["phases"] = [phase.to_json() for phase in self.figures.phases]
+        fields["timeline"] = [second.to_json() for second in self.figures.timeline]
         fields["classes"] = [each.to_json() for each in self.figures.classes]
         fields["statuses"] = {str(status): count for status, count in self.figures.statuses.items()}
         derived = {name: getattr(self.figures, name) for name in ("error_share", "asked_rate", "answered_rate")}
@@ -189,6 +222,7 @@ class Measurement:
             "begun": self.begun,
             "version": self.version,
             "search": self.search,
+            "participants": [asdict(each) for each in self.participants],
             "figures": fields | derived,
         }
 
@@ -214,7 +248,8 @@ class Measurement:
             fields["classes"] = [ClassFigures.from_json(each) for each in fields.get("classes", ())]
             fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
             texts = {name: value[name] for name in ("target", "settings", "begun", "version", "search")}
-            return cls(**texts, figures=Figures(**fields))
+            participants = [Participant(**each) for each in value.get("participants", ())]
+            return cls(**texts, figures=Figures(**fields), participants=participants)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"a field is missing or of another type: {error}") from error
 
@@ -245,4 +280,4 @@ def quantile_of(ordered: Sequence[float], share: float) -> float:
     """
     if not ordered:
         return 0.0
-    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
+    return ordered[rank_of(share, len(ordered)) - 1]

@@ -69,12 +69,18 @@ class _Part:
         self.durations.append(ended.ended - ended.due)
         self.error_count += ended.error is not None
 
-    def figures(self) -> dict[str, Any]:
-        """Return the fields of ``PartFigures``."""
+    def figures(self, *, is_share: bool) -> dict[str, Any]:
+        """Return the fields of ``PartFigures``; of a share, which is to be merged with others, with the histogram."""
         ordered = sorted(self.durations)
         shares = (("p50", 0.5), ("p99", 0.99), ("most", 1.0))
         quantiles = {name: quantile_of(ordered, share) for name, share in shares}
-        return {"count": len(ordered), "error_count": self.error_count, **quantiles}
+        histogram = None
+        if is_share:
+            durations = Durations()
+            for each in ordered:
+                durations.add(each)
+            histogram = durations.to_json()
+        return {"count": len(ordered), "error_count": self.error_count, **quantiles, "histogram": histogram}
 
 
 class _OfClass:
@@ -112,12 +118,9 @@ class Recorder:
 
     def __init__(self, schedule: Schedule) -> None:
         phases = self._phases = schedule.phases
+        self._is_share = schedule.participants > 1
         self._of_class = [_OfClass(name, schedule.classes[name]) for name in schedule.names]
-        self._begin = 0.0  # of what is measured
-        for phase in phases:
-            if phase.is_measured:
-                break
-            self._begin += phase.seconds
+        self._begin = schedule.warm_up
         self._from_intended, self._from_actual, self._lateness = Durations(), Durations(), Durations()
         self._errors: Counter[str] = Counter()
         self._statuses: Counter[int] = Counter()
@@ -183,12 +186,15 @@ class Recorder:
             from_actual=self._from_actual,
             lateness=self._lateness,
             phases=[
-                PhaseFigures(first=phase.first, last=phase.last, seconds=phase.seconds, **part.figures())
+                PhaseFigures(
+                    first=phase.first, last=phase.last, seconds=phase.seconds, **part.figures(is_share=self._is_share)
+                )
                 for phase, part in zip(self._phases, self._of_phase, strict=True)
                 if phase.is_measured
             ],
             classes=[each.figures() for each in self._of_class],
             timeline=[
-                SecondFigures(second=second, **part.figures()) for second, part in sorted(self._of_second.items())
+                SecondFigures(second=second, **part.figures(is_share=self._is_share))
+                for second, part in sorted(self._of_second.items())
             ],
         )

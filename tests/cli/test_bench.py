@@ -472,5 +472,5 @@ def test_signal_ends_a_set_up_that_hangs(place, targets) -> None:
 
 def test_missing_extra_is_named(place, monkeypatch) -> None:
     """With the command that installs it."""
-    monkeypatch.setattr("ratelimited_executor.cli.bench_command.find_spec", lambda name: None)
+    monkeypatch.setattr("ratelimited_executor.cli.bench_inputs.find_spec", lambda name: None)
     assert_refused(bench("http://x/", "--rate", "1"), "hdrhistogram", "ratelimited-executor[load]")
