@@ -203,7 +203,8 @@ class _Bench:
 
     async def _share(self, send: Sender, url: str) -> ExitStatus:
         """Meet the other participants, send a share, and report on the whole."""
-        settings = settings_of(self._options, self._connections) | {"target": self._options.target}
+        own = {"target": self._options.target, "version": version("ratelimited-executor")}
+        settings = settings_of(self._options, self._connections) | own
         del settings["connections"]  # each participant may have its own
         rendezvous = Rendezvous(
             url,

@@ -270,21 +270,6 @@ class Rendezvous:
                     await pipeline.execute()
             await asyncio.sleep(self._times.heartbeat)
 
-    async def give(self, meeting: Meeting, result: Any) -> None:
-        """Hand the own figures over.
-
-        Raises:
-            ExchangeError: if Redis cannot be used.
-        """
-        key = self._key(meeting, "results")
-        try:
-            async with self._client.pipeline() as pipeline:
-                pipeline.hset(key, str(meeting.rank), json.dumps(result))
-                pipeline.expire(key, _KEY_SECONDS)
-                await pipeline.execute()
-        except self._errors as error:
-            raise ExchangeError(_reason_of(error)) from error
-
     async def exchange(self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool]) -> Exchanged:
         """Hand the own figures over, and wait for those of the others, as long as they are alive.
 
@@ -302,7 +287,7 @@ class Rendezvous:
             try:
                 present = {int(rank) for rank in await self._client.hkeys(self._key(meeting, "results"))}
                 if meeting.rank not in present:
-                    await self.give(meeting, result)
+                    await self._give(meeting, result)
                     present.add(meeting.rank)
                 heard = await self._heard(meeting)
                 now = last_answer = self._clock()
@@ -314,10 +299,17 @@ class Rendezvous:
                 if is_stopped() or all(now - signs[rank][1] > self._times.grief for rank in absent):
                     texts = await self._client.hgetall(self._key(meeting, "results"))
                     return Exchanged(results={int(rank): json.loads(text) for rank, text in texts.items()}, heard=heard)
-            except (*self._errors, ExchangeError) as error:
+            except self._errors as error:
                 if is_stopped() or self._clock() - last_answer > self._times.grief:
                     raise ExchangeError(_reason_of(error)) from error
             await asyncio.sleep(self._times.poll)
+
+    async def _give(self, meeting: Meeting, result: Any) -> None:
+        key = self._key(meeting, "results")
+        async with self._client.pipeline() as pipeline:
+            pipeline.hset(key, str(meeting.rank), json.dumps(result))
+            pipeline.expire(key, _KEY_SECONDS)
+            await pipeline.execute()
 
     async def _heard(self, meeting: Meeting) -> dict[int, float]:
         texts = await self._client.hgetall(self._key(meeting, "heard"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from ratelimited_executor.cli.exits import CommandError
 from tests.cli.bench_service import Service, served
 from tests.cli.refusals import assert_refused
 from tests.cli.test_bench import bench
+from tests.peers.servers import RedisServer
 
 pytestmark = pytest.mark.real_time("processes, sockets and Redis have no virtual time")
 
@@ -169,13 +172,13 @@ def test_redis_that_is_away_is_refused_before_anything_is_sent(place, service) -
 # The rendezvous by itself.
 
 
-def rendezvous(server, *, times: Times = SWIFT, expect: int = 2, group: str = "g", **settings: str) -> Rendezvous:
-    return Rendezvous(server.url, group=group, expect=expect, settings=settings, clock=time.perf_counter, times=times)
+def rendezvous(url: str, *, times: Times = SWIFT, expect: int = 2, group: str = "g", **settings: str) -> Rendezvous:
+    return Rendezvous(url, group=group, expect=expect, settings=settings, clock=time.perf_counter, times=times)
 
 
-async def met(server, *, count: int = 2, **more) -> list[tuple[Rendezvous, Meeting]]:
+async def met(url: str, *, count: int = 2, **more) -> list[tuple[Rendezvous, Meeting]]:
     """Let so many meet."""
-    places = [rendezvous(server, expect=count, **more) for _ in range(count)]
+    places = [rendezvous(url, expect=count, **more) for _ in range(count)]
     meetings = await asyncio.gather(*(each.meet(lambda count: None) for each in places))
     return list(zip(places, meetings, strict=True))
 
@@ -188,7 +191,7 @@ async def close(pairs: list[tuple[Rendezvous, Meeting]]) -> None:
 async def test_participants_agree_on_ranks_and_a_beginning(redis_server) -> None:
     """The same moment for all, ahead of them; and the name can be used again."""
     for _ in range(2):
-        pairs = await met(redis_server, count=3)
+        pairs = await met(redis_server.url, count=3)
         begins = [meeting.begin for _, meeting in pairs]
         await close(pairs)
 
@@ -198,9 +201,26 @@ async def test_participants_agree_on_ranks_and_a_beginning(redis_server) -> None
         assert min(begins) > time.perf_counter() - 0.5
 
 
+async def test_rights_that_the_how_to_lists_are_enough() -> None:
+    """For a meeting and an exchange in the group that they name, and for no other group."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "measure-a-service.md").read_text(encoding="utf-8")
+    found = re.search(r"^ACL SETUSER loader on >secret (.*)$", page, re.MULTILINE)
+    assert found is not None
+    with RedisServer(users={"loader": f"on >secret {found[1]}"}) as server:
+        url = server.url_of("loader", "secret")
+        pairs = await met(url, group="shop")
+        results = await asyncio.gather(*(each.exchange(one, one.rank, is_stopped=lambda: False) for each, one in pairs))
+        other = rendezvous(url, group="other")
+        with pytest.raises(CommandError, match="NOPERM|NoPermission"):
+            await other.meet(lambda count: None)
+        await close([*pairs, (other, pairs[0][1])])
+
+    assert [{0: 0, 1: 1}] * 2 == [each.results for each in results]
+
+
 async def test_other_settings_are_refused_by_who_came_later(redis_server) -> None:
     """With the difference."""
-    first, later = rendezvous(redis_server, rate="5/s"), rendezvous(redis_server, rate="6/s")
+    first, later = rendezvous(redis_server.url, rate="5/s"), rendezvous(redis_server.url, rate="6/s")
     waiting = asyncio.ensure_future(first.meet(lambda count: None))
     await asyncio.sleep(0.2)
     with pytest.raises(CommandError, match="rate is 6/s here, and 5/s there"):
@@ -215,7 +235,7 @@ async def test_other_settings_are_refused_by_who_came_later(redis_server) -> Non
 
 async def test_too_few_participants_are_told(redis_server) -> None:
     """After the patience that one has."""
-    lonely = rendezvous(redis_server, times=Times(patience=0.3, poll=0.05))
+    lonely = rendezvous(redis_server.url, times=Times(patience=0.3, poll=0.05))
     with pytest.raises(CommandError, match="1 of 2 participants came within 0.3 s"):
         await lonely.meet(lambda count: None)
     await lonely.close()
@@ -223,7 +243,7 @@ async def test_too_few_participants_are_told(redis_server) -> None:
 
 async def test_results_lost_by_a_restart_are_given_again(redis_server) -> None:
     """Whoever still waits gives its own once more."""
-    (first, one), (second, other) = pairs = await met(redis_server)
+    (first, one), (second, other) = pairs = await met(redis_server.url)
     giving = asyncio.ensure_future(first.exchange(one, {"from": one.rank}, is_stopped=lambda: False))
     await asyncio.sleep(0.3)
     redis_server.flush()
@@ -235,7 +255,7 @@ async def test_results_lost_by_a_restart_are_given_again(redis_server) -> None:
 
 async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_server) -> None:
     """As long as it gives signs of life."""
-    (first, one), (second, other) = pairs = await met(redis_server)
+    (first, one), (second, other) = pairs = await met(redis_server.url)
     async with second.in_touch(other):
         waiting = asyncio.ensure_future(first.exchange(one, 1, is_stopped=lambda: False))
         await asyncio.sleep(2 * SWIFT.grief)
@@ -249,7 +269,7 @@ async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_
 
 async def test_exchange_without_redis_says_why(redis_server) -> None:
     """After as long as one of the others may be silent."""
-    (first, one), _ = pairs = await met(redis_server)
+    (first, one), _ = pairs = await met(redis_server.url)
     redis_server.kill()
     with pytest.raises(ExchangeError, match="."):
         await first.exchange(one, 1, is_stopped=lambda: False)
