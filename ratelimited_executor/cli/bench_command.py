@@ -7,6 +7,7 @@ import json
 import random
 import time
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -43,11 +44,13 @@ from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
+    from rich.text import Text
+
     from ratelimited_executor.cli.bench_options import BenchOptions
     from ratelimited_executor.cli.bench_rendezvous import Meeting
     from ratelimited_executor.cli.bench_senders import Sender
     from ratelimited_executor.load.arrivals import Phase
-    from ratelimited_executor.load.figures import Figures, Participant
+    from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.requests import RequestTemplate
     from ratelimited_executor.load.search import SearchRange
@@ -93,7 +96,7 @@ def compare_files(paths: Sequence[str], *, console: Console | None = None) -> Ex
     before, after = map(_read_measurement, paths)
     console.print(comparison_table(paths[0], paths[1], compare(before, after)))
     for path, measurement in zip(paths, (before, after), strict=True):
-        if (warning := tool_limit_text(measurement.figures)) is not None:
+        for warning in _warnings(measurement):
             console.print(f"{path}:", markup=False, highlight=False)
             console.print(warning, soft_wrap=True)
     if before.settings != after.settings or before.target != after.target:
@@ -126,6 +129,7 @@ class _Bench:
         check_extras(options)
         for name, path in (("--json", options.json), ("--html", options.html)):
             check_output(name, path)
+        self._randoms: dict[str, random.Random] = {}  # by the name of the class
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def run(self, signals: Signals) -> ExitStatus:
@@ -182,9 +186,11 @@ class _Bench:
             return await load.play(self.stop, begin=begin)
 
     def _draws(self, name: str) -> Callable[[], float]:
-        """Return random numbers for one class: the same for the same seed and name, in each trial anew."""
-        seed = f"{self._options.seed} {name}" if name else self._options.seed
-        return random.Random(seed).random  # noqa: S311  # arrivals, no secrets
+        """Return random numbers for one class: the same for the same seed and name, and others in each trial."""
+        if name not in self._randoms:
+            seed = f"{self._options.seed} {name}" if name else self._options.seed
+            self._randoms[name] = random.Random(seed)  # noqa: S311  # arrivals, no secrets
+        return self._randoms[name].random
 
     @asynccontextmanager
     async def _shown(self, load: OpenLoad, label: str) -> AsyncIterator[None]:
@@ -244,16 +250,16 @@ class _Bench:
     # Measuring.
 
     def _conclude(self, figures: Figures, whole: Whole | None = None) -> ExitStatus:
-        self._report(self._measurement(figures, participants=() if whole is None else whole.participants))
-        incomplete = None if whole is None else incomplete_text(whole)
-        if incomplete is not None:
-            self._console.print(incomplete, soft_wrap=True)
+        measurement = self._measurement(figures)
+        if whole is not None:
+            measurement = replace(measurement, participants=whole.participants, incomplete=whole.incomplete)
+        self._report(measurement)
         if self.stop.is_ordered:
             self._console.print("Interrupted: the figures are of the time until then.", highlight=False)
             return ExitStatus.INTERRUPTED
         verdict = judge(figures, self._options.thresholds)
         self._print_verdict(verdict)
-        if not verdict.is_kept or incomplete is not None:
+        if not verdict.is_kept or measurement.incomplete is not None:
             return ExitStatus.FAILED
         return ExitStatus.FAILED if figures.error_count == figures.count else ExitStatus.DONE
 
@@ -264,9 +270,7 @@ class _Bench:
         doubt = "" if verdict.is_clear else ", though not by enough to rule out chance: measure for longer"
         self._console.print(f"{text}{doubt}.", style="bold green" if verdict.is_kept else "bold red", soft_wrap=True)
 
-    def _measurement(
-        self, figures: Figures, search: dict[str, Any] | None = None, participants: Sequence[Participant] = ()
-    ) -> Measurement:
+    def _measurement(self, figures: Figures, search: dict[str, Any] | None = None) -> Measurement:
         return Measurement(
             target=self._options.target,
             settings=settings_of(self._options, self._connections),
@@ -274,7 +278,6 @@ class _Bench:
             version=version("ratelimited-executor"),
             figures=figures,
             search=search,
-            participants=list(participants),
         )
 
     def _report(self, measurement: Measurement) -> None:
@@ -283,7 +286,7 @@ class _Bench:
         self._console.print(heading, markup=False, highlight=False, soft_wrap=True)
         for table in measurement_tables(measurement):
             self._console.print(table)
-        if (warning := tool_limit_text(measurement.figures)) is not None:
+        for warning in _warnings(measurement):
             self._console.print(warning, soft_wrap=True)
         options = self._options
         try:
@@ -335,6 +338,12 @@ class _Bench:
         self._report(self._measurement(shown, search))
         self._console.print(found_text(found), soft_wrap=True)
         return ExitStatus.FAILED if found.held is None else ExitStatus.DONE
+
+
+def _warnings(measurement: Measurement) -> list[Text]:
+    """Return what has to be known before any figure is believed."""
+    texts = (incomplete_text(measurement), tool_limit_text(measurement.figures))
+    return [text for text in texts if text is not None]
 
 
 def _read_measurement(path: str) -> Measurement:

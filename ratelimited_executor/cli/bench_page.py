@@ -48,6 +48,9 @@ def render(measurement: Measurement) -> str:
         ""
         if limit is None
         else f'<p class="alert" role="alert"><strong>The tool was the limit:</strong> {escape(limit)}.</p>',
+        ""
+        if measurement.incomplete is None
+        else f'<p class="alert" role="alert"><strong>The load is incomplete:</strong> {escape(measurement.incomplete)}.</p>',
         _section("Durations", _durations_table(figures)),
         _section("Requests", _summary_table(figures)),
         _section("By rate", _phases_table(figures)) if len(figures.phases) > 1 else "",

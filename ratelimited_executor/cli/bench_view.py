@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.bench_run import Live
     from ratelimited_executor.load.comparison import Change
     from ratelimited_executor.load.figures import Figures, Measurement, Participant
-    from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.search import Found, Trial
 
 __all__ = [
@@ -185,25 +184,11 @@ def _participants_table(participants: Sequence[Participant]) -> Table:
     return table
 
 
-def incomplete_text(whole: Whole) -> Text | None:
+def incomplete_text(measurement: Measurement) -> Text | None:
     """Return a loud warning if the figures are not those of the whole load."""
-    reasons = [
-        f"{each.name} is missing, last heard of after {each.sent_part:.0%} of its share"
-        if each.is_missing
-        else f"{each.name} was stopped after {each.sent_part:.0%} of its share"
-        for each in whole.participants
-        if each.is_missing or each.sent_part < 1
-    ]
-    if whole.reason is not None:
-        text = f"These figures are of this participant alone, as they could not be merged: {whole.reason}"
-    elif reasons:
-        text = (
-            f"{'; '.join(reasons)}. {whole.unsent_share:.0%} of the load was never sent, and "
-            f"{whole.absent_share:.0%} of it is not in these figures"
-        )
-    else:
+    if measurement.incomplete is None:
         return None
-    return Text.assemble((" THE LOAD IS INCOMPLETE ", "bold white on red"), f" {visible(text)}.")
+    return Text.assemble((" THE LOAD IS INCOMPLETE ", "bold white on red"), f" {visible(measurement.incomplete)}.")
 
 
 def tool_limit_text(figures: Figures) -> Text | None:

@@ -196,6 +196,7 @@ class Measurement:
         figures: what was found.
         search: the trials and the end of a search for the highest rate, whose best trial the figures are of; None for none.
         participants: that have shared the load; empty if there was one alone.
+        incomplete: why the figures are not those of the whole load; None if they are.
     """
 
     target: str
@@ -205,6 +206,7 @@ class Measurement:
     figures: Figures
     search: dict[str, Any] | None = None
     participants: list[Participant] = field(default_factory=list)
+    incomplete: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a JSON file has of it."""
@@ -223,6 +225,7 @@ class Measurement:
             "version": self.version,
             "search": self.search,
             "participants": [asdict(each) for each in self.participants],
+            "incomplete": self.incomplete,
             "figures": fields | derived,
         }
 
@@ -249,7 +252,8 @@ class Measurement:
             fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
             texts = {name: value[name] for name in ("target", "settings", "begun", "version", "search")}
             participants = [Participant(**each) for each in value.get("participants", ())]
-            return cls(**texts, figures=Figures(**fields), participants=participants)
+            figures = Figures(**fields)
+            return cls(**texts, figures=figures, participants=participants, incomplete=value.get("incomplete"))
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"a field is missing or of another type: {error}") from error
 

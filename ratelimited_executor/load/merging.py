@@ -47,6 +47,25 @@ class Whole:
         """The part of the load that was never sent, as far as is known."""
         return sum(1 - each.sent_part for each in self.participants) / len(self.participants)
 
+    @property
+    def incomplete(self) -> str | None:
+        """Why the figures are not those of the whole load; None if they are."""
+        if self.reason is not None:
+            return f"these figures are of {self.participants[0].name} alone, as they could not be merged: {self.reason}"
+        reasons = [
+            f"{each.name} is missing, last heard of after {each.sent_part:.0%} of its share"
+            if each.is_missing
+            else f"{each.name} was stopped after {each.sent_part:.0%} of its share"
+            for each in self.participants
+            if each.is_missing or each.sent_part < 1
+        ]
+        if not reasons:
+            return None
+        return (
+            f"{'; '.join(reasons)}. {self.unsent_share:.0%} of the load was never sent, and "
+            f"{self.absent_share:.0%} of it is not in these figures"
+        )
+
 
 def whole_of(
     names: Sequence[str], shares: Mapping[int, Figures], heard: Mapping[int, float], schedule: Schedule

@@ -108,7 +108,7 @@ def test_two_participants_send_each_request_once_and_report_the_whole(place, ser
 def test_killed_participant_is_missing_in_the_report_of_the_other(place, service, redis_server) -> None:
     """What the others measured stays; the report says who is missing, and how much was not sent."""
     service.seen.clear()
-    load = ["--rate", "100", "--for", "6s", "--group", "killed", "--quiet"]
+    load = ["--rate", "100", "--for", "6s", "--group", "killed", "--quiet", "--html", "page.html"]
     with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
         wait_for(lambda: len(service.seen) > 200)
         participants.processes[1].kill()
@@ -121,6 +121,8 @@ def test_killed_participant_is_missing_in_the_report_of_the_other(place, service
     assert 0.1 < missing["sent_part"] < 0.9
     assert "THE LOAD IS INCOMPLETE" in out and missing["name"] in out
     assert "50% of it is not in these figures" in out
+    assert "The load is incomplete" in place.text("page.html")
+    assert "THE LOAD IS INCOMPLETE" in bench("compare", "0.json", "0.json").stdout
 
 
 def test_redis_that_dies_meanwhile_leaves_each_its_own_report(place, service, redis_server) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.durations import Durations
-from ratelimited_executor.load.figures import Measurement, quantile_of
+from ratelimited_executor.load.figures import Measurement, Participant, quantile_of
 from ratelimited_executor.load.recording import NOT_STARTED, Ended, Recorder
 from tests.load.models import figures_of, figures_of_classes, measurement_of
 
@@ -84,11 +84,13 @@ def test_each_class_has_figures_of_its_own() -> None:
 )
 def test_measurement_survives_json(figures) -> None:
     """Every field, and the quantiles stand beside the histograms for who reads the file without us."""
-    measurement = measurement_of(figures, search={"held": 10.0})
+    participants = [Participant(name="a", sent_part=1, count=3), Participant(name="b", sent_part=0.5, is_missing=True)]
+    measurement = measurement_of(figures, search={"held": 10.0}, participants=participants, incomplete="b is missing")
     text = json.dumps(measurement.to_json())
     read = Measurement.from_json(json.loads(text))
 
     assert json.loads(text) == read.to_json()
+    assert (participants, "b is missing") == (read.participants, read.incomplete)
     assert pytest.approx(0.3, rel=1e-2) == json.loads(text)["figures"]["from_intended"]["p99"]
 
 

@@ -107,6 +107,11 @@ def test_missing_and_stopped_participants_are_told_with_their_part() -> None:
     ]
     assert (0.25, pytest.approx((0.5 + 0.8) / 4)) == (whole.absent_share, whole.unsent_share)
     assert (
+        "b is missing, last heard of after 50% of its share; c was stopped after 20% of its share. "
+        "32% of the load was never sent, and 25% of it is not in these figures"
+    ) == whole.incomplete
+    assert whole_of(["a", "c"], {0: shares[0], 1: shares[3]}, {}, schedule).incomplete is None
+    assert (
         sum(share.count for share in shares.values())
         == whole.figures.count
         == sum(each.count for each in whole.participants)
@@ -118,5 +123,6 @@ def test_one_alone_keeps_its_figures_and_the_reason() -> None:
     figures = recorded(1, 2)
     whole = alone("b", figures, Schedule(classes=CLASSES, participants=2), reason="no answer")
 
-    assert ("no answer", figures.count) == (whole.reason, whole.figures.count)
+    assert "these figures are of b alone, as they could not be merged: no answer" == whole.incomplete
+    assert figures.count == whole.figures.count
     assert {None} == {each.histogram for each in whole.figures.timeline}
