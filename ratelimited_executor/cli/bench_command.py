@@ -7,20 +7,23 @@ import json
 import random
 import time
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from ratelimited_executor.cli.bench_options import phases_of, search_range_of, settings_of, trial_phases
+from ratelimited_executor.cli.bench_inputs import check_extras, check_output, refuse_http_options, templates_of
+from ratelimited_executor.cli.bench_options import classes_of, search_range_of, settings_of, trial_classes
+from ratelimited_executor.cli.bench_rendezvous import ExchangeError, Rendezvous
 from ratelimited_executor.cli.bench_run import OpenLoad
 from ratelimited_executor.cli.bench_senders import function_sender, http_sender, is_in_threads, kind_of
 from ratelimited_executor.cli.bench_view import (
     comparison_table,
     found_text,
+    incomplete_text,
     measurement_tables,
     show_live,
     tool_limit_text,
@@ -31,19 +34,25 @@ from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import screen_of_stderr
 from ratelimited_executor.cli.stopping import Signals, Stop
 from ratelimited_executor.cli.targets import load_target
+from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.figures import Measurement
-from ratelimited_executor.load.requests import RequestTemplate, check_method, check_url, parse_requests
+from ratelimited_executor.load.merging import alone, whole_of
 from ratelimited_executor.load.search import Found, Trial, decide
 from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+    from rich.text import Text
 
     from ratelimited_executor.cli.bench_options import BenchOptions
+    from ratelimited_executor.cli.bench_rendezvous import Meeting
     from ratelimited_executor.cli.bench_senders import Sender
     from ratelimited_executor.load.arrivals import Phase
     from ratelimited_executor.load.figures import Figures
+    from ratelimited_executor.load.merging import Whole
+    from ratelimited_executor.load.requests import RequestTemplate
     from ratelimited_executor.load.search import SearchRange
     from ratelimited_executor.load.verdicts import Verdict
 
@@ -87,7 +96,7 @@ def compare_files(paths: Sequence[str], *, console: Console | None = None) -> Ex
     before, after = map(_read_measurement, paths)
     console.print(comparison_table(paths[0], paths[1], compare(before, after)))
     for path, measurement in zip(paths, (before, after), strict=True):
-        if (warning := tool_limit_text(measurement.figures)) is not None:
+        for warning in _warnings(measurement):
             console.print(f"{path}:", markup=False, highlight=False)
             console.print(warning, soft_wrap=True)
     if before.settings != after.settings or before.target != after.target:
@@ -107,21 +116,20 @@ class _Bench:
         self._screen = screen_of_stderr()
         self.stop = Stop()
         self._where: SearchRange | None = search_range_of(options) if options.find_max else None
-        self._phases = [] if options.find_max else phases_of(options)
+        self._classes = {} if options.find_max else classes_of(options)
         self._target: Callable[..., Any] | None = None
-        self._templates: list[RequestTemplate] = []
+        self._templates: list[list[RequestTemplate]] = []
         if "://" in options.target:
-            self._templates = _templates_of(options)
+            self._templates = templates_of(options)
         else:
-            _refuse_http_options(options)
+            refuse_http_options(options)
             self._target = load_target(options.target)
         blocks = self._target is not None and is_in_threads(self._target)
         self._connections = options.connections or (_THREADS if blocks else _CONNECTIONS)
-        _check_extras(options)
+        check_extras(options)
         for name, path in (("--json", options.json), ("--html", options.html)):
-            _check_output(name, path)
-        draw = random.Random(options.seed).random  # noqa: S311  # arrivals, no secrets
-        self._draw = draw if options.arrivals == "poisson" else None
+            check_output(name, path)
+        self._randoms: dict[str, random.Random] = {}  # by the name of the class
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def run(self, signals: Signals) -> ExitStatus:
@@ -133,7 +141,9 @@ class _Bench:
         try:
             if self._where is not None:
                 return await self._search(send, self._where)
-            return self._conclude(await self._play(self._phases, send, label="load", drain=self._options.timeout))
+            if self._options.peers is not None:
+                return await self._share(send, self._options.peers)
+            return self._conclude(await self._play(self._schedule(), send, label="load", drain=self._options.timeout))
         finally:
             signals.close()
             await sender.__aexit__(None, None, None)
@@ -153,21 +163,34 @@ class _Bench:
     def _sender(self) -> Any:
         if self._target is None:
             return http_sender(self._templates, connections=self._connections)
-        return function_sender(self._target, connections=self._connections)
+        names = [name for name in self._options.rates if name]
+        return function_sender(self._target, connections=self._connections, class_names=names)
 
-    async def _play(self, phases: Sequence[Phase], send: Sender, *, label: str, drain: float) -> Figures:
+    def _schedule(self, classes: Mapping[str, Sequence[Phase]] | None = None, **share: int) -> Schedule:
+        draws = self._draws if self._options.arrivals == "poisson" else None
+        return Schedule(classes=self._classes if classes is None else classes, draws=draws, **share)
+
+    async def _play(
+        self, schedule: Schedule, send: Sender, *, label: str, drain: float, begin: float | None = None
+    ) -> Figures:
         load = OpenLoad(
-            phases,
+            schedule,
             send,
             kind_of=kind_of,
             connections=self._connections,
             timeout=self._options.timeout,
             drain=drain,
-            draw=self._draw,
             clock=time.perf_counter,
         )
         async with self._shown(load, label):
-            return await load.play(self.stop)
+            return await load.play(self.stop, begin=begin)
+
+    def _draws(self, name: str) -> Callable[[], float]:
+        """Return random numbers for one class: the same for the same seed and name, and others in each trial."""
+        if name not in self._randoms:
+            seed = f"{self._options.seed} {name}" if name else self._options.seed
+            self._randoms[name] = random.Random(seed)  # noqa: S311  # arrivals, no secrets
+        return self._randoms[name].random
 
     @asynccontextmanager
     async def _shown(self, load: OpenLoad, label: str) -> AsyncIterator[None]:
@@ -182,17 +205,61 @@ class _Bench:
             showing.cancel()
             await asyncio.wait({showing})
 
+    # Sharing.
+
+    async def _share(self, send: Sender, url: str) -> ExitStatus:
+        """Meet the other participants, send a share, and report on the whole."""
+        own = {"target": self._options.target, "version": version("ratelimited-executor")}
+        settings = settings_of(self._options, self._connections) | own
+        del settings["connections"]  # each participant may have its own
+        rendezvous = Rendezvous(
+            url,
+            group=self._options.group or "default",
+            expect=self._options.expect or 1,
+            settings=settings,
+            clock=time.perf_counter,
+        )
+        try:
+            with self._ended_by_signal():
+                meeting = await rendezvous.meet(self._tell_who_is_there)
+            schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
+            label = f"share {meeting.rank + 1} of {len(meeting.names)}"
+            async with rendezvous.in_touch(meeting):
+                figures = await self._play(
+                    schedule, send, label=label, drain=self._options.timeout, begin=meeting.begin
+                )
+                whole = await self._whole_of(figures, rendezvous, meeting, schedule)
+        finally:
+            await rendezvous.close()
+        return self._conclude(whole.figures, whole)
+
+    def _tell_who_is_there(self, count: int) -> None:
+        if not self._options.quiet:
+            self._screen.print(f"{count} of {self._options.expect} participants are there", highlight=False)
+
+    async def _whole_of(self, figures: Figures, rendezvous: Rendezvous, meeting: Meeting, schedule: Schedule) -> Whole:
+        """Return the figures of all participants; the own ones if those of the others cannot be had."""
+        own = self._measurement(figures).to_json()
+        try:
+            exchanged = await rendezvous.exchange(meeting, own, is_stopped=lambda: self.stop.is_ordered)
+            shares = {rank: Measurement.from_json(each).figures for rank, each in exchanged.results.items()}
+        except (ExchangeError, ValueError) as error:
+            return alone(meeting.names[meeting.rank], figures, schedule, reason=str(error))
+        return whole_of(meeting.names, shares, exchanged.heard, schedule)
+
     # Measuring.
 
-    def _conclude(self, figures: Figures) -> ExitStatus:
+    def _conclude(self, figures: Figures, whole: Whole | None = None) -> ExitStatus:
         measurement = self._measurement(figures)
+        if whole is not None:
+            measurement = replace(measurement, participants=whole.participants, incomplete=whole.incomplete)
         self._report(measurement)
         if self.stop.is_ordered:
             self._console.print("Interrupted: the figures are of the time until then.", highlight=False)
             return ExitStatus.INTERRUPTED
         verdict = judge(figures, self._options.thresholds)
         self._print_verdict(verdict)
-        if not verdict.is_kept:
+        if not verdict.is_kept or measurement.incomplete is not None:
             return ExitStatus.FAILED
         return ExitStatus.FAILED if figures.error_count == figures.count else ExitStatus.DONE
 
@@ -219,7 +286,7 @@ class _Bench:
         self._console.print(heading, markup=False, highlight=False, soft_wrap=True)
         for table in measurement_tables(measurement):
             self._console.print(table)
-        if (warning := tool_limit_text(measurement.figures)) is not None:
+        for warning in _warnings(measurement):
             self._console.print(warning, soft_wrap=True)
         options = self._options
         try:
@@ -242,7 +309,8 @@ class _Bench:
             drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * self._options.p99))
         while not isinstance(rate := decide(trials, where), Found):
             label = f"trial {len(trials) + 1}, {rate:g}/s"
-            figures = await self._play(trial_phases(self._options, rate), send, label=label, drain=drain)
+            schedule = self._schedule(trial_classes(self._options, rate))
+            figures = await self._play(schedule, send, label=label, drain=drain)
             if self.stop.is_ordered:
                 self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
                 return ExitStatus.INTERRUPTED
@@ -272,65 +340,10 @@ class _Bench:
         return ExitStatus.FAILED if found.held is None else ExitStatus.DONE
 
 
-# Checks before anything is sent.
-
-
-def _templates_of(options: BenchOptions) -> list[RequestTemplate]:
-    try:
-        base = RequestTemplate(
-            url=check_url(options.target),
-            method=check_method(options.method or ("GET" if options.body is None else "POST")),
-            headers=dict(options.headers),
-            body=None if options.body is None else _body_of(options.body),
-        )
-    except ValueError as error:
-        raise CommandError(f"bench: {error}") from error
-    if options.requests is None:
-        return [base]
-    try:
-        with Path(options.requests).open(encoding="utf-8") as file:
-            return parse_requests(file, base)
-    except (OSError, ValueError) as error:
-        raise CommandError(f"--requests {options.requests}: {error}") from error
-
-
-def _body_of(text: str) -> str:
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise CommandError(f"--body {text}: {error}") from error
-
-
-def _refuse_http_options(options: BenchOptions) -> None:
-    given = {
-        "--method": options.method,
-        "--header": options.headers,
-        "--body": options.body,
-        "--requests": options.requests,
-    }
-    for name, value in given.items():
-        if value:
-            raise CommandError(f"{name} is for URLs: a function makes its requests itself")
-
-
-def _check_extras(options: BenchOptions) -> None:
-    needed = {"hdrh": ("bench", "hdrhistogram")}
-    if options.html is not None:
-        needed["plotly"] = ("--html", "plotly")
-    for module, (what, name) in needed.items():
-        if find_spec(module) is None:
-            raise CommandError(f"{what} needs {name}: pip install 'ratelimited-executor[load]'")
-
-
-def _check_output(name: str, path: Path | None) -> None:
-    if path is None:
-        return
-    if path.is_dir():
-        raise CommandError(f"{name} must be a file, {path} is a directory")
-    if not path.parent.is_dir():
-        raise CommandError(f"{name}: the directory {path.parent} is not there")
+def _warnings(measurement: Measurement) -> list[Text]:
+    """Return what has to be known before any figure is believed."""
+    texts = (incomplete_text(measurement), tool_limit_text(measurement.figures))
+    return [text for text in texts if text is not None]
 
 
 def _read_measurement(path: str) -> Measurement:

@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.load.arrivals import Phase, staircase
+from ratelimited_executor.load.arrivals import Phase, rate_text, staircase
 from ratelimited_executor.load.search import SearchRange
 from ratelimited_executor.load.verdicts import Thresholds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 __all__ = [
     "BenchOptions",
-    "phases_of",
+    "classes_of",
     "read_rates",
     "read_share",
     "search_range_of",
     "settings_of",
-    "trial_phases",
+    "trial_classes",
 ]
 
 _SECONDS: Final = 30.0  # of a load, unless --for says otherwise
 _STEP_SECONDS: Final = 10.0  # of a step and of a trial, unless --every says otherwise
 # Of --find-max with one rate: it begins there, and looks so many times lower and higher.
 _SEARCH_FACTOR: Final = 1024.0
+_CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_CLASSES_MAX: Final = 100  # the histograms of a class take half a megabyte
+_UNNAMED: Final = "several rates are those of classes, and each needs a name: --rate ordinary=400 --rate urgent=20"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """The command line of ``bench``, each option valid by itself; times in seconds, rates a second."""
+    """The command line of ``bench``, each option valid by itself; times in seconds, rates a second.
+
+    ``rates`` holds the first and the last rate of each class by its name, or of all requests under the empty name.
+    """
 
     target: str
-    rates: tuple[float, float] | None = None
+    rates: dict[str, tuple[float, float]] = field(default_factory=dict)
     duration: float | None = None
     step: float | None = None
     every: float | None = None
@@ -56,6 +64,9 @@ class BenchOptions:
     uvloop: bool = False
     json: Path | None = None
     html: Path | None = None
+    peers: str | None = None
+    group: str | None = None
+    expect: int | None = None
     quiet: bool = False
 
     @property
@@ -64,13 +75,23 @@ class BenchOptions:
         return Thresholds(p99=self.p99, errors=self.errors)
 
 
-def phases_of(options: BenchOptions) -> list[Phase]:
-    """Return the load, warm-up first.
+def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
+    """Return the load of each class by its name, warm-up first.
 
     Raises:
         CommandError: for options that do not go together.
     """
-    first, last = _rates(options)
+    rates = _rates(options)
+    if options.peers is None and (options.group is not None or options.expect is not None):
+        raise CommandError("--group and --expect need --peers: they say who shares the load")
+    if options.peers is not None and options.expect is None:
+        raise CommandError("--peers needs --expect: how many participants share the load")
+    if options.step is not None and len(rates) > 1:
+        raise CommandError("--step is for one --rate: leave it out, and a range of a class is a ramp")
+    return {name: _phases_of(options, first, last) for name, (first, last) in rates.items()}
+
+
+def _phases_of(options: BenchOptions, first: float, last: float) -> list[Phase]:
     if options.step is not None:
         if first == last:
             raise CommandError("--step needs a range of rates, such as --rate 100..1000")
@@ -89,33 +110,44 @@ def phases_of(options: BenchOptions) -> list[Phase]:
 
 
 def search_range_of(options: BenchOptions) -> SearchRange:
-    """Return where to look for the highest rate.
+    """Return where to look for the highest rate, of all classes together.
 
     Raises:
         CommandError: for options that do not go together.
     """
     if options.thresholds.is_empty:
         raise CommandError("--find-max needs --p99 or --errors: they say when a rate is held")
+    if options.peers is not None or options.group is not None or options.expect is not None:
+        raise CommandError("--find-max and --peers exclude each other: a search is made by one process")
     if options.step is not None:
         raise CommandError("--find-max and --step exclude each other: it chooses its rates itself")
     if options.duration is not None:
         raise CommandError("--find-max and --for exclude each other: --every says how long each trial lasts")
-    first, last = _rates(options)
+    rates = _rates(options)
+    first, last = _total(rates)
     if first == last:
         return SearchRange(first=first, low=first / _SEARCH_FACTOR, high=first * _SEARCH_FACTOR)
+    if len(rates) > 1:
+        raise CommandError("--find-max keeps the proportion of the classes: give each one rate, and no range")
     return SearchRange(first=min(first, last), low=min(first, last), high=max(first, last))
 
 
-def trial_phases(options: BenchOptions, rate: float) -> list[Phase]:
-    """Return the load of one trial of a rate."""
-    trial = Phase(first=rate, last=rate, seconds=options.every or _STEP_SECONDS)
-    return _with_warm_up(options, rate, [trial])
+def trial_classes(options: BenchOptions, rate: float) -> dict[str, list[Phase]]:
+    """Return the load of one trial of a rate, of which each class has its share."""
+    rates = _rates(options)
+    total, _ = _total(rates)
+    seconds = options.every or _STEP_SECONDS
+    parts = {name: rate * first / total for name, (first, _) in rates.items()}
+    return {
+        name: _with_warm_up(options, part, [Phase(first=part, last=part, seconds=seconds)])
+        for name, part in parts.items()
+    }
 
 
 def settings_of(options: BenchOptions, connections: int) -> dict[str, str]:
     """Return what a report says of the options."""
-    first, last = _rates(options)
-    settings = {"rate": f"{first:g}/s" if first == last else f"{first:g}/s to {last:g}/s"}
+    rates = [f"{name} {rate_text(*pair)}".lstrip() for name, pair in _rates(options).items()]
+    settings = {"rate": " and ".join(rates)}
     if options.find_max:
         settings["find-max"] = f"trials of {format_duration(options.every or _STEP_SECONDS)}"
     elif options.step is not None:
@@ -125,6 +157,8 @@ def settings_of(options: BenchOptions, connections: int) -> dict[str, str]:
     if options.warm_up:
         settings["warm-up"] = format_duration(options.warm_up)
     settings["arrivals"] = options.arrivals + (f", seed {options.seed}" if options.arrivals == "poisson" else "")
+    if options.expect is not None:
+        settings["participants"] = f"{options.expect:,}"
     settings["connections"] = f"{connections:,}"
     settings["timeout"] = format_duration(options.timeout)
     if options.p99 is not None:
@@ -134,10 +168,14 @@ def settings_of(options: BenchOptions, connections: int) -> dict[str, str]:
     return settings
 
 
-def _rates(options: BenchOptions) -> tuple[float, float]:
-    if options.rates is None:
+def _rates(options: BenchOptions) -> dict[str, tuple[float, float]]:
+    if not options.rates:
         raise CommandError("--rate is missing: how many requests a second, such as --rate 100")
     return options.rates
+
+
+def _total(rates: dict[str, tuple[float, float]]) -> tuple[float, float]:
+    return sum(first for first, _ in rates.values()), sum(last for _, last in rates.values())
 
 
 def _with_warm_up(options: BenchOptions, rate: float, phases: list[Phase]) -> list[Phase]:
@@ -146,12 +184,30 @@ def _with_warm_up(options: BenchOptions, rate: float, phases: list[Phase]) -> li
     return [Phase(first=rate, last=rate, seconds=options.warm_up, is_measured=False), *phases]
 
 
-def read_rates(text: str) -> tuple[float, float]:
-    """Read ``500``, ``5/min`` or ``100..1000``.
+def read_rates(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Read one rate without a name, or one of each class, such as ``urgent=20``.
 
     Raises:
-        ValueError: if the text is anything else, or a rate is 0 or infinite.
+        ValueError: if there are several without a name, several of one name, or too many; for a name or a rate that is none.
     """
+    rates: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, _, rate = text.rpartition("=")
+        if name and not _CLASS_NAME.fullmatch(name):
+            raise ValueError(
+                f"the name of a class begins with a letter, and has letters, digits, '_', '.' and '-' in it; got {name!r}"
+            )
+        if name in rates:
+            raise ValueError(f"the class {name!r} has two rates" if name else _UNNAMED)
+        rates[name] = _read_range(rate)
+    if "" in rates and len(rates) > 1:
+        raise ValueError(_UNNAMED)
+    if len(rates) > _CLASSES_MAX:
+        raise ValueError(f"{len(rates):,} classes are too many, at most {_CLASSES_MAX}")
+    return rates
+
+
+def _read_range(text: str) -> tuple[float, float]:
     parts = text.split("..")
     if len(parts) > 2:
         raise ValueError(f"a range of rates looks like 100..1000, got {text!r}")

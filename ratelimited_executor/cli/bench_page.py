@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
@@ -30,6 +31,7 @@ th, td { padding: 4px 28px 4px 0; border-bottom: 1px solid var(--grid); text-ali
 tbody th, th:first-child { text-align: left; font-weight: 400; } tr:last-child > * { border-bottom: 0; }
 """
 _BLUE, _ORANGE, _RED, _GREY = "#3b76c4", "#e07b2a", "#c8484e", "#8a8f98"
+_CLASS_COLOURS: Final = ("#5a9e6f", "#8e6bbf", "#b08d2e", "#3fa3a8")
 _CURVE_TICKS: Final = ((1, "0 %"), (2, "50 %"), (10, "90 %"), (100, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"))
 _MILLISECONDS: Final = 1e3
 
@@ -46,9 +48,14 @@ def render(measurement: Measurement) -> str:
         ""
         if limit is None
         else f'<p class="alert" role="alert"><strong>The tool was the limit:</strong> {escape(limit)}.</p>',
+        ""
+        if measurement.incomplete is None
+        else f'<p class="alert" role="alert"><strong>The load is incomplete:</strong> {escape(measurement.incomplete)}.</p>',
         _section("Durations", _durations_table(figures)),
         _section("Requests", _summary_table(figures)),
         _section("By rate", _phases_table(figures)) if len(figures.phases) > 1 else "",
+        _section("By class", _classes_table(figures)) if figures.classes else "",
+        _section("By participant", _participants_table(measurement)) if measurement.participants else "",
         _section("Trials", _trials_table(measurement.search)) if measurement.search else "",
         _section(
             "Durations over time, from the intended start", plot_html(_time_figure(figures), "time", with_plotly=True)
@@ -108,6 +115,41 @@ def _phases_table(figures: Figures) -> str:
     return _table(["rate", "requests", "errors", "p50", "p99", "max"], rows)
 
 
+def _classes_table(figures: Figures) -> str:
+    rows = [
+        [
+            each.name,
+            each.rate,
+            f"{each.count:,}",
+            f"{each.error_count:,}",
+            *(
+                format_duration(durations.quantile(share))
+                for durations in (each.from_intended, each.from_actual)
+                for share in (0.5, 0.99)
+            ),
+        ]
+        for each in figures.classes
+    ]
+    return _table(["class", "rate", "requests", "errors", "p50", "p99", "actual p50", "actual p99"], rows)
+
+
+def _participants_table(measurement: Measurement) -> str:
+    rows = [
+        [each.name, f"{each.sent_part:.0%}", "missing", "", "", ""]
+        if each.is_missing
+        else [
+            each.name,
+            f"{each.sent_part:.0%}",
+            f"{each.count:,}",
+            f"{each.error_count:,}",
+            f"{each.cpu_share:.0%} of a core",
+            format_duration(each.lateness_p99),
+        ]
+        for each in measurement.participants
+    ]
+    return _table(["participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99"], rows)
+
+
 def _trials_table(search: dict[str, Any]) -> str:
     rows = [
         [
@@ -137,6 +179,10 @@ def _curve_figure(figures: Figures) -> dict[str, Any]:
     lines = [
         _curve("from the intended start", _RED, figures.from_intended),
         _curve("from the actual start", _BLUE, figures.from_actual),
+        *(
+            _curve(f"{each.name}, from the intended start", colour, each.from_intended)
+            for each, colour in zip(figures.classes, cycle(_CLASS_COLOURS))  # the colours have no end
+        ),
     ]
     x = _axis(
         "percentile",

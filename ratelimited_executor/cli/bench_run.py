@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
-from ratelimited_executor.load.arrivals import Arrival, Phase, arrivals
 from ratelimited_executor.load.recording import NOT_STARTED, Ended, Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from ratelimited_executor.cli.stopping import Stop
+    from ratelimited_executor.load.arrivals import Arrival, Schedule
     from ratelimited_executor.load.figures import Figures
 
 __all__ = ["Live", "OpenLoad", "Outcome"]
@@ -72,34 +72,33 @@ class OpenLoad:
     """One load, to be played once.
 
     Args:
-        phases: the rates; warm-up first.
-        send: sends the request of a number. What it raises is named by ``kind_of``.
+        schedule: the requests.
+        send: sends one of them. What it raises is named by ``kind_of``.
         kind_of: names the kind of an error.
         connections: requests under way at a time.
         timeout: seconds from the actual start after which a request is given up.
         drain: seconds after the last due time during which waiting requests may still start.
-        draw: random numbers for Poisson arrivals; None for regular ones.
         clock: returns monotonic seconds; the event loop's unless given. That of uvloop tells milliseconds only.
     """
 
     def __init__(
         self,
-        phases: Sequence[Phase],
-        send: Callable[[int], Awaitable[Outcome]],
+        schedule: Schedule,
+        send: Callable[[Arrival], Awaitable[Outcome]],
         *,
         kind_of: Callable[[BaseException], str],
         connections: int,
         timeout: float,
         drain: float,
-        draw: Callable[[], float] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._phases, self._send, self._kind_of = phases, send, kind_of
-        self._connections, self._timeout, self._drain, self._draw = connections, timeout, drain, draw
+        phases = schedule.phases
+        self._schedule, self._phases, self._send, self._kind_of = schedule, phases, send, kind_of
+        self._connections, self._timeout, self._drain = connections, timeout, drain
         self._clock = clock
-        self._recorder = Recorder(phases)
+        self._recorder = Recorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
-        self._warm_up = sum(phase.seconds for phase in phases if not phase.is_measured)
+        self._warm_up = schedule.warm_up
         self._begin = 0.0
         self._waiting: dict[int, Arrival] = {}  # handed over and not started, by number
         self._batches: list[Any] = []
@@ -110,8 +109,13 @@ class OpenLoad:
         self._is_fed = False
         self._change = asyncio.Event()  # something ended after all was handed over
 
-    async def play(self, stop: Stop) -> Figures:
-        """Send every request, wait for the answers, sum up. A stop ends the load early; a second signal ends it at once."""
+    async def play(self, stop: Stop, *, begin: float | None = None) -> Figures:
+        """Send every request, wait for the answers, sum up.
+
+        Args:
+            stop: ends the load early; a second signal ends it at once.
+            begin: of the load, on the clock; at once unless given.
+        """
         loop = asyncio.get_running_loop()
         gc.collect()
         gc.freeze()  # a collection that walks all modules would hold up starts
@@ -126,7 +130,7 @@ class OpenLoad:
                 ) as executor,
             ):
                 self._clock = self._clock or loop.time
-                self._begin = self._clock() + _AHEAD_SECONDS
+                self._begin = self._clock() + _AHEAD_SECONDS if begin is None else begin
                 feeding = loop.create_task(self._feed(executor))
                 await asyncio.wait({feeding, ordered}, return_when=asyncio.FIRST_COMPLETED)
                 if not feeding.done():
@@ -149,7 +153,7 @@ class OpenLoad:
         position, rate = max(0.0, now), 0.0
         for phase in self._phases:
             if position < phase.seconds:
-                rate = phase.rate_at(position)
+                rate = phase.rate_at(position) / self._schedule.participants
                 break
             position -= phase.seconds
         return Live(
@@ -172,7 +176,7 @@ class OpenLoad:
     async def _feed(self, executor: RateLimitedExecutor) -> None:
         """Hand the requests over shortly before they are due."""
         together: list[Arrival] = []
-        for arrival in arrivals(self._phases, self._draw):
+        for arrival in self._schedule.arrivals():
             if together and arrival.due >= together[0].due + _SLICE_SECONDS:
                 self._hand_over(executor, together)
                 together = []
@@ -201,7 +205,7 @@ class OpenLoad:
         self._limits.add(limit)
         try:
             async with limit:
-                outcome = await self._send(arrival.number)
+                outcome = await self._send(arrival)
         except TimeoutError:
             outcome = Outcome(error="timeout")
         except asyncio.CancelledError:
@@ -221,6 +225,7 @@ class OpenLoad:
                 error=outcome.error,
                 status=outcome.status,
                 received=outcome.received,
+                class_index=arrival.class_index,
             )
         )
 
@@ -251,7 +256,14 @@ class OpenLoad:
         for arrival in self._waiting.values():
             if arrival.due <= now:
                 self._recorder.add(
-                    Ended(due=arrival.due, phase=arrival.phase, started=None, ended=now, error=NOT_STARTED)
+                    Ended(
+                        due=arrival.due,
+                        phase=arrival.phase,
+                        started=None,
+                        ended=now,
+                        error=NOT_STARTED,
+                        class_index=arrival.class_index,
+                    )
                 )
         self._waiting.clear()
         while self._in_flight:

@@ -19,12 +19,13 @@ from ratelimited_executor.load.requests import fill
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from ratelimited_executor.load.arrivals import Arrival
     from ratelimited_executor.load.requests import RequestTemplate
 
 __all__ = ["Sender", "function_sender", "http_sender", "is_in_threads", "kind_of"]
 
 if TYPE_CHECKING:
-    Sender = Callable[[int], Awaitable[Outcome]]
+    Sender = Callable[[Arrival], Awaitable[Outcome]]
 
 _BAD_STATUS: Final = 400  # from here on an answer is an error
 _KINDS: Final = {
@@ -58,8 +59,8 @@ def kind_of(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def http_sender(templates: Sequence[RequestTemplate], *, connections: int) -> AsyncIterator[Sender]:
-    """Give what sends request n: the templates in turn. Redirects are not followed, and cookies not kept."""
+async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connections: int) -> AsyncIterator[Sender]:
+    """Give what sends a request: the templates of its class in turn. Redirects are not followed, and cookies not kept."""
     connector = aiohttp.TCPConnector(limit=connections, ttl_dns_cache=None)
     async with aiohttp.ClientSession(
         connector=connector,
@@ -68,10 +69,11 @@ async def http_sender(templates: Sequence[RequestTemplate], *, connections: int)
         auto_decompress=False,
     ) as session:
 
-        async def send(number: int) -> Outcome:
-            template = templates[number % len(templates)]
-            body = None if template.body is None else fill(template.body, number).encode()
-            url = fill(template.url, number)
+        async def send(arrival: Arrival) -> Outcome:
+            of_class = templates[arrival.class_index]
+            template = of_class[arrival.turn % len(of_class)]
+            body = None if template.body is None else fill(template.body, arrival.number).encode()
+            url = fill(template.url, arrival.number)
             async with session.request(
                 template.method, url, headers=template.headers, data=body, allow_redirects=False
             ) as answer:
@@ -90,17 +92,19 @@ def is_in_threads(target: Callable[..., Any]) -> bool:
 
 
 @asynccontextmanager
-async def function_sender(target: Callable[..., Any], *, connections: int) -> AsyncIterator[Sender]:
-    """Give what calls a function with the number of the request, or with nothing if it has no parameter.
+async def function_sender(
+    target: Callable[..., Any], *, connections: int, class_names: Sequence[str] = ()
+) -> AsyncIterator[Sender]:
+    """Give what calls a function with the number of the request, and the name of its class if there are classes.
 
-    A factory of an async context manager is entered first, and yields the function.
+    A function with fewer parameters gets fewer arguments. A factory of an async context manager is entered first, and yields the function.
 
     Raises:
         CommandError: if the set-up or the tear-down fails, or the set-up yields what cannot be called.
     """
     if not _is_context_factory(target):
         with _threads_for(target, connections) as threads:
-            yield _caller(target, threads)
+            yield _caller(target, threads, class_names)
         return
     manager = target()
     try:
@@ -111,7 +115,7 @@ async def function_sender(target: Callable[..., Any], *, connections: int) -> As
         if not callable(function):
             raise CommandError(f"TARGET must yield a function, got {type(function).__name__}")
         with _threads_for(function, connections) as threads:
-            yield _caller(function, threads)
+            yield _caller(function, threads, class_names)
     finally:
         try:
             await manager.__aexit__(None, None, None)
@@ -137,12 +141,15 @@ def _threads_for(function: Callable[..., Any], connections: int) -> _Threads:
     return _Threads(connections if is_in_threads(function) else 0)
 
 
-def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None) -> Sender:
-    takes_number = _takes_number(function)
+def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None, class_names: Sequence[str]) -> Sender:
+    argument_count = next(
+        count for count in ((2, 1, 0) if class_names else (1, 0)) if not count or _takes(function, count)
+    )
     loop = asyncio.get_running_loop()
 
-    async def call(number: int) -> Outcome:
-        arguments = (number,) if takes_number else ()
+    async def call(arrival: Arrival) -> Outcome:
+        name = class_names[arrival.class_index] if class_names else ""
+        arguments = (arrival.number, name)[:argument_count]
         result = function(*arguments) if threads is None else await loop.run_in_executor(threads, function, *arguments)
         if inspect.isawaitable(result):
             await result
@@ -151,13 +158,14 @@ def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None) ->
     return call
 
 
-def _takes_number(function: Callable[..., Any]) -> bool:
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Return True if a function can be called with so many arguments."""
     try:
-        inspect.signature(function).bind(0)
+        inspect.signature(function).bind(*range(count))
     except TypeError:
         return False
     except ValueError:  # some functions in C have no signature
-        return True
+        return count == 1
     return True
 
 

@@ -21,10 +21,18 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.cli.bench_run import Live
     from ratelimited_executor.load.comparison import Change
-    from ratelimited_executor.load.figures import Figures, Measurement
+    from ratelimited_executor.load.figures import Figures, Measurement, Participant
     from ratelimited_executor.load.search import Found, Trial
 
-__all__ = ["comparison_table", "found_text", "measurement_tables", "show_live", "tool_limit_text", "trial_text"]
+__all__ = [
+    "comparison_table",
+    "found_text",
+    "incomplete_text",
+    "measurement_tables",
+    "show_live",
+    "tool_limit_text",
+    "trial_text",
+]
 
 # Drawing takes the loop some milliseconds, by which requests are late meanwhile: once a second that is lost in the p99.
 _DRAW_SECONDS: Final = 1.0
@@ -86,11 +94,15 @@ def _panel(live: Live, label: str) -> Table:
 
 
 def measurement_tables(measurement: Measurement) -> list[Table]:
-    """Return the tables of a measurement: durations, the rest, and the phases if there are several."""
+    """Return the tables of a measurement: durations, the rest, and phases, classes and participants if there are several."""
     figures = measurement.figures
     tables = [_durations_table(figures), _summary_table(figures)]
     if len(figures.phases) > 1:
         tables.append(_phases_table(figures))
+    if figures.classes:
+        tables.append(_classes_table(figures))
+    if measurement.participants:
+        tables.append(_participants_table(measurement.participants))
     return tables
 
 
@@ -137,6 +149,46 @@ def _phases_table(figures: Figures) -> Table:
         spans = map(_span, (phase.p50, phase.p99, phase.most))
         table.add_row(phase.rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
     return table
+
+
+def _classes_table(figures: Figures) -> Table:
+    table = Table(title="by class, from the intended and from the actual start", title_justify="left")
+    for name in ("class", "rate", "requests", "errors", "p50", "p99", "max", "actual p50", "actual p99"):
+        table.add_column(name, justify="left" if name == "class" else "right", no_wrap=True)
+    for each in figures.classes:
+        intended, actual = each.from_intended, each.from_actual
+        spans = (
+            intended.quantile(0.5),
+            intended.quantile(0.99),
+            intended.most,
+            actual.quantile(0.5),
+            actual.quantile(0.99),
+        )
+        table.add_row(visible(each.name), each.rate, f"{each.count:,}", f"{each.error_count:,}", *map(_span, spans))
+    return table
+
+
+def _participants_table(participants: Sequence[Participant]) -> Table:
+    table = Table(title="by participant", title_justify="left")
+    for name in ("participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99"):
+        table.add_column(name, justify="left" if name == "participant" else "right", no_wrap=True)
+    for each in participants:
+        cells = (
+            f"{each.count:,}",
+            f"{each.error_count:,}",
+            f"{each.cpu_share:.0%} of a core",
+            _span(each.lateness_p99),
+        )
+        sent = f"{each.sent_part:.0%}"
+        table.add_row(visible(each.name), sent, *(("missing", "", "", "") if each.is_missing else cells))
+    return table
+
+
+def incomplete_text(measurement: Measurement) -> Text | None:
+    """Return a loud warning if the figures are not those of the whole load."""
+    if measurement.incomplete is None:
+        return None
+    return Text.assemble((" THE LOAD IS INCOMPLETE ", "bold white on red"), f" {visible(measurement.incomplete)}.")
 
 
 def tool_limit_text(figures: Figures) -> Text | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cli"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -375,11 +376,11 @@ def forecast(**options: Any) -> None:
     sys.exit(status)
 
 
-def _rates(_: click.Context, __: click.Parameter, text: str | None) -> tuple[float, float] | None:
-    """Read a rate, or a range of them."""
+def _rates(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    """Read a rate or a range of them, or those of classes."""
     from ratelimited_executor.cli.bench_options import read_rates  # noqa: PLC0415  # for `run` it is no use
 
-    return None if text is None else _read(read_rates, text)
+    return _read(read_rates, texts)
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
@@ -396,17 +397,20 @@ def _headers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> t
     return tuple(_read(parse_header, text) for text in texts)
 
 
-def _read(read: Callable[[str], T], text: str) -> T:
-    """Read a text, and refuse it with the reason."""
+def _read(read: Callable[[S], T], given: S) -> T:
+    """Read what was given, and refuse it with the reason."""
     try:
-        return read(text)
+        return read(given)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
 
 @cli.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET")
-@click.option("--rate", "rates", callback=_rates, metavar="RATE", help="Requests a second: 500, 5/min, 100..1000.")
+@click.option(
+    "--rate", "rates", multiple=True, callback=_rates, metavar="[CLASS=]RATE",
+    help="Requests a second: 500, 5/min, 100..1000. With a name in front, of a class: urgent=20; repeat for each class.",
+)  # fmt: skip
 @click.option("--for", "duration", type=_Duration(), help="How long to send; 30s unless given. A range is a ramp.")
 @click.option("--step", type=click.FloatRange(min=0, min_open=True), help="Go through a range of rates in such steps.")
 @click.option(
@@ -438,16 +442,22 @@ def _read(read: Callable[[str], T], text: str) -> T:
 @click.option("--errors", callback=_share, metavar="PART", help="The part of the requests that may fail: 1%, 0.01.")
 @click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for bench compare.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
+@click.option(
+    "--peers", metavar="URL",
+    help="Share the load with other processes, which meet in this Redis: redis://host:6379/0 (extra redis).",
+)  # fmt: skip
+@click.option("--group", metavar="NAME", help="The name under which they meet; default unless given.")
+@click.option("--expect", type=click.IntRange(2, 1000), metavar="N", help="How many processes share the load.")
 @click.option("--uvloop", is_flag=True, help="Run on uvloop (extra uvloop).")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress; the tables stay.")
 def bench(targets: tuple[str, ...], **options: Any) -> None:
     """Measure a service with an open load: requests start when they are due, whatever became of those before (extra load).
 
     TARGET is a URL, or module:function, sync or async, or an async context manager that yields one. In a URL and a body, {n} is
-    the number of the request. bench compare A.json B.json shows two measurements side by side.
+    the number of the request, and {class} the name of its class. bench compare A.json B.json shows two measurements side by side.
 
-    Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, or nothing succeeded; 2 bad usage; 130
-    interrupted.
+    Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, nothing succeeded, or a part of a shared
+    load is missing; 2 bad usage; 130 interrupted.
     """
     from ratelimited_executor.cli.bench_command import compare_files, run_bench  # noqa: PLC0415  # aiohttp loads here
     from ratelimited_executor.cli.bench_options import BenchOptions  # noqa: PLC0415  # as above

@@ -4,24 +4,33 @@ An open load does not wait for answers: the due times depend on the rate alone. 
 the rate allows from 0 to t, request k of a regular load is due where Lambda(t) = k, and request k of a Poisson load where
 Lambda(t) is the sum of k exponential gaps of mean 1. One inverse of Lambda serves constant rates, steps and ramps, and no
 error is carried from one request to the next.
+
+Several classes of requests are several such loads whose arrivals are merged by due time. Regular classes begin at different
+parts of their first gap, or classes whose rates are multiples of one another would meet at each request of the slower one.
+
+Participants that share a load compute the whole of it, and each takes every n-th request of each class: what is evenly
+spaced as a whole stays so, and no request is sent twice or by nobody.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["PHASES_MAX", "Arrival", "Phase", "arrivals", "staircase"]
+__all__ = ["PHASES_MAX", "Arrival", "Phase", "Schedule", "arrivals", "rate_text", "staircase"]
 
 # Each phase has a row in the table and keeps its durations apart.
 PHASES_MAX: Final = 1_000
 # Rounding of Lambda at the end of a phase: without it a phase of 100/s for 10 s could have 1,001 requests.
 _ROUNDING: Final = 1e-9
+# Class number i begins at this part of its first gap, times i, modulo 1: multiples of it keep apart from one another.
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +64,71 @@ class Arrival:
     """One request of the load.
 
     Attributes:
-        number: 0, 1, 2, ... over all phases.
+        number: 0, 1, 2, ... over all phases and classes.
         due: seconds after the beginning of the load.
         phase: the index of its phase.
+        class_index: the index of its class.
+        turn: 0, 1, 2, ... within its class.
     """
 
     number: int
     due: float
     phase: int
+    class_index: int = 0
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Every request that one participant of a load has to send.
+
+    Attributes:
+        classes: the phases of each class by its name, warm-up first; phase i is equally long in all. A load without classes
+            has one, whose name is empty.
+        draws: makes random numbers for the class of a name, as ``arrivals`` takes them; None for regular arrivals.
+        rank: of this participant, from 0 on.
+        participants: that share the load.
+    """
+
+    classes: Mapping[str, Sequence[Phase]]
+    draws: Callable[[str], Callable[[], float]] | None = None
+    rank: int = 0
+    participants: int = 1
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the classes; empty if the load has none."""
+        return [name for name in self.classes if name]
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Those of all classes together."""
+        return [
+            replace(together[0], first=sum(each.first for each in together), last=sum(each.last for each in together))
+            for together in zip(*self.classes.values(), strict=True)
+        ]
+
+    @property
+    def warm_up(self) -> float:
+        """The seconds before anything is measured."""
+        return sum(phase.seconds for phase in self.phases if not phase.is_measured)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that are measured."""
+        return sum(phase.seconds for phase in self.phases if phase.is_measured)
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """Yield the requests in the order of due times; their numbers are those of the whole load."""
+        merged = heapq.merge(*map(self._arrivals_of, count(), self.classes), key=lambda arrival: arrival.due)
+        for number, arrival in enumerate(merged):
+            if (arrival.turn + arrival.class_index) % self.participants == self.rank:
+                yield replace(arrival, number=number)
+
+    def _arrivals_of(self, index: int, name: str) -> Iterator[Arrival]:
+        draw = None if self.draws is None else self.draws(name)
+        for arrival in arrivals(self.classes[name], draw, offset=index * _GOLDEN % 1):
+            yield replace(arrival, class_index=index, turn=arrival.number)
 
 
 def staircase(first: float, last: float, *, step: float, seconds: float) -> list[Phase]:
@@ -86,17 +152,29 @@ def staircase(first: float, last: float, *, step: float, seconds: float) -> list
     return [Phase(first=rate, last=rate, seconds=seconds) for rate in rates]
 
 
-def arrivals(phases: Sequence[Phase], draw: Callable[[], float] | None = None) -> Iterator[Arrival]:
-    """Yield every request of the load in the order of due times.
+def rate_text(first: float, last: float) -> str:
+    """Write a rate, or a range of them, for people.
+
+    >>> rate_text(1000, 1000), rate_text(0.5, 20)
+    ('1,000/s', '0.5/s to 20/s')
+    """
+    return f"{first:,g}/s" if first == last else f"{first:,g}/s to {last:,g}/s"
+
+
+def arrivals(
+    phases: Sequence[Phase], draw: Callable[[], float] | None = None, *, offset: float = 0.0
+) -> Iterator[Arrival]:
+    """Yield every request of one class in the order of due times.
 
     Args:
         phases: one after the other, without a gap.
-        draw: returns random numbers >= 0 and < 1, for Poisson arrivals; None for regular ones, the first at once.
+        draw: returns random numbers >= 0 and < 1, for Poisson arrivals; None for regular ones.
+        offset: the part of a gap before the first of regular arrivals, >= 0 and < 1.
 
     >>> [arrival.due for arrival in arrivals([Phase(first=4, last=4, seconds=1)])]
     [0.0, 0.25, 0.5, 0.75]
     """
-    position = 0.0 if draw is None else -math.log1p(-draw())
+    position = offset if draw is None else -math.log1p(-draw())
     phase, begin, before = 0, 0.0, 0.0  # seconds and requests before the phase
     for number in count():
         while position >= before + phases[phase].expected - _ROUNDING:
@@ -106,7 +184,7 @@ def arrivals(phases: Sequence[Phase], draw: Callable[[], float] | None = None) -
             if phase == len(phases):
                 return
         yield Arrival(number, begin + _time_of(phases[phase], max(0.0, position - before)), phase)
-        position = float(number + 1) if draw is None else position - math.log1p(-draw())
+        position = number + 1 + offset if draw is None else position - math.log1p(-draw())
 
 
 def _time_of(phase: Phase, requests: float) -> float:

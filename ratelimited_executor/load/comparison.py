@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor.load.durations import SHARES
 from ratelimited_executor.load.verdicts import interval_of_share
 
 if TYPE_CHECKING:
-    from ratelimited_executor.load.figures import Figures, Measurement
+    from collections.abc import Sequence
+
+    from ratelimited_executor.load.figures import ClassFigures, Figures, Measurement
+
+    _Requests = Figures | ClassFigures
 
 __all__ = ["Change", "compare"]
+
+_SHARES_FEW: Final = tuple(pair for pair in SHARES if pair[0] in ("p50", "p99"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,37 +46,11 @@ class Change:
 
 
 def compare(before: Measurement, after: Measurement) -> list[Change]:
-    """Return the figures of both, durations from the intended start first."""
+    """Return the figures of both, durations from the intended start first, those of classes that both have after them."""
     one, other = before.figures, after.figures
-    changes = [
-        Change(
-            name=f"{name} from the intended start",
-            unit="seconds",
-            before=one.from_intended.quantile(share),
-            after=other.from_intended.quantile(share),
-            direction=_direction_of_quantile(one, other, share),
-        )
-        for name, share in SHARES
-    ]
-    changes += [
-        Change(
-            name=f"{name} from the actual start",
-            unit="seconds",
-            before=one.from_actual.quantile(share),
-            after=other.from_actual.quantile(share),
-        )
-        for name, share in SHARES
-        if name in ("p50", "p99")
-    ]
+    others = {each.name: each for each in other.classes}
     return [
-        *changes,
-        Change(
-            name="errors",
-            unit="share",
-            before=one.error_share,
-            after=other.error_share,
-            direction=_direction_of_errors(one, other),
-        ),
+        *_changes_of(one, other, SHARES),
         Change(name="asked for", unit="rate", before=one.asked_rate, after=other.asked_rate),
         Change(name="answered", unit="rate", before=one.answered_rate, after=other.answered_rate),
         Change(
@@ -79,10 +59,48 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
             before=one.lateness.quantile(0.99),
             after=other.lateness.quantile(0.99),
         ),
+        *(
+            change
+            for each in one.classes
+            if each.name in others
+            for change in _changes_of(each, others[each.name], _SHARES_FEW, prefix=f"{each.name}: ")
+        ),
     ]
 
 
-def _direction_of_quantile(one: Figures, other: Figures, share: float) -> str | None:
+def _changes_of(
+    one: _Requests, other: _Requests, shares: Sequence[tuple[str, float]], *, prefix: str = ""
+) -> list[Change]:
+    intended = [
+        Change(
+            name=f"{prefix}{name} from the intended start",
+            unit="seconds",
+            before=one.from_intended.quantile(share),
+            after=other.from_intended.quantile(share),
+            direction=_direction_of_quantile(one, other, share),
+        )
+        for name, share in shares
+    ]
+    actual = [
+        Change(
+            name=f"{prefix}{name} from the actual start",
+            unit="seconds",
+            before=one.from_actual.quantile(share),
+            after=other.from_actual.quantile(share),
+        )
+        for name, share in _SHARES_FEW
+    ]
+    errors = Change(
+        name=f"{prefix}errors",
+        unit="share",
+        before=one.error_share,
+        after=other.error_share,
+        direction=_direction_of_errors(one, other),
+    )
+    return [*intended, *actual, errors]
+
+
+def _direction_of_quantile(one: _Requests, other: _Requests, share: float) -> str | None:
     """Say whether clearly more, or fewer, of the other's requests are above a quantile of the one, and the reverse of it."""
     if not one.count or not other.count:
         return None
@@ -99,7 +117,7 @@ def _side(part: int, total: int, share: float) -> int:
     return 1 if low > share else -1 if high < share else 0
 
 
-def _direction_of_errors(one: Figures, other: Figures) -> str | None:
+def _direction_of_errors(one: _Requests, other: _Requests) -> str | None:
     if not one.count or not other.count:
         return None
     low, high = interval_of_share(one.error_count, one.count)

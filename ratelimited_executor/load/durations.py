@@ -6,9 +6,12 @@ The histogram is that of the package ``hdrhistogram``, whose encoded form other 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["SHARES", "Durations", "HistogramMissingError"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["SHARES", "Durations", "HistogramMissingError", "rank_of"]
 
 # The percentiles that are told of durations, by name.
 SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
@@ -17,6 +20,15 @@ SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 _MOST_US: Final = 3_600_000_000
 _DIGITS: Final = 3
 _MICROSECONDS: Final = 1e6
+
+
+def rank_of(share: float, count: int) -> int:
+    """Return the rank of a quantile, 1 to ``count``: of the smallest value that so large a share does not exceed.
+
+    >>> [rank_of(share, 4) for share in (0, 0.5, 0.51, 1)]
+    [1, 2, 3, 4]
+    """
+    return max(1, math.ceil(share * count - 1e-9))
 
 
 class HistogramMissingError(ImportError):
@@ -62,11 +74,21 @@ class Durations:
         self._most = max(self._most, seconds)
         self._histogram.record_value(min(_MOST_US, round(seconds * _MICROSECONDS)))
 
+    @classmethod
+    def merged(cls, populations: Iterable[Durations]) -> Durations:
+        """Return one population that holds all of several."""
+        merged = cls()
+        for each in populations:
+            merged._take(each)
+        return merged
+
     def quantile(self, share: float) -> float:
         """Return the duration that so large a share does not exceed, 0 to 1; 0 of none. Takes milliseconds."""
         if not self.count:
             return 0.0
-        return min(self._most, float(self._histogram.get_value_at_percentile(share * 100)) / _MICROSECONDS)
+        # The histogram rounds the rank to the nearest; given that of a whole rank, it has nothing to round.
+        percentile = 100 * rank_of(share, self.count) / self.count
+        return min(self._most, float(self._histogram.get_value_at_percentile(percentile)) / _MICROSECONDS)
 
     def count_above(self, seconds: float) -> int:
         """Count the durations that are longer, as exactly as the histogram tells values apart."""
@@ -111,6 +133,11 @@ class Durations:
         if durations.count != fields["count"] or not math.isfinite(durations._most + durations._sum):
             raise ValueError(f"a histogram holds {durations.count} values, and should hold {fields['count']}")
         return durations
+
+    def _take(self, other: Durations) -> None:
+        self._histogram.add(other._histogram)
+        self._sum += other._sum
+        self._most = max(self._most, other._most)
 
     def _recorded(self) -> list[tuple[int, int]]:
         """Return (highest equivalent value, count) for each value that occurs, ascending."""

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.load.durations import SHARES, Durations
+from ratelimited_executor.load.arrivals import rate_text
+from ratelimited_executor.load.durations import SHARES, Durations, rank_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Figures", "Measurement", "PhaseFigures", "SecondFigures", "quantile_of"]
+__all__ = ["ClassFigures", "Figures", "Measurement", "Participant", "PhaseFigures", "SecondFigures", "quantile_of"]
 
 # Of the JSON. A reader refuses another one.
 _FORMAT: Final = 1
 _KIND: Final = "ratelimited-executor bench"
+_HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFigures:
-    """A part of the requests; durations from the intended start, in seconds."""
+    """A part of the requests; durations from the intended start, in seconds.
+
+    Attributes:
+        histogram: the durations as ``Durations.to_json`` has them, where figures are to be merged; else None.
+    """
 
     count: int
     error_count: int
     p50: float
     p99: float
     most: float
+    histogram: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a JSON file has of it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +50,7 @@ class PhaseFigures(PartFigures):
     @property
     def rate(self) -> str:
         """The rate of the phase, for people."""
-        return f"{self.first:,g}/s" if self.first == self.last else f"{self.first:,g}/s to {self.last:,g}/s"
+        return rate_text(self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,48 @@ class SecondFigures(PartFigures):
     """Those that were due in one second."""
 
     second: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassFigures:
+    """The requests of one class.
+
+    Attributes:
+        name: of the class.
+        first: requests a second at the beginning.
+        last: requests a second at the end.
+        count: requests that were due.
+        error_count: how many of them failed.
+        from_intended: durations from the time at which they were due.
+        from_actual: durations from the actual start, of those that were started.
+    """
+
+    name: str
+    first: float
+    last: float
+    count: int
+    error_count: int
+    from_intended: Durations
+    from_actual: Durations
+
+    @property
+    def rate(self) -> str:
+        """The rate of the class, for people."""
+        return rate_text(self.first, self.last)
+
+    @property
+    def error_share(self) -> float:
+        """The part of the requests that failed; 0 of none."""
+        return self.error_count / self.count if self.count else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a JSON file has of it."""
+        return _with_histograms({name: getattr(self, name) for name in ClassFigures.__slots__})
+
+    @classmethod
+    def from_json(cls, value: Any) -> ClassFigures:
+        """Return what :meth:`to_json` was called of; KeyError, TypeError or ValueError if it was of nothing."""
+        return cls(**_without_histograms(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +121,7 @@ class Figures:
         lateness: what the tool itself added before the start.
         phases: one for each rate.
         timeline: one for each second in which requests were due.
+        classes: one for each class; empty if the load has none.
     """
 
     seconds: float
@@ -84,6 +137,7 @@ class Figures:
     lateness: Durations
     phases: list[PhaseFigures]
     timeline: list[SecondFigures]
+    classes: list[ClassFigures] = field(default_factory=list)
 
     @property
     def error_count(self) -> int:
@@ -108,6 +162,29 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Participant:
+    """One of those that have shared a load.
+
+    Attributes:
+        name: of the machine and the process.
+        sent_part: the part of its share that it has sent, 0 to 1; of one that is missing, until it was last heard of.
+        is_missing: True if its figures have not come, and are in no other figure.
+        count: requests that were due.
+        error_count: how many of them failed.
+        cpu_share: the part of one core that it used.
+        lateness_p99: of its own lateness, in seconds.
+    """
+
+    name: str
+    sent_part: float
+    is_missing: bool = False
+    count: int = 0
+    error_count: int = 0
+    cpu_share: float = 0.0
+    lateness_p99: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Figures, and what was measured how.
 
@@ -118,6 +195,8 @@ class Measurement:
         version: of the tool.
         figures: what was found.
         search: the trials and the end of a search for the highest rate, whose best trial the figures are of; None for none.
+        participants: that have shared the load; empty if there was one alone.
+        incomplete: why the figures are not those of the whole load; None if they are.
     """
 
     target: str
@@ -126,15 +205,15 @@ class Measurement:
     version: str
     figures: Figures
     search: dict[str, Any] | None = None
+    participants: list[Participant] = field(default_factory=list)
+    incomplete: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a JSON file has of it."""
-        fields = _fields_of(self.figures)
-        for name in ("from_intended", "from_actual", "lateness"):
-            durations: Durations = fields[name]
-            fields[name] = durations.to_json() | {key: durations.quantile(share) for key, share in SHARES}
-        fields["phases"] = [asdict(phase) for phase in self.figures.phases]
-        fields["timeline"] = [asdict(second) for second in self.figures.timeline]
+        fields = _with_histograms({name: getattr(self.figures, name) for name in Figures.__slots__})
+        fields["phases"] = [phase.to_json() for phase in self.figures.phases]
+        fields["timeline"] = [second.to_json() for second in self.figures.timeline]
+        fields["classes"] = [each.to_json() for each in self.figures.classes]
         fields["statuses"] = {str(status): count for status, count in self.figures.statuses.items()}
         derived = {name: getattr(self.figures, name) for name in ("error_share", "asked_rate", "answered_rate")}
         return {
@@ -145,6 +224,8 @@ class Measurement:
             "begun": self.begun,
             "version": self.version,
             "search": self.search,
+            "participants": [asdict(each) for each in self.participants],
+            "incomplete": self.incomplete,
             "figures": fields | derived,
         }
 
@@ -162,23 +243,37 @@ class Measurement:
                 f"it has format {value.get('format')!r}, and this version reads format {_FORMAT}: measure again"
             )
         try:
-            fields = dict(value["figures"])
+            fields = _without_histograms(value["figures"])
             for name in ("error_share", "asked_rate", "answered_rate"):
                 fields.pop(name, None)
-            for name in ("from_intended", "from_actual", "lateness"):
-                fields[name] = Durations.from_json(fields[name])
             fields["phases"] = [PhaseFigures(**phase) for phase in fields["phases"]]
             fields["timeline"] = [SecondFigures(**second) for second in fields["timeline"]]
+            fields["classes"] = [ClassFigures.from_json(each) for each in fields.get("classes", ())]
             fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
             texts = {name: value[name] for name in ("target", "settings", "begun", "version", "search")}
-            return cls(**texts, figures=Figures(**fields))
+            participants = [Participant(**each) for each in value.get("participants", ())]
+            figures = Figures(**fields)
+            return cls(**texts, figures=figures, participants=participants, incomplete=value.get("incomplete"))
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"a field is missing or of another type: {error}") from error
 
 
-def _fields_of(figures: Figures) -> dict[str, Any]:
-    """Return the fields of figures, histograms as they are."""
-    return {name: getattr(figures, name) for name in Figures.__slots__}
+def _with_histograms(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with durations as JSON has them, and their percentiles beside the histogram."""
+    return {
+        name: value.to_json() | {key: value.quantile(share) for key, share in SHARES}
+        if isinstance(value, Durations)
+        else value
+        for name, value in fields.items()
+    }
+
+
+def _without_histograms(fields: dict[str, Any]) -> dict[str, Any]:
+    """Undo :func:`_with_histograms`."""
+    return {
+        name: Durations.from_json(value) if name in _HISTOGRAMS and value is not None else value
+        for name, value in fields.items()
+    }
 
 
 def quantile_of(ordered: Sequence[float], share: float) -> float:
@@ -189,4 +284,4 @@ def quantile_of(ordered: Sequence[float], share: float) -> float:
     """
     if not ordered:
         return 0.0
-    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
+    return ordered[rank_of(share, len(ordered)) - 1]

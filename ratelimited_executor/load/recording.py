@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.load.durations import Durations
-from ratelimited_executor.load.figures import Figures, PhaseFigures, SecondFigures, quantile_of
+from ratelimited_executor.load.figures import ClassFigures, Figures, PhaseFigures, SecondFigures, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor.load.arrivals import Phase
+    from ratelimited_executor.load.arrivals import Phase, Schedule
 
 __all__ = ["NOT_STARTED", "Ended", "Recorder"]
 
@@ -38,6 +38,7 @@ class Ended:
     Attributes:
         due: its intended start.
         phase: the index of its phase.
+        class_index: the index of its class.
         started: its actual start; None if it never was.
         ended: when it ended, or was given up.
         lateness: what we ourselves added before the start.
@@ -54,6 +55,7 @@ class Ended:
     error: str | None = None
     status: int | None = None
     received: int = 0
+    class_index: int = 0
 
 
 @dataclass(slots=True)
@@ -67,28 +69,58 @@ class _Part:
         self.durations.append(ended.ended - ended.due)
         self.error_count += ended.error is not None
 
-    def figures(self) -> dict[str, Any]:
-        """Return the fields of ``PartFigures``."""
+    def figures(self, *, is_share: bool) -> dict[str, Any]:
+        """Return the fields of ``PartFigures``; of a share, which is to be merged with others, with the histogram."""
         ordered = sorted(self.durations)
         shares = (("p50", 0.5), ("p99", 0.99), ("most", 1.0))
         quantiles = {name: quantile_of(ordered, share) for name, share in shares}
-        return {"count": len(ordered), "error_count": self.error_count, **quantiles}
+        histogram = None
+        if is_share:
+            durations = Durations()
+            for each in ordered:
+                durations.add(each)
+            histogram = durations.to_json()
+        return {"count": len(ordered), "error_count": self.error_count, **quantiles, "histogram": histogram}
+
+
+class _OfClass:
+    """Requests of one class."""
+
+    def __init__(self, name: str, phases: Sequence[Phase]) -> None:
+        self._name, self._phases = name, [phase for phase in phases if phase.is_measured]
+        self._from_intended, self._from_actual = Durations(), Durations()
+        self._error_count = 0
+
+    def add(self, ended: Ended) -> None:
+        self._from_intended.add(ended.ended - ended.due)
+        if ended.started is not None:
+            self._from_actual.add(ended.ended - ended.started)
+        self._error_count += ended.error is not None
+
+    def figures(self) -> ClassFigures:
+        return ClassFigures(
+            name=self._name,
+            first=self._phases[0].first,
+            last=self._phases[-1].last,
+            count=self._from_intended.count,
+            error_count=self._error_count,
+            from_intended=self._from_intended,
+            from_actual=self._from_actual,
+        )
 
 
 class Recorder:
     """Records requests as they end, and sums them up.
 
     Args:
-        phases: of the load. Requests of those that are not measured are ignored; they come first.
+        schedule: of the load. Requests of phases that are not measured are ignored; they come first.
     """
 
-    def __init__(self, phases: Sequence[Phase]) -> None:
-        self._phases = phases
-        self._begin = 0.0  # of what is measured
-        for phase in phases:
-            if phase.is_measured:
-                break
-            self._begin += phase.seconds
+    def __init__(self, schedule: Schedule) -> None:
+        phases = self._phases = schedule.phases
+        self._is_share = schedule.participants > 1
+        self._of_class = [_OfClass(name, schedule.classes[name]) for name in schedule.names]
+        self._begin = schedule.warm_up
         self._from_intended, self._from_actual, self._lateness = Durations(), Durations(), Durations()
         self._errors: Counter[str] = Counter()
         self._statuses: Counter[int] = Counter()
@@ -124,6 +156,8 @@ class Recorder:
             self._statuses[ended.status] += 1
         self._received += ended.received
         self._of_phase[ended.phase].add(ended)
+        if self._of_class:
+            self._of_class[ended.class_index].add(ended)
         self._of_second.setdefault(int(ended.due - self._begin), _Part()).add(ended)
         self._last_end = max(self._last_end, ended.ended)
 
@@ -152,11 +186,15 @@ class Recorder:
             from_actual=self._from_actual,
             lateness=self._lateness,
             phases=[
-                PhaseFigures(first=phase.first, last=phase.last, seconds=phase.seconds, **part.figures())
+                PhaseFigures(
+                    first=phase.first, last=phase.last, seconds=phase.seconds, **part.figures(is_share=self._is_share)
+                )
                 for phase, part in zip(self._phases, self._of_phase, strict=True)
                 if phase.is_measured
             ],
+            classes=[each.figures() for each in self._of_class],
             timeline=[
-                SecondFigures(second=second, **part.figures()) for second, part in sorted(self._of_second.items())
+                SecondFigures(second=second, **part.figures(is_share=self._is_share))
+                for second, part in sorted(self._of_second.items())
             ],
         )

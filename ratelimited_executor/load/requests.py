@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["RequestTemplate", "check_method", "check_url", "fill", "parse_header", "parse_requests"]
+__all__ = [
+    "RequestTemplate",
+    "check_method",
+    "check_url",
+    "fill",
+    "parse_header",
+    "parse_requests",
+    "templates_of_class",
+]
 
 _NUMBER: Final = re.compile(r"\{n(?::(?P<spec>0?[0-9]{0,3}[dxX]?))?\}")
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELDS: Final = frozenset({"method", "url", "headers", "body"})
+_FIELDS: Final = frozenset({"method", "url", "headers", "body", "class"})
+_CLASS: Final = "{class}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +37,38 @@ class RequestTemplate:
         method: upper case.
         headers: by name.
         body: None for none.
+        class_name: of the class that it is for; None if it is for all of them.
     """
 
     url: str
     method: str = "GET"
     headers: dict[str, str] = field(default_factory=dict)
     body: str | None = None
+    class_name: str | None = None
+
+
+def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[RequestTemplate]:
+    """Return the requests of one class, with its name in place of ``{class}`` in URLs, headers and bodies.
+
+    Raises:
+        ValueError: if there is none for it.
+
+    >>> [each.url for each in templates_of_class([RequestTemplate(url="http://host/{class}/{n}")], "urgent")]
+    ['http://host/urgent/{n}']
+    """
+    found = [
+        replace(
+            each,
+            url=each.url.replace(_CLASS, name),
+            headers={header: text.replace(_CLASS, name) for header, text in each.headers.items()},
+            body=None if each.body is None else each.body.replace(_CLASS, name),
+        )
+        for each in templates
+        if each.class_name in (None, name)
+    ]
+    if not found:
+        raise ValueError(f"there is no request for the class {name!r}")
+    return found
 
 
 def fill(text: str, number: int) -> str:
@@ -84,13 +119,16 @@ def parse_header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def parse_requests(lines: Iterable[str], base: RequestTemplate) -> list[RequestTemplate]:
-    """Read JSON Lines with ``method``, ``url``, ``headers`` and ``body``, each of which may be absent.
+def parse_requests(
+    lines: Iterable[str], base: RequestTemplate, class_names: Sequence[str] = ()
+) -> list[RequestTemplate]:
+    """Read JSON Lines with ``method``, ``url``, ``headers``, ``body`` and ``class``, each of which may be absent.
 
     Args:
         lines: of the file; blank ones are skipped.
         base: what a line does not say, and what its URL is relative to. A line's headers are added to the base's. A body
             that is no text is sent as JSON.
+        class_names: those that a line may be for.
 
     Raises:
         ValueError: naming the line, for what is no request, and if there is none.
@@ -99,7 +137,7 @@ def parse_requests(lines: Iterable[str], base: RequestTemplate) -> list[RequestT
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                templates.append(_template_of(json.loads(line), base))
+                templates.append(_template_of(json.loads(line), base, class_names))
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
     if not templates:
@@ -107,11 +145,14 @@ def parse_requests(lines: Iterable[str], base: RequestTemplate) -> list[RequestT
     return templates
 
 
-def _template_of(value: Any, base: RequestTemplate) -> RequestTemplate:
+def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) -> RequestTemplate:
     if not isinstance(value, dict):
         raise ValueError(f"a request must be an object such as {{'url': '/'}}, got {value!r}")  # noqa: TRY004  # a line of a file, no argument
     if unknown := sorted(value.keys() - _FIELDS):
-        raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers and body")
+        raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers, body and class")
+    class_name = value.get("class")
+    if class_name is not None and class_name not in class_names:
+        raise ValueError(f"the class {class_name!r} has no rate: give it one, such as --rate urgent=20")
     headers = value.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
         raise ValueError(f"headers must be an object of texts, got {headers!r}")
@@ -124,5 +165,9 @@ def _template_of(value: Any, base: RequestTemplate) -> RequestTemplate:
         body = json.dumps(body, ensure_ascii=False)
         pairs = {"Content-Type": "application/json", **pairs}
     return RequestTemplate(
-        url=check_url(urljoin(base.url, url)), method=check_method(method), headers=base.headers | pairs, body=body
+        url=check_url(urljoin(base.url, url)),
+        method=check_method(method),
+        headers=base.headers | pairs,
+        body=body,
+        class_name=class_name,
     )

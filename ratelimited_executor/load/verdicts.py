@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ratelimited_executor._core.durations import format_duration
 
 if TYPE_CHECKING:
-    from ratelimited_executor.load.figures import Figures
+    from ratelimited_executor.load.figures import ClassFigures, Figures
 
 __all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "judge_trial", "why_tool_was_limit"]
 
@@ -29,7 +29,7 @@ _GROWTH_SECONDS_MIN: Final = 3  # of a load; fewer have no thirds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What a measurement has to keep; None is no threshold.
+    """What a measurement has to keep, and each class of it by itself; None is no threshold.
 
     Attributes:
         p99: seconds from the intended start that 99 of 100 requests may take.
@@ -65,7 +65,17 @@ class Verdict:
 
 
 def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
-    """Compare figures with thresholds. Without a single request nothing is kept."""
+    """Compare figures with thresholds: those of each class if there are any. Without a single request nothing is kept."""
+    if not figures.classes:
+        return _judge(figures, thresholds)
+    verdicts = [(each.name, _judge(each, thresholds)) for each in figures.classes]
+    return Verdict(
+        broken=tuple(f"{name}: {reason}" for name, verdict in verdicts for reason in verdict.broken),
+        is_clear=all(verdict.is_clear for _, verdict in verdicts),
+    )
+
+
+def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
     if not figures.count:
         return Verdict(broken=("no request was sent",), is_clear=False)
     broken, is_clear = [], True

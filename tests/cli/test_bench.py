@@ -31,6 +31,9 @@ async def note(number):
     events.append(number)
     await asyncio.sleep(0.001)
 
+async def with_class(number, name):
+    events.append((number, name))
+
 async def without_number():
     events.append("called")
 
@@ -216,6 +219,45 @@ def test_steps_have_a_row_each_and_ramps_are_one(place, service) -> None:
     assert [(20, 60, 40)] == [(phase["first"], phase["last"], phase["count"]) for phase in ramp["phases"]]
 
 
+# Classes.
+
+
+@real_time
+def test_classes_have_rates_requests_and_rows_of_their_own(place, service) -> None:
+    """In the table, the JSON file, the page and the comparison."""
+    place.write(
+        "requests.jsonl", '{"url": "echo/{class}/{n}"}\n{"url": "echo/now", "class": "urgent", "body": "{class}"}\n'
+    )
+    service.seen.clear()
+    arguments = ["--rate", "ordinary=40", "--rate", "urgent=10", "--for", "1s", "--requests", "requests.jsonl"]
+    result, figures = measured(f"{service.url}/", *arguments, "--html", "page.html")
+    compared = bench("compare", "out.json", "out.json")
+
+    assert (0, 50) == (result.exit_code, figures["count"])
+    assert [("ordinary", 40), ("urgent", 10)] == [(each["name"], each["count"]) for each in figures["classes"]]
+    paths = [path for _, path, _, _ in service.seen]
+    assert (40, 5, 5) == tuple(
+        sum(path.startswith(begin) for path in paths) for begin in ("/echo/ordinary/", "/echo/urgent/", "/echo/now")
+    )
+    assert {"urgent"} == {body for _, path, body, _ in service.seen if path == "/echo/now"}
+    assert "by class" in result.stdout and "rate ordinary 40/s and urgent 10/s" in result.stdout
+    assert "By class" in place.text("page.html")
+    assert "urgent: p99 from the actual start" in compared.stdout
+
+
+@real_time
+def test_class_is_the_second_argument_and_header(place, service, targets) -> None:
+    """Of a function that takes two; a header has it where {class} stands."""
+    measured(f"{targets}:with_class", "--rate", "a=10", "--rate", "b=5", "--for", "1s")
+    service.seen.clear()
+    measured(f"{service.url}/echo/x", "--rate", "b=5", "--for", "200ms", "--header", "X-Test: {class}")
+
+    events = sys.modules[targets].events
+    assert [*range(15)] == sorted(number for number, _ in events)
+    assert (10, 5) == tuple(sum(name == each for _, name in events) for each in "ab")
+    assert ["b"] == [header for *_, header in service.seen]
+
+
 # Thresholds.
 
 
@@ -352,6 +394,13 @@ def test_compare_shows_both_and_what_differs(place, service) -> None:
         (["http://x/", "--rate", "inf/s"], ["must be > 0 and finite"]),
         (["http://x/", "--rate", "1..2..3"], ["100..1000"]),
         (["http://x/", "--rate", "fast"], ["a rate looks like 500"]),
+        (["http://x/", "--rate", "1", "--rate", "2"], ["each needs a name", "urgent=20"]),
+        (["http://x/", "--rate", "1", "--rate", "a=2"], ["each needs a name"]),
+        (["http://x/", "--rate", "a=1", "--rate", "a=2"], ["'a' has two rates"]),
+        (["http://x/", "--rate", "a b=1"], ["name of a class"]),
+        (["http://x/", *(f"--rate=c{number}=1" for number in range(101))], ["at most 100"]),
+        (["http://x/", "--rate", "a=1..2", "--rate", "b=2", "--step", "1"], ["--step is for one --rate"]),
+        (["http://x/", "--rate", "a=1..2", "--rate", "b=2", "--find-max", "--p99", "1s"], ["the proportion"]),
         (["http://x/", "--rate", "1", "--errors", "101%"], ["1% or 0.01"]),
         (["http://x/", "--rate", "1", "--errors", "x"], ["1% or 0.01"]),
         (["http://x/", "--rate", "1", "--step", "5"], ["--step needs a range"]),
@@ -423,5 +472,5 @@ def test_signal_ends_a_set_up_that_hangs(place, targets) -> None:
 
 def test_missing_extra_is_named(place, monkeypatch) -> None:
     """With the command that installs it."""
-    monkeypatch.setattr("ratelimited_executor.cli.bench_command.find_spec", lambda name: None)
+    monkeypatch.setattr("ratelimited_executor.cli.bench_inputs.find_spec", lambda name: None)
     assert_refused(bench("http://x/", "--rate", "1"), "hdrhistogram", "ratelimited-executor[load]")

@@ -10,12 +10,17 @@ import pytest
 from ratelimited_executor.cli.bench_run import OpenLoad, Outcome
 from ratelimited_executor.cli.bench_senders import kind_of
 from ratelimited_executor.cli.stopping import Stop, StopReason
-from ratelimited_executor.load.arrivals import Phase
+from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.recording import NOT_STARTED
 
 
-def load(send, *phases: Phase, connections: int = 100, timeout: float = 30, drain: float = 30, draw=None) -> OpenLoad:
-    return OpenLoad(phases, send, kind_of=kind_of, connections=connections, timeout=timeout, drain=drain, draw=draw)
+def load(send, *phases: Phase, draws=None, rank: int = 0, participants: int = 1, **more) -> OpenLoad:
+    schedule = Schedule(classes={"": phases}, draws=draws, rank=rank, participants=participants)
+    return load_of(schedule, send, **more)
+
+
+def load_of(schedule: Schedule, send, *, connections: int = 100, timeout: float = 30, drain: float = 30) -> OpenLoad:
+    return OpenLoad(schedule, send, kind_of=kind_of, connections=connections, timeout=timeout, drain=drain)
 
 
 def constant(rate: float, seconds: float, **more) -> Phase:
@@ -34,12 +39,12 @@ class Service:
         self._begin: float | None = None
         self.starts: list[tuple[int, float]] = []
 
-    async def __call__(self, number: int) -> Outcome:
+    async def __call__(self, arrival: Arrival) -> Outcome:
         loop = asyncio.get_running_loop()
         if self._begin is None:
             self._begin = loop.time()
         now = loop.time() - self._begin
-        self.starts.append((number, now))
+        self.starts.append((arrival.number, now))
         begin, end = self._freezes
         await asyncio.sleep(self._takes + (end - now if begin <= now < end else 0.0))
         return Outcome(status=200, received=10)
@@ -75,10 +80,10 @@ async def test_busy_loop_is_our_own_lateness(virtual_loop, virtual_clock) -> Non
     """What holds the tool up is neither the service's doing nor hidden."""
     service = Service()
 
-    async def send(number: int) -> Outcome:
-        if number == 10:
+    async def send(arrival: Arrival) -> Outcome:
+        if arrival.number == 10:
             virtual_clock.block(0.5)
-        return await service(number)
+        return await service(arrival)
 
     figures = await load(send, constant(10, 4)).play(Stop())
 
@@ -119,7 +124,7 @@ async def test_request_that_never_gets_a_connection_is_an_error_with_its_wait(vi
 async def test_error_is_counted_by_its_kind(virtual_loop, error, kind) -> None:
     """And stops nothing."""
 
-    async def send(number: int) -> Outcome:
+    async def send(arrival: Arrival) -> Outcome:
         raise error
 
     figures = await load(send, constant(10, 1)).play(Stop())
@@ -168,9 +173,36 @@ async def test_live_figures_follow_the_load(virtual_loop) -> None:
 async def test_poisson_arrivals_start_when_drawn(virtual_loop) -> None:
     """The same seed sends the same load."""
     service = Service()
-    figures = await load(service, constant(100, 10), draw=random.Random(1).random).play(Stop())
+    figures = await load(service, constant(100, 10), draws=lambda name: random.Random(1).random).play(Stop())
     gaps = {round(after[1] - before[1], 6) for before, after in zip(service.starts, service.starts[1:], strict=False)}
 
     assert 900 < figures.count < 1100
     assert len(gaps) > 500
     assert figures.lateness.most < 1e-5
+
+
+async def test_each_class_has_its_own_rate_and_its_own_row(virtual_loop) -> None:
+    """The urgent ones are answered at once, and nothing of the ordinary ones' wait is in their figures."""
+
+    async def send(arrival: Arrival) -> Outcome:
+        await asyncio.sleep(1 if arrival.class_index == 0 else 0.01)
+        return Outcome(error="busy" if arrival.class_index == 0 and arrival.turn == 7 else None)
+
+    schedule = Schedule(classes={"ordinary": [constant(40, 5)], "urgent": [constant(2, 5)]})
+    figures = await load_of(schedule, send).play(Stop())
+    ordinary, urgent = figures.classes
+
+    assert (210, 42) == (figures.count, figures.asked_rate)
+    assert [("ordinary", 200, 1), ("urgent", 10, 0)] == [
+        (each.name, each.count, each.error_count) for each in (ordinary, urgent)
+    ]
+    assert pytest.approx([1, 0.01], rel=2e-3) == [each.from_intended.quantile(0.5) for each in (ordinary, urgent)]
+    assert ["40/s", "2/s"] == [each.rate for each in (ordinary, urgent)]
+
+
+async def test_what_never_starts_counts_in_its_class(virtual_loop) -> None:
+    """With one connection, which the first request keeps."""
+    schedule = Schedule(classes={"a": [constant(10, 1)], "b": [constant(5, 1)]})
+    figures = await load_of(schedule, Service(takes=20), connections=1, drain=1).play(Stop())
+
+    assert [("a", 10, 9), ("b", 5, 5)] == [(each.name, each.count, each.error_count) for each in figures.classes]

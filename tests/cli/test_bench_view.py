@@ -11,7 +11,7 @@ from rich.console import Console
 from ratelimited_executor.cli.bench_run import Live
 from ratelimited_executor.cli.bench_view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
 from ratelimited_executor.load.search import Found, Trial
-from tests.load.models import figures_of, measurement_of
+from tests.load.models import figures_of, figures_of_classes, measurement_of
 
 LIVE = Live(
     is_warm_up=True,
@@ -98,6 +98,17 @@ def test_tables_show_what_others_named_without_obeying_it() -> None:
         console.print(table)
 
     assert "[red]\\x1b[2J" in console.file.getvalue()
+
+
+def test_classes_have_a_row_each() -> None:
+    """With both durations."""
+    console = Console(file=io.StringIO(), width=200)
+    console.print(measurement_tables(measurement_of(figures_of_classes(ordinary=[0.5] * 20, urgent=[0.01] * 20)))[-1])
+    rows = console.file.getvalue()
+
+    assert "by class" in rows
+    assert ["ordinary", "urgent"] == [word for word in ("ordinary", "urgent") if word in rows]
+    assert 5 == rows.count("10 ms")  # p50, p99 and max from the intended start, p50 and p99 from the actual one
 
 
 def test_tool_as_the_limit_is_told_loudly() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratelimited_executor.load.arrivals import Phase
+from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.recording import Ended, Recorder
 
@@ -12,7 +12,7 @@ def figures_of(
 ) -> Figures:
     """Figures of requests of 10 a second, the first ``errors`` of which failed."""
     seconds = max(1.0, len(durations) / 10)
-    recorder = Recorder([Phase(first=10, last=10, seconds=seconds)])
+    recorder = Recorder(Schedule(classes={"": [Phase(first=10, last=10, seconds=seconds)]}))
     for number, duration in enumerate(durations):
         due = number / 10
         is_error = number < errors
@@ -29,6 +29,17 @@ def figures_of(
             )
         )
     return recorder.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=0.0)
+
+
+def figures_of_classes(**durations) -> Figures:
+    """Figures of a load with classes, each of 10 a second."""
+    seconds = max(map(len, durations.values())) / 10
+    recorder = Recorder(Schedule(classes={name: [Phase(first=10, last=10, seconds=seconds)] for name in durations}))
+    for index, of_class in enumerate(durations.values()):
+        for number, duration in enumerate(of_class):
+            due = number / 10
+            recorder.add(Ended(due=due, phase=0, started=due, ended=due + duration, class_index=index))
+    return recorder.figures(seconds=seconds, cpu_share=0.1, full_seconds=0.0)
 
 
 def measurement_of(figures: Figures, **more) -> Measurement:

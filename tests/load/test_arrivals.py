@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor.load.arrivals import PHASES_MAX, Phase, arrivals, staircase
+from ratelimited_executor.load.arrivals import PHASES_MAX, Phase, Schedule, arrivals, staircase
 
 
 def dues(*phases: Phase, draw=None) -> list[float]:
@@ -88,3 +88,35 @@ def test_staircase_refuses_more_phases_than_a_table_can_have() -> None:
         staircase(1, PHASES_MAX + 1, step=1, seconds=1)
     with pytest.raises(ValueError, match="step must be > 0"):
         staircase(1, 2, step=0, seconds=1)
+
+
+def test_classes_keep_their_own_rates_and_are_numbered_together() -> None:
+    """By due time, none of the slower class at the same time as one of the faster."""
+    schedule = Schedule(classes={"ordinary": [constant(400, 10)], "urgent": [constant(20, 10)]})
+    found = list(schedule.arrivals())
+    by_class = [[each for each in found if each.class_index == index] for index in (0, 1)]
+
+    assert [*range(4200)] == [each.number for each in found]
+    assert sorted(each.due for each in found) == [each.due for each in found]
+    assert ([*range(4000)], [*range(200)]) == tuple([each.turn for each in of_class] for of_class in by_class)
+    assert pytest.approx([0.05] * 199) == [b.due - a.due for a, b in zip(by_class[1], by_class[1][1:], strict=False)]
+    ordinary = {each.due for each in by_class[0]}
+    assert min(abs(each.due - due) for each in by_class[1][:20] for due in ordinary) > 0.0005
+    assert [420] == [phase.first for phase in schedule.phases]
+
+
+@given(st.integers(1, 7), st.integers(0, 2), st.booleans())
+def test_participants_share_every_request_among_them(participants, extra, is_random) -> None:
+    """Each request is sent by one, and each has its part of each class, to one."""
+    classes = {f"c{index}": [constant(10 * index + 7, 2), constant(30, 3)] for index in range(extra + 1)}
+    draws = (lambda name: random.Random(name).random) if is_random else None
+    whole = list(Schedule(classes=classes, draws=draws).arrivals())
+    shares = [
+        list(Schedule(classes=classes, draws=draws, rank=rank, participants=participants).arrivals())
+        for rank in range(participants)
+    ]
+
+    assert whole == sorted((each for share in shares for each in share), key=lambda each: each.number)
+    for index in range(len(classes)):
+        counts = [sum(each.class_index == index for each in share) for share in shares]
+        assert max(counts) - min(counts) <= 1

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from ratelimited_executor.load.arrivals import Phase
+from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.durations import Durations
-from ratelimited_executor.load.figures import Measurement, quantile_of
+from ratelimited_executor.load.figures import Measurement, Participant, quantile_of
 from ratelimited_executor.load.recording import NOT_STARTED, Ended, Recorder
-from tests.load.models import figures_of, measurement_of
+from tests.load.models import figures_of, figures_of_classes, measurement_of
 
 
 def test_durations_are_exact_to_three_digits() -> None:
@@ -51,7 +51,8 @@ def test_broken_histogram_is_refused(change) -> None:
 
 def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     """A request that waited for 2 s and took 10 ms; one that never started; one of the warm-up."""
-    recorder = Recorder([Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)])
+    phases = [Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)]
+    recorder = Recorder(Schedule(classes={"": phases}))
     recorder.add(Ended(due=1.0, phase=0, started=1.0, ended=99.0, error="timeout"))
     recorder.add(Ended(due=5.0, phase=1, started=7.0, ended=7.01, status=200, received=3))
     recorder.add(Ended(due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED))
@@ -66,13 +67,30 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     assert (0.2, 0.1) == (figures.asked_rate, figures.answered_rate)
 
 
-def test_measurement_survives_json() -> None:
+def test_each_class_has_figures_of_its_own() -> None:
+    """Beside those of all requests together."""
+    figures = figures_of_classes(ordinary=[0.5] * 90, urgent=[0.01] * 10)
+
+    assert ["ordinary", "urgent"] == [each.name for each in figures.classes]
+    assert (100, [90, 10]) == (figures.count, [each.count for each in figures.classes])
+    assert pytest.approx([0.5, 0.01], rel=1e-3) == [each.from_actual.quantile(0.99) for each in figures.classes]
+    assert [] == figures_of([0.5]).classes
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [figures_of([0.1, 0.2, 0.3], errors=1), figures_of_classes(a=[0.1, 0.2], b=[0.3])],
+    ids=["plain", "classes"],
+)
+def test_measurement_survives_json(figures) -> None:
     """Every field, and the quantiles stand beside the histograms for who reads the file without us."""
-    measurement = measurement_of(figures_of([0.1, 0.2, 0.3], errors=1), search={"held": 10.0})
+    participants = [Participant(name="a", sent_part=1, count=3), Participant(name="b", sent_part=0.5, is_missing=True)]
+    measurement = measurement_of(figures, search={"held": 10.0}, participants=participants, incomplete="b is missing")
     text = json.dumps(measurement.to_json())
     read = Measurement.from_json(json.loads(text))
 
     assert json.loads(text) == read.to_json()
+    assert (participants, "b is missing") == (read.participants, read.incomplete)
     assert pytest.approx(0.3, rel=1e-2) == json.loads(text)["figures"]["from_intended"]["p99"]
 
 

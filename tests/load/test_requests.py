@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ratelimited_executor.load.requests import RequestTemplate, check_url, fill, parse_header, parse_requests
+from ratelimited_executor.load.requests import (
+    RequestTemplate,
+    check_url,
+    fill,
+    parse_header,
+    parse_requests,
+    templates_of_class,
+)
 
 BASE = RequestTemplate(url="http://service:8000/v1/", headers={"X-Base": "1"})
 
@@ -95,3 +102,25 @@ def test_file_without_requests_is_refused() -> None:
     """Blank lines are none."""
     with pytest.raises(ValueError, match="no request"):
         parse_requests(["", "  "], BASE)
+
+
+def test_class_gets_its_own_requests_and_those_of_all() -> None:
+    """With its name filled in."""
+    lines = [
+        '{"url": "{class}", "headers": {"P": "{class}!"}, "body": "{class} {n}"}',
+        '{"url": "now", "class": "urgent"}',
+    ]
+    templates = parse_requests(lines, BASE, ["ordinary", "urgent"])
+    ordinary, urgent = (templates_of_class(templates, name) for name in ("ordinary", "urgent"))
+
+    assert ["http://service:8000/v1/ordinary"] == [each.url for each in ordinary]
+    assert ["http://service:8000/v1/urgent", "http://service:8000/v1/now"] == [each.url for each in urgent]
+    assert ({"X-Base": "1", "P": "urgent!"}, "urgent {n}") == (urgent[0].headers, urgent[0].body)
+
+
+def test_class_without_a_rate_or_without_a_request_is_refused() -> None:
+    """By its name."""
+    with pytest.raises(ValueError, match="line 1: the class 'urgent' has no rate"):
+        parse_requests(['{"class": "urgent"}'], BASE, ["ordinary"])
+    with pytest.raises(ValueError, match="no request for the class 'ordinary'"):
+        templates_of_class(parse_requests(['{"class": "urgent"}'], BASE, ["ordinary", "urgent"]), "ordinary")

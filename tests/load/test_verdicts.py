@@ -6,7 +6,7 @@ import pytest
 
 from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.verdicts import Thresholds, interval_of_share, judge, judge_trial, why_tool_was_limit
-from tests.load.models import figures_of, measurement_of
+from tests.load.models import figures_of, figures_of_classes, measurement_of
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,24 @@ def test_comparison_with_nothing_says_nothing() -> None:
     changes = compare(nothing, nothing)
 
     assert {None} == {change.ratio for change in changes} == {change.direction for change in changes}
+
+
+def test_each_class_keeps_the_thresholds_by_itself() -> None:
+    """A few slow ones are not hidden by many fast ones of another class."""
+    figures = figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.5] * 5)
+
+    assert ("urgent: p99 500 ms is above 200 ms",) == judge(figures, Thresholds(p99=0.2)).broken
+    assert judge(figures, Thresholds(p99=0.6)).is_kept
+
+
+def test_comparison_has_rows_of_the_classes_of_both() -> None:
+    """By their names."""
+    before = measurement_of(figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.01] * 500, gone=[1.0]))
+    after = measurement_of(figures_of_classes(urgent=[0.05] * 500, ordinary=[0.1] * 1000))
+    rows = {change.name: change.direction for change in compare(before, after)}
+
+    assert ("worse", "unclear") == tuple(
+        rows[f"{name}: p99 from the intended start"] for name in ("urgent", "ordinary")
+    )
+    assert "unclear" == rows["urgent: errors"]
+    assert [] == [name for name in rows if name.startswith("gone")]

@@ -1,0 +1,110 @@
+"""What ``bench`` is given, checked before anything is sent: requests, extras, and where reports go."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.load.requests import (
+    RequestTemplate,
+    check_method,
+    check_url,
+    parse_requests,
+    templates_of_class,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor.cli.bench_options import BenchOptions
+
+__all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of"]
+
+
+def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
+    """Return the requests of each class, or of all if there is none.
+
+    Raises:
+        CommandError: for what is no request, and for files that cannot be read.
+    """
+    names = [name for name in options.rates if name]
+    templates = _all_templates_of(options, names)
+    try:
+        return [templates_of_class(templates, name) for name in names] or [templates]
+    except ValueError as error:
+        raise CommandError(f"--requests {options.requests}: {error}") from error
+
+
+def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[RequestTemplate]:
+    try:
+        base = RequestTemplate(
+            url=check_url(options.target),
+            method=check_method(options.method or ("GET" if options.body is None else "POST")),
+            headers=dict(options.headers),
+            body=None if options.body is None else _body_of(options.body),
+        )
+    except ValueError as error:
+        raise CommandError(f"bench: {error}") from error
+    if options.requests is None:
+        return [base]
+    try:
+        with Path(options.requests).open(encoding="utf-8") as file:
+            return parse_requests(file, base, names)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--requests {options.requests}: {error}") from error
+
+
+def _body_of(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--body {text}: {error}") from error
+
+
+def refuse_http_options(options: BenchOptions) -> None:
+    """Refuse what only URLs have, for a function.
+
+    Raises:
+        CommandError: naming the option.
+    """
+    given = {
+        "--method": options.method,
+        "--header": options.headers,
+        "--body": options.body,
+        "--requests": options.requests,
+    }
+    for name, value in given.items():
+        if value:
+            raise CommandError(f"{name} is for URLs: a function makes its requests itself")
+
+
+def check_extras(options: BenchOptions) -> None:
+    """Look for the packages of the extras.
+
+    Raises:
+        CommandError: naming the one that is missing.
+    """
+    needed = {"hdrh": ("bench", "hdrhistogram")}
+    if options.html is not None:
+        needed["plotly"] = ("--html", "plotly")
+    for module, (what, name) in needed.items():
+        if find_spec(module) is None:
+            raise CommandError(f"{what} needs {name}: pip install 'ratelimited-executor[load]'")
+
+
+def check_output(name: str, path: Path | None) -> None:
+    """See that the file of an option can be there.
+
+    Raises:
+        CommandError: if it cannot.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise CommandError(f"{name} must be a file, {path} is a directory")
+    if not path.parent.is_dir():
+        raise CommandError(f"{name}: the directory {path.parent} is not there")

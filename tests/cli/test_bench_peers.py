@@ -1,0 +1,278 @@
+"""``bench --peers``: several processes share one load, and meet in a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ratelimited_executor.cli.bench_rendezvous import ExchangeError, Meeting, Rendezvous, Times
+from ratelimited_executor.cli.exits import CommandError
+from tests.cli.bench_service import Service, served
+from tests.cli.refusals import assert_refused
+from tests.cli.test_bench import bench
+from tests.peers.servers import RedisServer
+
+pytestmark = pytest.mark.real_time("processes, sockets and Redis have no virtual time")
+
+SWIFT = Times(patience=20, poll=0.05, lead=0.5, silence=2, grief=1, heartbeat=0.1)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """A service that runs for all tests of this file."""
+    with served() as running:
+        yield running
+
+
+class Participants:
+    """Processes that share a load; closed with their context.
+
+    Attributes:
+        processes: in the order in which they were started.
+    """
+
+    def __init__(self, place, url: str, *arguments: str, count: int = 2) -> None:
+        self._stack = ExitStack()
+        self.processes = [
+            self._stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "ratelimited_executor", "bench", *arguments, "--peers", url]
+                    + ["--expect", str(count), "--json", f"{number}.json"],
+                    cwd=place.path,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for number in range(count)
+        ]
+
+    def __enter__(self) -> Participants:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+        self._stack.close()
+
+    def ended(self, index: int) -> tuple[int, str, str]:
+        """Wait for one; return its exit status and what it wrote."""
+        out, err = self.processes[index].communicate(timeout=90)
+        return self.processes[index].returncode, out, err
+
+
+def wait_for(condition, *, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def measurement(place, index: int) -> dict:
+    return json.loads(place.text(f"{index}.json"))
+
+
+def test_two_participants_send_each_request_once_and_report_the_whole(place, service, redis_server) -> None:
+    """The same figures from both, with a row for each; counts are the sums, and no request is sent twice."""
+    service.seen.clear()
+    load = ["--rate", "ordinary=80", "--rate", "urgent=20", "--for", "2s", "--warm-up", "500ms", "--group", "two"]
+    with Participants(place, redis_server.url, f"{service.url}/echo/{{class}}/{{n}}", *load) as participants:
+        endings = [participants.ended(index) for index in range(2)]
+    first, second = (measurement(place, index) for index in range(2))
+
+    assert [0, 0] == [status for status, _, _ in endings], endings
+    assert first["figures"] == second["figures"]
+    assert (200, {}) == (first["figures"]["count"], first["figures"]["errors"])
+    assert [("ordinary", 160), ("urgent", 40)] == [
+        (each["name"], each["count"]) for each in first["figures"]["classes"]
+    ]
+    rows = first["participants"]
+    assert (200, [1, 1]) == (sum(row["count"] for row in rows), [row["sent_part"] for row in rows])
+    assert [100, 100] == [row["count"] for row in rows]
+    assert [*range(250)] == sorted(int(path.rpartition("/")[2]) for _, path, _, _ in service.seen)
+    assert all("by participant" in out for _, out, _ in endings)
+    assert "1 of 2 participants are there" in endings[0][2] + endings[1][2]
+
+
+def test_killed_participant_is_missing_in_the_report_of_the_other(place, service, redis_server) -> None:
+    """What the others measured stays; the report says who is missing, and how much was not sent."""
+    service.seen.clear()
+    load = ["--rate", "100", "--for", "6s", "--group", "killed", "--quiet", "--html", "page.html"]
+    with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
+        wait_for(lambda: len(service.seen) > 200)
+        participants.processes[1].kill()
+        status, out, err = participants.ended(0)
+    found = measurement(place, 0)
+    missing = next(row for row in found["participants"] if row["is_missing"])
+
+    assert 1 == status, err
+    assert (300, 300) == (found["figures"]["count"], sum(row["count"] for row in found["participants"]))
+    assert 0.1 < missing["sent_part"] < 0.9
+    assert "THE LOAD IS INCOMPLETE" in out and missing["name"] in out
+    assert "50% of it is not in these figures" in out
+    assert "The load is incomplete" in place.text("page.html")
+    assert "THE LOAD IS INCOMPLETE" in bench("compare", "0.json", "0.json").stdout
+
+
+def test_redis_that_dies_meanwhile_leaves_each_its_own_report(place, service, redis_server) -> None:
+    """Each goes on with its share, and says that the figures could not be merged."""
+    service.seen.clear()
+    load = ["--rate", "50", "--for", "4s", "--group", "dies", "--quiet"]
+    with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
+        wait_for(lambda: len(service.seen) > 20)
+        redis_server.kill()
+        endings = [participants.ended(index) for index in range(2)]
+
+    assert [1, 1] == [status for status, _, _ in endings]
+    assert all("could not be merged" in out for _, out, _ in endings)
+    assert [100, 100] == [measurement(place, index)["figures"]["count"] for index in range(2)]
+
+
+def test_interrupt_while_waiting_ends_at_once(place, redis_server) -> None:
+    """With the status of an interruption, and without staying among those who wait."""
+    command = [sys.executable, "-m", "ratelimited_executor", "bench", "json:dumps", "--rate", "5", "--group", "alone"]
+    with subprocess.Popen(
+        [*command, "--peers", redis_server.url, "--expect", "2"], cwd=place.path, stdout=-1, stderr=-1, text=True
+    ) as process:
+        assert "1 of 2 participants" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+
+    assert (130, "") == (process.returncode, err)
+    with redis_server.client() as client:
+        assert not client.exists("{rle:alone}:bench:waiting")
+
+
+# Refusals.
+
+
+def test_redis_that_is_away_is_refused_before_anything_is_sent(place, service) -> None:
+    """With status 2; so are a URL that is none, and options that do not go together."""
+    url, common = f"{service.url}/", ["--rate", "5"]
+    away = bench(url, *common, "--peers", "redis://127.0.0.1:1/0", "--expect", "2")
+    assert_refused(away, "--peers: Redis cannot be used", "127.0.0.1:1")
+    assert_refused(bench(url, *common, "--peers", "http://x", "--expect", "2"), "--peers cannot be used", "redis://")
+    assert_refused(bench(url, *common, "--peers", "redis://x"), "--peers needs --expect")
+    assert_refused(bench(url, *common, "--expect", "2"), "need --peers")
+    assert_refused(
+        bench(url, *common, "--peers", "redis://x", "--expect", "2", "--find-max", "--p99", "1s"),
+        "--find-max and --peers",
+    )
+
+
+# The rendezvous by itself.
+
+
+def rendezvous(url: str, *, times: Times = SWIFT, expect: int = 2, group: str = "g", **settings: str) -> Rendezvous:
+    return Rendezvous(url, group=group, expect=expect, settings=settings, clock=time.perf_counter, times=times)
+
+
+async def met(url: str, *, count: int = 2, **more) -> list[tuple[Rendezvous, Meeting]]:
+    """Let so many meet."""
+    places = [rendezvous(url, expect=count, **more) for _ in range(count)]
+    meetings = await asyncio.gather(*(each.meet(lambda count: None) for each in places))
+    return list(zip(places, meetings, strict=True))
+
+
+async def close(pairs: list[tuple[Rendezvous, Meeting]]) -> None:
+    for each, _ in pairs:
+        await each.close()
+
+
+async def test_participants_agree_on_ranks_and_a_beginning(redis_server) -> None:
+    """The same moment for all, ahead of them; and the name can be used again."""
+    for _ in range(2):
+        pairs = await met(redis_server.url, count=3)
+        begins = [meeting.begin for _, meeting in pairs]
+        await close(pairs)
+
+        assert [0, 1, 2] == sorted(meeting.rank for _, meeting in pairs)
+        assert 1 == len({meeting.run for _, meeting in pairs})
+        assert max(begins) - min(begins) < 0.05  # half a round trip each
+        assert min(begins) > time.perf_counter() - 0.5
+
+
+async def test_rights_that_the_how_to_lists_are_enough() -> None:
+    """For a meeting and an exchange in the group that they name, and for no other group."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "measure-a-service.md").read_text(encoding="utf-8")
+    found = re.search(r"^ACL SETUSER loader on >secret (.*)$", page, re.MULTILINE)
+    assert found is not None
+    with RedisServer(users={"loader": f"on >secret {found[1]}"}) as server:
+        url = server.url_of("loader", "secret")
+        pairs = await met(url, group="shop")
+        results = await asyncio.gather(*(each.exchange(one, one.rank, is_stopped=lambda: False) for each, one in pairs))
+        other = rendezvous(url, group="other")
+        with pytest.raises(CommandError, match="NOPERM|NoPermission"):
+            await other.meet(lambda count: None)
+        await close([*pairs, (other, pairs[0][1])])
+
+    assert [{0: 0, 1: 1}] * 2 == [each.results for each in results]
+
+
+async def test_other_settings_are_refused_by_who_came_later(redis_server) -> None:
+    """With the difference."""
+    first, later = rendezvous(redis_server.url, rate="5/s"), rendezvous(redis_server.url, rate="6/s")
+    waiting = asyncio.ensure_future(first.meet(lambda count: None))
+    await asyncio.sleep(0.2)
+    with pytest.raises(CommandError, match="rate is 6/s here, and 5/s there"):
+        await later.meet(lambda count: None)
+
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await first.close()
+    await later.close()
+
+
+async def test_too_few_participants_are_told(redis_server) -> None:
+    """After the patience that one has."""
+    lonely = rendezvous(redis_server.url, times=Times(patience=0.3, poll=0.05))
+    with pytest.raises(CommandError, match="1 of 2 participants came within 0.3 s"):
+        await lonely.meet(lambda count: None)
+    await lonely.close()
+
+
+async def test_results_lost_by_a_restart_are_given_again(redis_server) -> None:
+    """Whoever still waits gives its own once more."""
+    (first, one), (second, other) = pairs = await met(redis_server.url)
+    giving = asyncio.ensure_future(first.exchange(one, {"from": one.rank}, is_stopped=lambda: False))
+    await asyncio.sleep(0.3)
+    redis_server.flush()
+    both = await asyncio.gather(giving, second.exchange(other, {"from": other.rank}, is_stopped=lambda: False))
+    await close(pairs)
+
+    assert [{0: {"from": 0}, 1: {"from": 1}}] * 2 == [each.results for each in both]
+
+
+async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_server) -> None:
+    """As long as it gives signs of life."""
+    (first, one), (second, other) = pairs = await met(redis_server.url)
+    async with second.in_touch(other):
+        waiting = asyncio.ensure_future(first.exchange(one, 1, is_stopped=lambda: False))
+        await asyncio.sleep(2 * SWIFT.grief)
+        assert not waiting.done()
+    exchanged = await waiting
+    await close(pairs)
+
+    assert {one.rank: 1} == exchanged.results
+    assert exchanged.heard[other.rank] > -SWIFT.lead
+
+
+async def test_exchange_without_redis_says_why(redis_server) -> None:
+    """After as long as one of the others may be silent."""
+    (first, one), _ = pairs = await met(redis_server.url)
+    redis_server.kill()
+    with pytest.raises(ExchangeError, match="."):
+        await first.exchange(one, 1, is_stopped=lambda: False)
+    await close(pairs)

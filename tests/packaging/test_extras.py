@@ -1,0 +1,46 @@
+"""The extra ``all`` has all that users may want, where it can be installed."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
+FOR_DEVELOPERS = {"all", "bench", "bench-queues", "docs", "test"}
+HERE = {"platform_python_implementation": "CPython", "platform_machine": "x86_64", "sys_platform": "linux"}
+
+
+def in_all(**environment: str) -> set[str]:
+    """The extras that ``all`` brings there."""
+    requirements = [Requirement(text) for text in EXTRAS["all"]]
+    return {
+        extra
+        for each in requirements
+        if each.marker is None or each.marker.evaluate(HERE | environment)
+        for extra in each.extras
+    }
+
+
+def test_all_has_each_extra_for_users() -> None:
+    """A new extra is not forgotten."""
+    assert EXTRAS.keys() - FOR_DEVELOPERS == in_all()
+
+
+@pytest.mark.parametrize(
+    ("environment", "has_load"),
+    [
+        ({"platform_machine": "AMD64", "sys_platform": "win32"}, True),
+        ({"platform_machine": "arm64", "sys_platform": "darwin"}, True),
+        ({"platform_machine": "aarch64"}, False),
+        ({"platform_python_implementation": "PyPy"}, False),
+    ],
+)
+def test_all_goes_without_load_where_it_has_to_be_compiled(environment, has_load) -> None:
+    """And nothing else is left out."""
+    assert has_load == ("load" in in_all(**environment))
+    assert in_all() - {"load"} == in_all(**environment) - {"load"}
