@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -29,7 +29,7 @@ from ratelimited_executor.cli.bench_view import (
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import screen_of_stderr
-from ratelimited_executor.cli.stopping import Signals, Stop
+from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.figures import Measurement
@@ -38,7 +38,7 @@ from ratelimited_executor.load.search import Found, Trial, decide
 from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ratelimited_executor.cli.bench_options import BenchOptions
     from ratelimited_executor.cli.bench_senders import Sender
@@ -127,7 +127,7 @@ class _Bench:
     async def run(self, signals: Signals) -> ExitStatus:
         """Set up, send, report. A signal during the set-up ends it; once all is reported, signals are as they were before."""
         signals.attach()
-        with self._ended_by_signal():
+        with cancelled_by(self.stop):
             sender = self._sender()
             send = await sender.__aenter__()
         try:
@@ -137,18 +137,6 @@ class _Bench:
         finally:
             signals.close()
             await sender.__aexit__(None, None, None)
-
-    @contextmanager
-    def _ended_by_signal(self) -> Iterator[None]:
-        """Let the first signal cancel what is awaited meanwhile."""
-        main = asyncio.current_task()
-        assert main is not None  # only coroutines come here
-        ordered = asyncio.ensure_future(self.stop.ordered.wait())
-        ordered.add_done_callback(lambda task: task.cancelled() or main.cancel())
-        try:
-            yield
-        finally:
-            ordered.cancel()
 
     def _sender(self) -> Any:
         if self._target is None:
