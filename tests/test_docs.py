@@ -38,6 +38,7 @@ from ratelimited_executor import (
     slots,
     spread,
     testing,
+    tracing,
 )
 from ratelimited_executor._runtime.policy import Policy
 from ratelimited_executor.cli.commands import cli
@@ -166,6 +167,7 @@ HOMES = [
     slots,
     spread,
     simulation,
+    tracing,
 ]  # where public names live
 NAMES = sorted({name for home in HOMES for name in home.__all__})
 
