@@ -1,8 +1,8 @@
 """The documentation runs, names everything there is, and leads nowhere that is not there.
 
 Every Python block of README and docs runs as it stands, in virtual time: ``asyncio.run`` is the test kit's
-``run_virtual``. A ``text`` block right after it is what it prints. A ``pyi`` block of the reference is compared with the
-code: parameters, their kinds and their defaults.
+``run_virtual``; those that need no such help run in ``docs/test_programs.py``. A ``text`` block right after it is what it
+prints. A ``pyi`` block of the reference is compared with the code: parameters, their kinds and their defaults.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ from ratelimited_executor import (
     slots,
     spread,
     testing,
+    tracing,
 )
 from ratelimited_executor._runtime.policy import Policy
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.testing import run_virtual
+
+from .docs.test_programs import is_run_here
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -74,7 +77,11 @@ def blocks(language: str, pages: list[Path]) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     ("page", "line", "code", "output"),
-    [*blocks("python", [page for page in PAGES if page.name not in TESTED_ELSEWHERE])],
+    [
+        block
+        for block in blocks("python", [page for page in PAGES if page.name not in TESTED_ELSEWHERE])
+        if not is_run_here(block.values[0], block.values[2])
+    ],
 )
 def test_python_block_runs_and_prints_what_it_says(
     page: Path,
@@ -160,6 +167,7 @@ HOMES = [
     slots,
     spread,
     simulation,
+    tracing,
 ]  # where public names live
 NAMES = sorted({name for home in HOMES for name in home.__all__})
 

@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "durable.py": ["_runtime", "_core", "stores"],
     "metrics.py": ["_runtime", "_core", "_kernel", "exceptions"],
     "retries.py": ["_runtime", "_core", "_kernel", "exceptions"],
+    "tracing.py": [],
     "_redis": ["_redis"],
     "stores": ["stores", "_redis", "_core", "_kernel", "abc", "exceptions"],
     "peers": ["peers", "_redis", "_core", "_kernel", "abc", "exceptions", "stores.redis"],

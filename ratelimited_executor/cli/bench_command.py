@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -32,7 +32,7 @@ from ratelimited_executor.cli.bench_view import (
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import screen_of_stderr
-from ratelimited_executor.cli.stopping import Signals, Stop
+from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
@@ -42,7 +42,7 @@ from ratelimited_executor.load.search import Found, Trial, decide
 from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from rich.text import Text
 
@@ -135,7 +135,7 @@ class _Bench:
     async def run(self, signals: Signals) -> ExitStatus:
         """Set up, send, report. A signal during the set-up ends it; once all is reported, signals are as they were before."""
         signals.attach()
-        with self._ended_by_signal():
+        with cancelled_by(self.stop):
             sender = self._sender()
             send = await sender.__aenter__()
         try:
@@ -147,18 +147,6 @@ class _Bench:
         finally:
             signals.close()
             await sender.__aexit__(None, None, None)
-
-    @contextmanager
-    def _ended_by_signal(self) -> Iterator[None]:
-        """Let the first signal cancel what is awaited meanwhile."""
-        main = asyncio.current_task()
-        assert main is not None  # only coroutines come here
-        ordered = asyncio.ensure_future(self.stop.ordered.wait())
-        ordered.add_done_callback(lambda task: task.cancelled() or main.cancel())
-        try:
-            yield
-        finally:
-            ordered.cancel()
 
     def _sender(self) -> Any:
         if self._target is None:
@@ -220,7 +208,7 @@ class _Bench:
             clock=time.perf_counter,
         )
         try:
-            with self._ended_by_signal():
+            with cancelled_by(self.stop):
                 meeting = await rendezvous.meet(self._tell_who_is_there)
             schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
             label = f"share {meeting.rank + 1} of {len(meeting.names)}"

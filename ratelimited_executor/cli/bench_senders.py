@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from ratelimited_executor.cli.bench_run import Outcome
-from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.cli.results import describe_error
+from ratelimited_executor.cli.contexts import entered, is_context
 from ratelimited_executor.load.requests import fill
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connect
 
 def is_in_threads(target: Callable[..., Any]) -> bool:
     """Return True for a plain function, which would hold the event loop up."""
-    return not (_is_context_factory(target) or inspect.iscoroutinefunction(target) or _has_async_call(target))
+    return not (is_context(target) or inspect.iscoroutinefunction(target) or _has_async_call(target))
 
 
 @asynccontextmanager
@@ -97,30 +96,14 @@ async def function_sender(
 ) -> AsyncIterator[Sender]:
     """Give what calls a function with the number of the request, and the name of its class if there are classes.
 
-    A function with fewer parameters gets fewer arguments. A factory of an async context manager is entered first, and yields the function.
+    A function with fewer parameters gets fewer arguments. A context manager is entered first, and its value is the function.
 
     Raises:
         CommandError: if the set-up or the tear-down fails, or the set-up yields what cannot be called.
     """
-    if not _is_context_factory(target):
-        with _threads_for(target, connections) as threads:
-            yield _caller(target, threads, class_names)
-        return
-    manager = target()
-    try:
-        function = await manager.__aenter__()
-    except Exception as error:
-        raise CommandError(f"the set-up of TARGET failed: {describe_error(error)}") from error
-    try:
-        if not callable(function):
-            raise CommandError(f"TARGET must yield a function, got {type(function).__name__}")
+    async with entered(target) as function:
         with _threads_for(function, connections) as threads:
             yield _caller(function, threads, class_names)
-    finally:
-        try:
-            await manager.__aexit__(None, None, None)
-        except Exception as error:
-            raise CommandError(f"the tear-down of TARGET failed: {describe_error(error)}") from error
 
 
 class _Threads:
@@ -167,13 +150,6 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     except ValueError:  # some functions in C have no signature
         return count == 1
     return True
-
-
-def _is_context_factory(target: Callable[..., Any]) -> bool:
-    """Return True for a function that asynccontextmanager has made, and for a class with ``__aenter__``."""
-    if isinstance(target, type):
-        return hasattr(target, "__aenter__")
-    return inspect.isasyncgenfunction(inspect.unwrap(target))
 
 
 def _has_async_call(target: Callable[..., Any]) -> bool:

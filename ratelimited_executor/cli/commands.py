@@ -14,7 +14,7 @@ import click
 from ratelimited_executor import Rate, kernel
 from ratelimited_executor._core.durations import parse_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
-from ratelimited_executor.cli.options import RunOptions
+from ratelimited_executor.cli.options import RunOptions, check_threads
 from ratelimited_executor.cli.run_command import run as run_job
 from ratelimited_executor.cli.targets import load_target
 
@@ -117,7 +117,10 @@ def cli() -> None:
 @click.option("--uvloop", is_flag=True, help="Run on uvloop (extra uvloop).")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress; the summary stays.")
 def run(target: str, uvloop: bool, **options: Any) -> None:
-    """Call TARGET (module:function, sync or async) with each line of INPUT (a file, or - for standard input).
+    """Call TARGET with each line of INPUT (a file, or - for standard input).
+
+    TARGET is module:function or file.py:function, sync or async; or names a context manager or what makes one, which is
+    entered before the first call and left after the last one, and whose value is called.
 
     Progress and the summary go to standard error; standard output belongs to the target.
 
@@ -127,8 +130,7 @@ def run(target: str, uvloop: bool, **options: Any) -> None:
     with _errors_as_usage():
         factory = _loop_factory(uvloop)
         function = load_target(target)
-        if options["threads"] is not None and asyncio.iscoroutinefunction(function):
-            raise CommandError("--threads is for plain functions; the target is async: use --concurrency")
+        check_threads(options["threads"], function)
         with asyncio.Runner(loop_factory=factory) as runner:
             status = run_job(RunOptions(target=function, **options), runner)
     sys.exit(status)
@@ -453,8 +455,9 @@ def _read(read: Callable[[S], T], given: S) -> T:
 def bench(targets: tuple[str, ...], **options: Any) -> None:
     """Measure a service with an open load: requests start when they are due, whatever became of those before (extra load).
 
-    TARGET is a URL, or module:function, sync or async, or an async context manager that yields one. In a URL and a body, {n} is
-    the number of the request, and {class} the name of its class. bench compare A.json B.json shows two measurements side by side.
+    TARGET is a URL, or module:function or file.py:function, sync or async, or a context manager that yields one. In a URL and a
+    body, {n} is the number of the request, and {class} the name of its class. bench compare A.json B.json shows two
+    measurements side by side.
 
     Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, nothing succeeded, or a part of a shared
     load is missing; 2 bad usage; 130 interrupted.

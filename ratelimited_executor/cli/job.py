@@ -7,28 +7,30 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from ratelimited_executor import Pacing, RateLimitedExecutor, Retry
 from ratelimited_executor.cli.bulk_run import BulkRun
 from ratelimited_executor.cli.calls import Settings, TargetExitError
+from ratelimited_executor.cli.contexts import TearDownError, entered
 from ratelimited_executor.cli.decoding import Decoder, JsonDecoder, TextDecoder
 from ratelimited_executor.cli.due_times import DueAtField, DueAtOnce, DueEvenly, DueTimes
 from ratelimited_executor.cli.exits import ExitStatus
 from ratelimited_executor.cli.inputs import LineSource, count_lines
 from ratelimited_executor.cli.lookahead import Gate
+from ratelimited_executor.cli.options import check_threads
 from ratelimited_executor.cli.outputs import count_remaining
 from ratelimited_executor.cli.progress import Bar, PlainLines, ProgressView, Snapshot, expected_seconds, show_progress
 from ratelimited_executor.cli.results import ResultsWriter
 from ratelimited_executor.cli.screen import screen_of_stderr
-from ratelimited_executor.cli.stopping import StopReason
+from ratelimited_executor.cli.stopping import StopReason, cancelled_by
 from ratelimited_executor.cli.summary import Summary, print_summary
 from ratelimited_executor.orders import Fair, default_order
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from ratelimited_executor.cli.options import RunOptions
     from ratelimited_executor.cli.outputs import Remaining
@@ -81,29 +83,57 @@ class Job:
         self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="ratelimited-executor-files")
 
     async def play(self) -> ExitStatus:
-        """Run the job to its end or to a stop; print the summary; return the exit status."""
+        """Run the job to its end or to a stop; print the summary; return the exit status.
+
+        Raises:
+            CommandError: if the target cannot be set up; nothing was called then.
+        """
         options = self._options
         self._signals.attach()
         places = min(options.concurrency, options.threads or options.concurrency)
         pacing = Pacing.ON_TIME if options.on_time or options.over is not None else Pacing.SPREAD
+        executor = RateLimitedExecutor(
+            "run",
+            rate=options.rate,
+            pacing=pacing,
+            max_concurrency=places,
+            max_threads=options.threads or 1,
+            order=Fair() if options.fair else default_order,
+            key_rate=options.key_rate,
+            key_concurrency=options.key_concurrency,
+            retry=None if options.retry is None else Retry(options.retry, on=_is_worth_a_retry),
+        )
+        status: ExitStatus | None = None
         try:
-            async with RateLimitedExecutor(
-                "run",
-                rate=options.rate,
-                pacing=pacing,
-                max_concurrency=places,
-                max_threads=options.threads or 1,
-                order=Fair() if options.fair else default_order,
-                key_rate=options.key_rate,
-                key_concurrency=options.key_concurrency,
-                retry=None if options.retry is None else Retry(options.retry, on=_is_worth_a_retry),
-            ) as executor:
+            async with AsyncExitStack() as stack:
+                target = await self._enter_target(stack)
+                await stack.enter_async_context(executor)
                 with closing(self._signals):
-                    return await self._play_on(executor, self._stop)
+                    status = await self._play_on(executor, self._stop, target)
+        except TearDownError as error:
+            if status is None:
+                raise
+            self._say(f"{error}; the summary and the results are complete")
+            return status if status is ExitStatus.INTERRUPTED else ExitStatus.USAGE
         finally:
             self._files.shutdown()
+        return status
 
-    async def _play_on(self, executor: RateLimitedExecutor, stop: Stop) -> ExitStatus:
+    async def _enter_target(self, stack: AsyncExitStack) -> Callable[[Any], Any]:
+        """Return what is called, set up; a signal ends a set-up that takes long, and then nothing is called."""
+        try:
+            with cancelled_by(self._stop):
+                target = await stack.enter_async_context(entered(self._options.target))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not self._stop.is_ordered:
+                raise
+            task.uncancel()
+            return _never_called
+        check_threads(self._options.threads, target)
+        return target
+
+    async def _play_on(self, executor: RateLimitedExecutor, stop: Stop, target: Callable[[Any], Any]) -> ExitStatus:
         if self._options.over is not None:
             await self._count(stop, skip_blank=self._options.jsonl)
         results = None
@@ -114,7 +144,7 @@ class Job:
         run = BulkRun(
             executor,
             self._source,
-            self._settings(),
+            self._settings(target),
             gate=Gate(self._look_ahead()),
             stop=stop,
             files=self._files,
@@ -141,7 +171,7 @@ class Job:
         is_chosen = self._options.is_ordered or self._options.key_field is not None  # which of the lines starts next
         return self._options.look_ahead if is_chosen else min(self._options.look_ahead, PLAIN_LOOK_AHEAD_LINES)
 
-    def _settings(self) -> Settings:
+    def _settings(self, target: Callable[[Any], Any]) -> Settings:
         options = self._options
         decoder: Decoder = TextDecoder()
         if options.jsonl:
@@ -152,7 +182,7 @@ class Job:
                 cost_field=options.cost_field,
             )
         return Settings(
-            target=options.target,
+            target=target,
             decoder=decoder,
             due_times=self._due_times(),
             is_ordered=options.is_ordered,
@@ -309,6 +339,10 @@ class Job:
                 with suppress(OSError):  # a full disk, or nobody who reads it
                     file.flush()
         os._exit(status)
+
+
+def _never_called(_line: object) -> NoReturn:
+    raise AssertionError("the run was stopped before anything could be called")
 
 
 def _is_worth_a_retry(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ from ratelimited_executor.cli.exits import CommandError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RunOptions", "check_options"]
+__all__ = ["RunOptions", "check_options", "check_threads"]
 
 UNLIMITED: Final = Rate(math.inf)
 
@@ -21,7 +22,7 @@ UNLIMITED: Final = Rate(math.inf)
 class RunOptions:
     """The command line of ``run``, each option valid by itself; times in seconds."""
 
-    target: Callable[[Any], Any]
+    target: Any  # what is called, or a context manager whose value is
     input: str = "-"
     jsonl: bool = False
     rate: Rate = UNLIMITED
@@ -82,3 +83,13 @@ def check_options(options: RunOptions) -> None:
         raise CommandError("--results and --remaining must be different files")
     if options.remaining == "-":
         raise CommandError("--remaining must be a file")
+
+
+def check_threads(threads: int | None, target: Callable[[Any], Any]) -> None:
+    """Refuse threads for an async function.
+
+    Raises:
+        CommandError: with what to use instead.
+    """
+    if threads is not None and inspect.iscoroutinefunction(target):
+        raise CommandError("--threads is for plain functions; the target is async: use --concurrency")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import re
-import sys
 import traceback
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_t
 
 import ratelimited_executor
 from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.cli.targets import load_target
+from ratelimited_executor.cli.targets import load_object
 from ratelimited_executor.simulation import STRATEGIES, Scenario, load_toml
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
                 f"there is no scenario {text!r}: name one of {known}, all of them by the word strategies, a file such as "
                 "load.toml, or a class such as my_module:MyScenario or load.py:MyScenario"
             )
-        made = _find_in_file(text) if text.partition(":")[0].endswith(".py") else load_target(text)
+        made = load_object(text, what="SCENARIO")
     if not isinstance(made, type) or not issubclass(made, Scenario):
         raise CommandError(f"{text} must be a subclass of ratelimited_executor.simulation.Scenario, it is {made!r}")
     if made.setup is Scenario.setup:
@@ -102,27 +100,6 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         return scenario
     except Exception as error:  # code of the user runs here
         raise CommandError(f"{text}: {describe_error(error)}") from error
-
-
-def _find_in_file(text: str) -> Any:
-    """Return an attribute of a Python file that need not lie on the path."""
-    path, _, attribute = text.partition(":")
-    file = Path(path)
-    if not file.is_file():
-        raise CommandError(f"there is no file {path}")
-    name = f"scenario_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the file's own code runs here, and may raise anything
-        raise CommandError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not hasattr(module, attribute):
-        raise CommandError(f"{path} has no {attribute}")
-    return getattr(module, attribute)
 
 
 def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) -> dict[str, Any]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["Signals", "Stop", "StopReason"]
+__all__ = ["Signals", "Stop", "StopReason", "cancelled_by"]
 
 _HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
@@ -64,6 +65,25 @@ class Stop:
             self.order(StopReason.SIGNAL)
         else:
             self.insisted.set()
+
+
+@contextmanager
+def cancelled_by(stop: Stop) -> Iterator[None]:
+    """Cancel what is awaited meanwhile as soon as a stop is ordered, or at once if it has been."""
+    task = asyncio.current_task()
+    assert task is not None, "only coroutines come here"
+
+    def cancel() -> None:
+        task.cancel()
+
+    former, stop.on_order = stop.on_order, cancel
+    at_once = asyncio.get_running_loop().call_soon(cancel) if stop.is_ordered else None
+    try:
+        yield
+    finally:
+        stop.on_order = former
+        if at_once is not None:
+            at_once.cancel()
 
 
 class Signals:

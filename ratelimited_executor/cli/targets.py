@@ -1,52 +1,85 @@
-"""The callable that a text such as ``package.module:function`` names."""
+"""What a text such as ``package.module:function`` or ``folder/file.py:function`` names."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import traceback
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ratelimited_executor.cli.contexts import is_context
 from ratelimited_executor.cli.exits import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from types import ModuleType
 
-__all__ = ["load_target"]
+__all__ = ["load_object", "load_target"]
 
 
-def load_target(text: str) -> Callable[[object], object]:
-    """Import ``module:attribute``, where the attribute may be dotted; the current directory is looked at first.
+def load_target(text: str) -> Any:
+    """Return what a text names: something to call, or a context manager whose value will be called.
 
     Raises:
-        CommandError: if the text has another form, the import fails, or what is found cannot be called.
+        CommandError: as :func:`load_object` does, or if what is found is neither.
     """
-    module_name, colon, path = text.partition(":")
-    if not colon or not module_name or not path or not all(path.split(".")):
-        raise CommandError(f"TARGET must look like module:function, got {text!r}")
-    module = _import(module_name, text)
-    try:
-        found: object = reduce(getattr, path.split("."), module)
-    except AttributeError as error:
-        raise CommandError(f"TARGET {text!r}: {error}") from error
-    if not callable(found):
+    found = load_object(text, what="TARGET")
+    if not callable(found) and not is_context(found):
         raise CommandError(f"TARGET {text!r} is not callable: it is {type(found).__name__}")
     return found
 
 
-def _import(module_name: str, text: str) -> object:
-    """Import a module with the current directory first on the path; any failure becomes a CommandError."""
-    here = str(Path.cwd())
+def load_object(text: str, *, what: str) -> Any:
+    """Import ``module:attribute`` or run ``file.py:attribute``, where the attribute may be dotted.
+
+    The current directory is looked at first, and for a file its own: what lies beside it can be imported.
+
+    Args:
+        text: what the user has named.
+        what: its name on the command line, for errors.
+
+    Raises:
+        CommandError: if the text has another form, the import fails, or there is no such attribute.
+    """
+    name, colon, path = text.rpartition(":")
+    if not colon or not name or not path or not all(path.split(".")):
+        raise CommandError(f"{what} must look like module:function or file.py:function, got {text!r}")
+    module = _load(name, f"{what} {text!r}")
+    try:
+        return reduce(getattr, path.split("."), module)
+    except AttributeError as error:
+        reason = str(error).replace(f"module '{module.__name__}'", f"module '{name}'")  # as the user calls it
+        raise CommandError(f"{what} {text!r}: {reason}") from error
+
+
+def _load(name: str, given: str) -> ModuleType:
+    """Load a module by its name or file; any failure becomes a CommandError."""
+    is_file = name.endswith(".py")
+    if is_file and not Path(name).is_file():
+        raise CommandError(f"{given}: there is no file {name}")
+    here = str(Path(name).resolve().parent) if is_file else str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(module_name)
+        return _run_file(Path(name)) if is_file else importlib.import_module(name)
     except (KeyboardInterrupt, MemoryError):
         raise
     except BaseException as error:  # the module's own code runs here, and may raise anything, SystemExit included
-        raise CommandError(f"TARGET {text!r} cannot be imported: {_last_line(error)}{_place(error)}") from error
+        raise CommandError(f"{given} cannot be imported: {_last_line(error)}{_place(error)}") from error
+
+
+def _run_file(file: Path) -> ModuleType:
+    """Run a Python file as a module, whatever its name: ``json.py`` hides nothing."""
+    name = f"target_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None, "a file that ends in .py has a loader"
+    assert spec.loader is not None, "as above"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look there
+    spec.loader.exec_module(module)
+    return module
 
 
 def _last_line(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Programs of the documentation, run as a reader runs them: saved to a file, by plain Python, with no harness around.
 
-``tests/test_docs.py`` runs every block with ``asyncio.run`` replaced; here nothing is. A program that calls ``run_virtual``
-itself prints the same on every machine, so the whole output is compared with the ``text`` block below it.
+``tests/test_docs.py`` runs the other blocks with ``asyncio.run`` replaced; here nothing is. A program that calls
+``run_virtual`` itself prints the same on every machine, so the whole output is compared with the ``text`` block below it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ def programs(page: Path) -> list[tuple[int, str, str | None]]:
     ]
 
 
+def is_run_here(page: Path, code: str) -> bool:
+    """True for the programs of the tutorial, and for those that choose virtual time themselves."""
+    return page == TUTORIAL or RUNS_ITSELF.search(code) is not None
+
+
 def parameters(pages: list[Path]) -> list[object]:
     return [
         pytest.param(code, output, id=f"{page.relative_to(ROOT)}:{line}")
         for page in pages
         for line, code, output in programs(page)
-        if page == TUTORIAL or RUNS_ITSELF.search(code)
+        if is_run_here(page, code)
     ]
 
 

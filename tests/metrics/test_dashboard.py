@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor.metrics import instrument
 
+ADDED_BY_PROMETHEUS = {"job", "instance"}
 DASHBOARD = Path(__file__).parents[2] / "docs" / "howto" / "grafana-dashboard.json"
 
 
@@ -56,10 +57,25 @@ async def test_labels_of_the_dashboard_are_those_of_its_series(page):
     for query in queries():
         series = [name for name in page if re.search(rf"\b{name}\b", query)]
         assert len(series) == 1, query
-        for part in re.findall(r"sum by \(([^)]*)\)|max by \(([^)]*)\)", query):
-            assert set("".join(part).split(", ")) <= page[series[0]], query
+        for part in re.findall(r"by \(([^)]*)\)", query):
+            assert set(part.split(", ")) <= page[series[0]], query
         for part in re.findall(r"\{([^}]*)\}", query):
-            assert set(re.findall(r"(\w+)=", part)) <= page[series[0]], query
+            assert set(re.findall(r"(\w+)=", part)) <= page[series[0]] | ADDED_BY_PROMETHEUS, query
+
+
+def test_all_instances_of_a_job_are_one():
+    """Each query sums over the instances that its job has, counters after their rate; but for a rate that they share."""
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    for query in (target["expr"] for panel in dashboard["panels"] for target in panel["targets"]):
+        assert 'job=~"$job"' in query
+        summed = re.search(r"(\$?\w+) by \([^)]*\) \((rate\()?ratelimited_executor_(\w+)\{", query)
+        assert summed is not None, query
+        assert summed[1] == ("$rate_of" if summed[3] == "rate_per_second" else "sum"), query
+        assert (summed[2] is not None) == summed[3].endswith(("_total", "_bucket")), query
+    (chosen,) = [each for each in dashboard["templating"]["list"] if each["name"] == "rate_of"]
+    assert (
+        [option["value"] for option in chosen["options"]] == re.findall(r": (\w+)", chosen["query"]) == ["max", "sum"]
+    )
 
 
 def test_legends_are_filled_in_from_labels_that_the_query_keeps():

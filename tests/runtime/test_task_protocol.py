@@ -148,13 +148,9 @@ def _case(kind, name):
 def test_tests_of_cpython_pass(kind, name):
     """Each of them, but for those above: with the first step at once, and a turn later."""
     result = unittest.TestResult()
-    gc.freeze()  # one of them collects a hundred times, and need not walk all that the test session holds
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            kind(name).run(result)
-        finally:
-            gc.unfreeze()
+        kind(name).run(result)
         if not result.wasSuccessful():
             gc.collect()  # tasks that a failed test leaves behind complain here, and not while pytest looks for its source
     assert [] == [text for _, text in result.errors + result.failures]

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import gc
 import json
 import math
@@ -91,6 +92,19 @@ def each_step(monkeypatch):
     """Progress is told, and rows are written, at each step, and not by real time."""
     monkeypatch.setattr("ratelimited_executor.simulation.runs._PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr("ratelimited_executor.simulation.runs._WRITE_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """What a run of ``Busy`` writes that nobody interrupts, without samples or with them; each is made once."""
+
+    @functools.cache
+    def made(*, samples=False):
+        path = tmp_path_factory.mktemp("whole") / "run"
+        simulate(Busy(), database=path, samples=samples)
+        return read(path)
+
+    return made
 
 
 def stop_at(seconds):
@@ -527,11 +541,9 @@ def test_days_need_not_be_a_multiple_of_the_step(tmp_path):
 # Interrupted, and resumed.
 
 
-@pytest.mark.parametrize("samples", [False, True])
-@pytest.mark.parametrize("at", [60, 3600, 10_020, 21_540])
-def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(tmp_path, each_step, at, samples):
+@pytest.mark.parametrize(("at", "samples"), [(60, True), (3600, False), (10_020, True), (21_540, False)])
+def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(tmp_path, each_step, at, samples, whole):
     """The file holds the same rows in the end; in between it says how far it came."""
-    simulate(Busy(), database=tmp_path / "whole", samples=samples)
     path = tmp_path / "run"
     result = simulate(Busy(), database=path, samples=samples, on_progress=stop_at(at))
     found = properties(path)
@@ -544,19 +556,18 @@ def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(tmp_path, each_ste
     assert {True: at // 60, False: 360 - at // 60 + 1} == {
         value: sum(progress.is_replaying == value for progress in told) for value in (True, False)
     }
-    assert read(tmp_path / "whole") == read(path)
+    assert whole(samples=samples) == read(path)
 
 
-def test_a_run_is_interrupted_again_and_again(tmp_path, each_step):
+def test_a_run_is_interrupted_again_and_again(tmp_path, each_step, whole):
     """Also while it makes its past again: that is not lost."""
-    simulate(Busy(), database=tmp_path / "whole")
     path = tmp_path / "run"
     simulate(Busy(), database=path, on_progress=stop_at(6000))
     for stop, reached in ((1200, 6000.0), (6060, 6060.0), (60, 6060.0), (12_000, 12_000.0)):
         assert "interrupted" == simulate(Busy(), database=path, resume=True, on_progress=stop_at(stop)).status
         assert reached == properties(path)["reached"]
     simulate(Busy(), database=path, resume=True)
-    assert read(tmp_path / "whole") == read(path)
+    assert whole() == read(path)
 
 
 def test_a_finished_run_goes_on_for_more_days(tmp_path):
@@ -598,25 +609,23 @@ simulate(Killed(), database={path!r}, samples=True)
 
 
 @pytest.mark.parametrize("at", [100, 9999])
-def test_a_run_that_was_killed_goes_on(tmp_path, at):
+def test_a_run_that_was_killed_goes_on(tmp_path, at, whole):
     """From its last transaction; the file can be read meanwhile."""
     path = tmp_path / "run"
     found = run_code(KILLED.format(at=at, path=str(path)))
     assert -signal.SIGKILL == found.returncode, found.stderr
     assert ("running", at // 60 * 60) == (properties(path)["status"], properties(path)["reached"])
     simulate(Busy(), database=path, samples=True, resume=True)
-    simulate(Busy(), database=tmp_path / "whole", samples=True)
-    assert read(tmp_path / "whole") == read(path)
+    assert whole(samples=True) == read(path)
 
 
-def test_a_run_that_was_killed_in_its_first_step_goes_on(tmp_path):
+def test_a_run_that_was_killed_in_its_first_step_goes_on(tmp_path, whole):
     """Before anything was written but that it runs."""
     path = tmp_path / "run"
     found = run_code(KILLED.format(at=10, path=str(path)))
     assert -signal.SIGKILL == found.returncode, found.stderr
     simulate(Busy(), database=path, samples=True, resume=True)
-    simulate(Busy(), database=tmp_path / "whole", samples=True)
-    assert read(tmp_path / "whole") == read(path)
+    assert whole(samples=True) == read(path)
 
 
 class Interrupted(Busy):
@@ -653,7 +662,7 @@ def test_a_keyboard_interrupt_leaves_a_run_that_goes_on(tmp_path, samples):
     assert read(tmp_path / "whole") == read(path)
 
 
-def test_a_keyboard_interrupt_while_a_step_is_measured_leaves_a_run_that_goes_on(tmp_path, monkeypatch):
+def test_a_keyboard_interrupt_while_a_step_is_measured_leaves_a_run_that_goes_on(tmp_path, monkeypatch, whole):
     """At whatever line of the program it comes."""
     path, count = tmp_path / "run", 0
     take = Recorder._take_conflicts
@@ -670,8 +679,7 @@ def test_a_keyboard_interrupt_while_a_step_is_measured_leaves_a_run_that_goes_on
         with pytest.raises(KeyboardInterrupt):
             simulate(Busy(), database=path)
     simulate(Busy(), database=path, resume=True)
-    simulate(Busy(), database=tmp_path / "whole")
-    assert read(tmp_path / "whole") == read(path)
+    assert whole() == read(path)
 
 
 def test_sources_that_come_after_the_interruption_are_written(tmp_path, each_step):

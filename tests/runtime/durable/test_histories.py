@@ -114,23 +114,23 @@ def join_that_gives_back_nothing(monkeypatch) -> None:
     monkeypatch.setattr(TaskTable, "beat", quiet)
 
 
-@pytest.mark.timeout(600)  # a busy machine takes a minute for some
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "first"),
     [
-        end_without_token,
-        rescue_by_age,
-        lane_without_lease,
-        leases_by_the_clock,
-        claims_that_stay,
-        join_that_takes_over_nothing,
-        join_that_gives_back_nothing,
+        (end_without_token, 500),
+        (rescue_by_age, 500),
+        (lane_without_lease, 500),
+        (leases_by_the_clock, 569),
+        (claims_that_stay, 504),
+        (join_that_takes_over_nothing, 500),
+        (join_that_gives_back_nothing, 501),
     ],
 )
-def test_broken_rule_is_found(monkeypatch, broken) -> None:
-    """By one of many histories."""
+def test_broken_rule_is_found(monkeypatch, broken, first) -> None:
+    """By the first of the histories in which it was seen; if those are others now, by one of many."""
     broken(monkeypatch)
-    for seed in range(500, 800):
+    for seed in [first, *range(500, 800)]:
         try:
             if history_of(seed).wrong:
                 return

@@ -133,8 +133,18 @@ BROKEN = {
     "a priority that is let pass": ("claim", "'\\0' .. args.floor", "'\\1'"),
 }  # fmt: skip
 
+# A program that finds it, where that is not one of the first: tried before those, which take a minute on a busy machine.
+FOUND_BY = {
+    "an end without its token": 8,
+    "claims that nobody gives back": 50,
+    "claims that go to the next owner, held or not": 36,
+    "heads that give way while they are tried again": 60,
+    "heads that are claimed before they are due": 28,
+    "ids that are forgotten": 9,
+}
 
-@pytest.mark.timeout(600)  # a busy machine takes a minute for some
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock, monkeypatch, name):
     """By one of the programs."""
@@ -143,7 +153,7 @@ async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock,
     assert text.count(old) == 1
     monkeypatch.setattr(SCRIPTS[script], "text", text.replace(old, new))
     store = await opened()
-    for seed in range(300):
+    for seed in [FOUND_BY.get(name, 0), *range(300)]:
         redis_server.flush()
         try:
             await play(store, redis_clock, seed)

@@ -1,0 +1,75 @@
+"""Targets that are set up before the first call and torn down after the last one: context managers, and what makes them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.cli.results import describe_error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+__all__ = ["TearDownError", "entered", "is_context"]
+
+
+class TearDownError(CommandError):
+    """The target could not be left; all calls had ended before."""
+
+
+def is_context(target: object) -> bool:
+    """Return True for a context manager, a class of them, and a function that ``(async)contextmanager`` has made."""
+    return _is_manager(target) or _is_factory(target)
+
+
+@asynccontextmanager
+async def entered(target: Any) -> AsyncIterator[Callable[..., Any]]:
+    """Give what is called: the value of a context manager, which is left at the end; any other target itself.
+
+    A synchronous one is entered and left on the event loop: nothing is called at that time.
+
+    Raises:
+        CommandError: if the set-up fails, or yields what cannot be called.
+        TearDownError: if the tear-down fails.
+    """
+    if not is_context(target):
+        yield target
+        return
+    stack = AsyncExitStack()
+    try:
+        manager = target() if _is_factory(target) else target
+        is_async = hasattr(manager, "__aenter__")
+        function = await stack.enter_async_context(manager) if is_async else stack.enter_context(manager)
+    except (Exception, SystemExit) as error:
+        raise CommandError(f"the set-up of TARGET failed: {describe_error(error)}") from error
+    try:
+        if not callable(function):
+            raise CommandError(f"TARGET must yield a function, got {type(function).__name__}")
+        yield function
+    finally:
+        kind, failure, traceback = sys.exc_info()
+        try:
+            await stack.__aexit__(kind, failure, traceback)
+        except (Exception, SystemExit) as error:
+            if error is not failure:
+                raise TearDownError(f"the tear-down of TARGET failed: {describe_error(error)}") from error
+
+
+def _is_manager(target: object) -> bool:
+    return not isinstance(target, type) and _has_enter(type(target))
+
+
+def _is_factory(target: object) -> bool:
+    if isinstance(target, type):
+        return _has_enter(target)
+    if not callable(target):
+        return False
+    made_of = inspect.unwrap(target)
+    return made_of is not target and (inspect.isasyncgenfunction(made_of) or inspect.isgeneratorfunction(made_of))
+
+
+def _has_enter(kind: type) -> bool:
+    return hasattr(kind, "__aenter__") or hasattr(kind, "__enter__")

@@ -1,0 +1,169 @@
+"""Spans of tasks, by the API of OpenTelemetry: linked to the span within which a task was accepted, and never its children.
+
+A task runs in the context variables of whoever scheduled it, the current span among them, seconds or hours later. A span that
+is started there would become a child of one that has long ended. What :func:`traced` makes starts a trace of its own in place
+of that, with a link to where the task came from. The executor has no part in it: nothing is paid by tasks that are not traced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
+
+    from opentelemetry.trace import Span, TracerProvider
+
+__all__ = ["traced"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SCOPE: Final = "ratelimited_executor"
+_RESULT: Final = f"{_SCOPE}.result"
+
+
+@overload
+def traced(fn: Callable[P, T], /) -> Callable[P, T]: ...
+@overload
+def traced(
+    *,
+    name: str | None = None,
+    attributes: Mapping[str, str | bool | int | float] | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+def traced(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    attributes: Mapping[str, str | bool | int | float] | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> Any:
+    """Return a function that runs in a span of its own, for tasks: ``schedule(traced(send), message)``, or a decorator.
+
+    The span is the root of a trace, with a link to the span that is current in the task's context variables: that within which
+    the task was accepted. Each attempt, each run of a repeating task and each item of a batch is a span. What the function
+    raises is recorded, and is the status of the span.
+
+    Args:
+        fn: called in the span, async or not.
+        name: of the span; the qualified name of the function if None.
+        attributes: of the span.
+        tracer_provider: what makes the span; the global one if None, also if that is set later.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ImportError: if OpenTelemetry's API is not installed.
+    """
+    if fn is None:
+        return functools.partial(_traced, name=name, attributes=attributes, tracer_provider=tracer_provider)
+    return _traced(fn, name=name, attributes=attributes, tracer_provider=tracer_provider)
+
+
+def _traced(
+    fn: Callable[..., Any],
+    *,
+    name: str | None,
+    attributes: Mapping[str, Any] | None,
+    tracer_provider: TracerProvider | None,
+) -> Callable[..., Any]:
+    if not callable(fn):
+        raise TypeError(f"fn must be callable, got {fn!r}")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a text, or None, got {name!r}")
+    if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
+        raise TypeError(f"tracer_provider must be a TracerProvider of OpenTelemetry, or None, got {tracer_provider!r}")
+    spans = _Spans(name or _name_of(fn), dict(attributes or {}), tracer_provider)
+
+    async def follow(span: Span, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        with spans.current(span, is_last=True):
+            return await coroutine
+
+    async def call_async(*args: Any, **options: Any) -> Any:
+        with spans.current(spans.begin(), is_last=True):
+            return await fn(*args, **options)
+
+    def call(*args: Any, **options: Any) -> Any:
+        span = spans.begin()
+        with spans.current(span, is_last=False):
+            result = fn(*args, **options)
+        if inspect.iscoroutine(result):
+            return follow(span, result)
+        spans.end(span, "done")
+        return result
+
+    # The span of an async function begins with its first step: a task that is cancelled before that has none.
+    return functools.wraps(fn)(call_async if inspect.iscoroutinefunction(fn) else call)
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name: str = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return name
+
+
+class _Spans:
+    """The spans of one function.
+
+    Args:
+        name: of each.
+        attributes: of each.
+        provider: makes them; the global one if None.
+    """
+
+    __slots__ = ("_attributes", "_name", "_trace", "_tracer")
+
+    def __init__(self, name: str, attributes: dict[str, Any], provider: TracerProvider | None) -> None:
+        self._trace = _api()
+        self._name = name
+        self._attributes = attributes
+        self._tracer = (provider or self._trace).get_tracer(_SCOPE)
+
+    def begin(self) -> Span:
+        """Return a new root, linked to the span that is current."""
+        trace = self._trace
+        accepted = trace.get_current_span().get_span_context()
+        span: Span = self._tracer.start_span(
+            self._name,
+            context=trace.set_span_in_context(trace.INVALID_SPAN),  # whatever else the context carries stays
+            links=[trace.Link(accepted)] if accepted.is_valid else [],
+            attributes=self._attributes,
+        )
+        return span
+
+    @contextmanager
+    def current(self, span: Span, *, is_last: bool) -> Iterator[None]:
+        """Run a block in a span, which ends with it if that is the last or if it raises."""
+        try:
+            with self._trace.use_span(span):
+                yield
+        except BaseException as error:
+            self.end(span, "cancelled" if isinstance(error, asyncio.CancelledError) else "failed")
+            raise
+        if is_last:
+            self.end(span, "done")
+
+    @staticmethod
+    def end(span: Span, result: str) -> None:
+        """End a span, and tell how."""
+        span.set_attribute(_RESULT, result)
+        span.end()
+
+
+def _api() -> Any:
+    """Return the module of OpenTelemetry's API that makes spans.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    try:
+        from opentelemetry import trace  # noqa: PLC0415  # an extra, imported on use
+    except ImportError as error:
+        raise ImportError("traced needs the extra: pip install 'ratelimited-executor[tracing]'") from error
+    return trace

@@ -1,0 +1,128 @@
+"""The service of the how-to with two real workers of uvicorn: each has its page, and together they tell of everything.
+
+Real processes and real time; only counts are asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+pytestmark = [
+    pytest.mark.real_time("processes of a web server, and their pages"),
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="its processes are not ended by signals"),
+]
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "howto" / "metrics.md"
+PROGRAM = re.search(r"^```python\n(# service\.py\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+SECONDS = 60  # until two processes have imported the program, on a busy machine; 2 s on an idle one
+COUNT = 40
+PREFIX = "ratelimited_executor_"
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many ports in a row that nobody has."""
+    for first in range(20_000, 30_000, count):
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise AssertionError("no ports are free")
+
+
+def until(get: Callable[[], Any], log: Path) -> Any:
+    """Ask until there is an answer."""
+    end = time.monotonic() + SECONDS
+    while not (found := get()):
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def served(folder: Path, first: int, log: Path) -> Iterator[str]:
+    """Run the program as the page does; give its address. Nothing of it is left at the end."""
+    assert PROGRAM is not None
+    program = PROGRAM[1].replace("range(9464, 9472)", f"range({first}, {first + 8})")
+    assert program != PROGRAM[1]
+    (folder / "service.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "uvicorn", "service:app", "--port", "0", "--workers", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield until(lambda: re.search(r"running on (http://[0-9.:]+)", log.read_text()), log)[1]
+        process.terminate()
+        assert process.wait(SECONDS) in (0, -signal.SIGTERM), log.read_text()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(SECONDS)
+
+
+def scrape(port: int) -> dict[str, float] | None:
+    """Return what a worker's page says of all its executors, by the names of samples; None where there is no page."""
+    try:
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
+    except httpx.TransportError:
+        return None
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith(PREFIX):
+                name = sample.name.removeprefix(PREFIX)
+                found[name] = found.get(name, 0.0) + sample.value
+    return found
+
+
+def test_pages_of_all_workers_add_up(tmp_path: Path) -> None:
+    """Each at a port of its own. One that is killed is replaced at the same port, and its counters begin again."""
+    first, log = free_ports(8), tmp_path / "log"
+    ports = (first, first + 1)
+    with served(tmp_path, first, log) as url:
+        until(lambda: all(scrape(port) is not None for port in ports), log)
+        assert scrape(first + 2) is None
+        asked = 0
+
+        def both_have_work() -> bool:
+            nonlocal asked
+            for _ in range(COUNT):
+                assert httpx.post(f"{url}/mail", timeout=30).status_code == 202  # by whichever worker accepts
+            asked += COUNT
+            return all((scrape(port) or {}).get("accepted_tasks_total") for port in ports)
+
+        until(both_have_work, log)
+        until(lambda: sum(scrape(port)["ended_tasks_total"] for port in ports) == asked, log)
+        pages = [scrape(port) for port in ports]
+        for name in ("accepted_tasks_total", "started_tasks_total", "task_duration_seconds_count"):
+            assert sum(page[name] for page in pages) == asked, name
+        assert [50.0, 50.0] == [page["rate_per_second"] for page in pages]
+
+        before = set(re.findall(r"Started server process \[(\d+)\]", log.read_text()))
+        os.kill(int(min(before)), signal.SIGKILL)
+        until(lambda: len(set(re.findall(r"Started server process \[(\d+)\]", log.read_text()))) == 3, log)
+        until(lambda: all(scrape(port) is not None for port in ports), log)
+        after = [scrape(port).get("accepted_tasks_total", 0.0) for port in ports]
+        assert scrape(first + 2) is None
+        gone = [index for index in (0, 1) if after[index] == 0]
+        assert 1 == len(gone)
+        (kept,) = {0, 1} - set(gone)
+        assert pages[kept]["accepted_tasks_total"] == after[kept]

@@ -1,0 +1,266 @@
+"""Spans of tasks, by the SDK of OpenTelemetry: linked to where the task was accepted, and never children of that."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from opentelemetry import baggage, context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater
+from ratelimited_executor.tracing import traced
+
+from ..helpers import now, seen
+
+pytestmark = pytest.mark.usefixtures("virtual_clock")
+
+RESULT = "ratelimited_executor.result"
+
+
+class Traces:
+    """A provider of its own, and what it has exported."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.traced = functools.partial(traced, tracer_provider=self.provider)
+
+    def request(self):
+        """Return a span to be entered, as a web framework makes one."""
+        return self.provider.get_tracer("web").start_as_current_span("request")
+
+    def tasks(self):
+        """Return the spans that have ended, but for those of requests."""
+        return [span for span in self._exporter.get_finished_spans() if span.name != "request"]
+
+
+@pytest.fixture
+def traces():
+    traces = Traces()
+    yield traces
+    traces.provider.shutdown()
+
+
+def is_linked_root(span, request) -> bool:
+    """Return True for the root of another trace that is linked to a span alone."""
+    links = [link.context.span_id for link in span.links]
+    return span.parent is None and span.context.trace_id != request.trace_id and links == [request.span_id]
+
+
+def plain(value):
+    return value
+
+
+async def coroutine(value):
+    await asyncio.sleep(1)
+    return value
+
+
+class Callable:
+    async def __call__(self, value):
+        await asyncio.sleep(1)
+        return value
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (plain, "plain"),
+        (coroutine, "coroutine"),
+        (functools.partial(coroutine), "coroutine"),
+        (Callable(), "Callable"),
+        (lambda value: coroutine(value), "<lambda>"),
+    ],
+    ids=["plain", "coroutine", "partial", "callable", "lambda"],
+)
+@pytest.mark.parametrize("how", ["submit", "execute", "schedule", "schedule_many"])
+async def test_span_of_a_task_is_a_root_with_a_link_to_where_it_was_accepted(traces, fn, name, how):
+    """Whatever is called, and by whichever call: hours later, when the other span has long ended."""
+    work = traces.traced()(fn)
+    async with RateLimitedExecutor("x") as executor:
+        with traces.request() as span:
+            request = span.get_span_context()
+            match how:
+                case "submit" | "execute":
+                    getattr(executor, how)(work, 7)
+                case "schedule":
+                    executor.schedule(work, 7, delay=3600)
+                case "schedule_many":
+                    executor.schedule_many(work, [7], delay=3600)
+
+    (task,) = traces.tasks()
+    assert task.name.rpartition(".")[2] == name
+    assert is_linked_root(task, request)
+    assert dict(task.attributes) == {RESULT: "done"}
+
+
+async def test_callback_is_traced(traces):
+    """As asyncio's own are called: with the context variables of ``call_later``."""
+    async with RateLimitedExecutor("x") as executor:
+        with traces.request() as span:
+            request = span.get_span_context()
+            executor.call_later(3600, traces.traced()(plain), 7)
+
+    (task,) = traces.tasks()
+    assert is_linked_root(task, request)
+
+
+async def test_span_that_is_started_in_a_task_is_a_child_of_the_task(traces):
+    """And of the request where the task is not traced: its context variables are those of whoever scheduled it."""
+
+    def inner():
+        with traces.provider.get_tracer("mine").start_as_current_span("inner"):
+            pass
+
+    async with RateLimitedExecutor("x") as executor:
+        with traces.request() as span:
+            request = span.get_span_context()
+            executor.schedule(traces.traced()(inner), delay=10)
+            executor.schedule(inner, delay=20)
+
+    first, task, second = traces.tasks()
+    assert first.parent.span_id == task.context.span_id
+    assert second.parent.span_id == request.span_id
+
+
+async def test_task_in_a_thread_is_traced(traces):
+    """In the context of its thread."""
+    async with RateLimitedExecutor("x") as executor:
+        with traces.request() as span:
+            request = span.get_span_context()
+            assert 7 == await executor.submit(traces.traced()(plain), 7, in_thread=True)
+
+    (task,) = traces.tasks()
+    assert is_linked_root(task, request)
+
+
+async def test_each_attempt_run_and_item_is_a_span(traces):
+    """All linked to the same span."""
+    attempts = []
+
+    def fail_at_first():
+        attempts.append(now())
+        if len(attempts) < 3:
+            raise RetryLater(5)
+
+    async with RateLimitedExecutor("x", retry=Retry(5)) as executor:
+        with traces.request() as span:
+            request = span.get_span_context()
+            handle = executor.submit(traces.traced(name="attempt")(fail_at_first))
+            batch = executor.schedule_many(traces.traced(name="item")(plain), range(4))
+            every = executor.schedule_at_fixed_rate(traces.traced(name="run")(now), period=1, max_runs=2)
+        for each in (handle, batch, every):
+            await each
+
+    found = traces.tasks()
+    assert all(is_linked_root(task, request) for task in found)
+    assert Counter(
+        {("attempt", "failed"): 2, ("attempt", "done"): 1, ("item", "done"): 4, ("run", "done"): 2}
+    ) == Counter((task.name, task.attributes[RESULT]) for task in found)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_exception_is_recorded_and_is_the_status(traces, is_async):
+    """It is the task's as well."""
+
+    def fail():
+        raise ValueError("no")
+
+    async def fail_later():
+        await asyncio.sleep(1)
+        raise ValueError("no")
+
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.submit(traces.traced()(fail_later if is_async else fail))
+        with pytest.raises(ValueError, match="no"):
+            await handle
+
+    (task,) = traces.tasks()
+    assert (StatusCode.ERROR, "failed") == (task.status.status_code, task.attributes[RESULT])
+    assert ["exception"] == [event.name for event in task.events]
+    assert "ValueError" == task.events[0].attributes["exception.type"]
+
+
+async def test_cancelled_task_ends_its_span(traces):
+    """As cancelled, which is no error; a task that never started has none."""
+    async with RateLimitedExecutor("x") as executor:
+        running = executor.submit(traces.traced()(coroutine), 7)
+        waiting = executor.schedule(traces.traced()(coroutine), 7, delay=10)
+        await asyncio.sleep(0.5)
+        running.cancel()
+        waiting.cancel()
+        await asyncio.wait([running, waiting])
+        seen(running)
+
+    (task,) = traces.tasks()
+    assert ("cancelled", StatusCode.UNSET) == (task.attributes[RESULT], task.status.status_code)
+
+
+async def test_without_a_span_there_is_no_link_and_baggage_stays(traces):
+    """What else the context carries is the task's, too."""
+    found = []
+    token = context.attach(baggage.set_baggage("tenant", "a"))
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule(traces.traced()(lambda: found.append(baggage.get_baggage("tenant"))), delay=1)
+    context.detach(token)
+
+    (task,) = traces.tasks()
+    assert ((), None, ["a"]) == (tuple(task.links), task.parent, found)
+
+
+async def test_name_and_attributes_are_those_that_are_given(traces):
+    """As a decorator, with the global provider or another; the function is still itself."""
+
+    @traced
+    async def global_one(value):
+        """Words of its own."""
+        return value
+
+    @traces.traced(name="mail", attributes={"ratelimited_executor.name": "mail"})
+    def send(value):
+        return value
+
+    async with RateLimitedExecutor("x") as executor:
+        assert 7 == await executor.submit(global_one, 7)  # nobody has set a provider: nothing is recorded
+        assert 7 == await executor.submit(send, 7)
+
+    (task,) = traces.tasks()
+    assert ("mail", {"ratelimited_executor.name": "mail", RESULT: "done"}) == (task.name, dict(task.attributes))
+    assert ("global_one", "Words of its own.") == (global_one.__name__, global_one.__doc__)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fn": 3}, "fn must be callable, got 3"),
+        ({"name": 3}, "name must be a text, or None, got 3"),
+        ({"tracer_provider": 3}, "tracer_provider must be a TracerProvider of OpenTelemetry, or None, got 3"),
+    ],
+)
+def test_bad_arguments_are_refused(options, words):
+    """By name."""
+    fn = options.pop("fn", plain)
+    with pytest.raises(TypeError, match=words):
+        traced(**options)(fn)
+
+
+def test_package_imports_no_opentelemetry():
+    """Only its use does."""
+    code = "import sys, ratelimited_executor, ratelimited_executor.tracing; print('opentelemetry' in sys.modules)"
+    assert "False\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_missing_api_names_the_extra(monkeypatch):
+    """With the command that installs it."""
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(ImportError, match=r"pip install 'ratelimited-executor\[tracing\]'"):
+        traced(plain)
