@@ -115,7 +115,7 @@ class ExactGrid(PermitGrid):
         """Take some of the permits that :meth:`usable` counted, for starts that are decided at ``now_ns``."""
         if not self._pieces or not count:
             return
-        if self._void_to is not None:  # the newest permit, late: the pace goes on from here
+        if self._void_to is not None:  # the newest permit, late: the pace continues from here
             self._slip(self._first, self._looked_ns)
         self._next = self._first = self._first + count
         self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
@@ -159,7 +159,7 @@ class ExactGrid(PermitGrid):
         """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
         if not self._pieces or not self._is_late(now_ns):
             return super().count_until(now_ns, end_ns)
-        _, _, step, unit = self._pieces[-1]  # the grid goes on from here, once the newest is taken
+        _, _, step, unit = self._pieces[-1]  # the grid continues from here, once the newest is taken
         return 1 + max(0, end_ns - 1 - now_ns) * step // unit
 
     def time_after(self, now_ns: int, count: int) -> int | None:

@@ -28,7 +28,7 @@ class ExpiryIndex:
     """Records by the interval in which their deadline lies, and batches by the next deadline among their tasks.
 
     Attributes:
-        is_used: whether there was ever a deadline: most executors see none, and need not ask.
+        is_used: True if there was ever a deadline: most executors see none, and need not ask.
     """
 
     __slots__ = ("_arrivals", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline", "is_used")

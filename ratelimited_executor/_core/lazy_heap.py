@@ -40,7 +40,7 @@ class LazyHeap(Generic[Entry]):
     """A heap that drops stale entries.
 
     Args:
-        is_stale: whether an entry does not count any more; one that is stale stays so.
+        is_stale: True if an entry does not count any more; one that is stale stays so.
         entries: what it begins with.
 
     Attributes:
@@ -184,7 +184,7 @@ class LazyHeap(Generic[Entry]):
         return is_due and not self._walker_count
 
     def _sweep(self) -> None:
-        """Begin a sweep, or go on with it."""
+        """Begin a sweep, or continue with it."""
         old = self._old
         if old is None:
             old = self.entries

@@ -48,8 +48,8 @@ class TaskView(_TaskFields):
         name: the name given when it was scheduled, else that of its callable.
         priority: larger is more important, by convention.
         due: epoch seconds.
-        is_repeating: whether it is an occurrence of a repeating task.
-        is_immediate: whether it was asked for without any delay.
+        is_repeating: True if it is an occurrence of a repeating task.
+        is_immediate: True if it was asked for without any delay.
         arrival: a number that rises with each task that becomes due; 0 in lists of tasks.
         key: whose task it is; None if it was scheduled without one.
         cost: permits that its start takes.
@@ -97,7 +97,7 @@ class Ageing:
         seconds: that a task of a priority lower by 1 has to have waited longer, > 0 and finite.
 
     Raises:
-        TypeError: if it is no number.
+        TypeError: if it is not a number.
         ValueError: if it is out of range.
     """
 

@@ -153,12 +153,12 @@ class PermitGrid(GridFields):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no permit comes up."""
+        """True if no permit comes up."""
         return self.rate.is_zero
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once."""
+        """True if everything may start at once."""
         return self.rate.is_unlimited
 
     # Using permits.
@@ -308,7 +308,7 @@ class PermitGrid(GridFields):
         return usable, self._own(max(taken, self._pieces[-1].floor(now_ns) + 1))
 
     def _is_late(self, now_ns: int) -> bool:
-        """Whether what may be taken is the newest permit alone, later than the slack."""
+        """True if what may be taken is the newest permit alone, later than the slack."""
         if self.peers > 1 or self._pieces[-1].step == 0:
             return False
         newest = self._pieces[-1].floor(now_ns)

@@ -88,13 +88,13 @@ class TaskQueue(PlainQueue):
         now: loop time.
         rate: permits over time.
         slack: seconds for which a permit stays usable.
-        pacing: whether tasks are spread.
+        pacing: how the tasks of an interval are paced.
         order: the key function of importance.
-        early: whether a task may start anywhere in the interval of its due time.
+        early: True if a task may start anywhere in the interval of its due time.
         peers: how many peers share the rate.
         rank: which of them this is.
         report_order_error: is told when the order raises.
-        permits: what admits starts, in place of this peer's part of the numbered permits of ``rate``.
+        permits: what admits starts, instead of this peer's part of the numbered permits of ``rate``.
         gate: the limits of keys; None if there are none.
         bucket_ns_max: the width of a bucket at most.
     """
@@ -411,7 +411,7 @@ class TaskQueue(PlainQueue):
 
         Args:
             key: of the task.
-            is_costly: whether it needed something else than a permit.
+            is_costly: True if it needed something else than a permit.
         """
         if self.is_halted:
             return False
@@ -428,14 +428,14 @@ class TaskQueue(PlainQueue):
             self.gate.look_again(key)
 
     def _is_passing(self) -> bool:
-        """Whether a task that is to be spread would expire in the running interval."""
+        """True if a task that is to be spread would expire in the running interval."""
         passing = self.passing
         while passing and not self._passes(passing[-1]):
             passing.pop()
         return bool(passing)
 
     def _passes(self, item: Any) -> bool:
-        """Whether a record waits to be spread, or a task of a batch, and would expire in the running interval."""
+        """True if a record waits to be spread, or a task of a batch, and would expire in the running interval."""
         if isinstance(item, BatchSource):
             return item.live > 0 and item.next_deadline() < self.interval_end
         is_spread = getattr(item._place, "calendar", None) is self.spread

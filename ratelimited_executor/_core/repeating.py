@@ -14,7 +14,7 @@ __all__ = ["LastRun", "MissedTick", "OnError", "Tick", "newest_tick", "next_tick
 
 
 class MissedTick(Enum):
-    """What becomes of ticks whose time passed while the task ran or could not start.
+    """What happens to ticks whose time passed while the task ran or could not start.
 
     With a period of 10 s, and a run that lasts from 0 to 35::
 
@@ -30,7 +30,7 @@ class MissedTick(Enum):
 
 
 class OnError(Enum):
-    """What becomes of a repeating task one of whose runs raised."""
+    """What happens to a repeating task one of whose runs raised."""
 
     CONTINUE = "continue"
     """Report the exception to the event loop's handler, and go on."""

@@ -69,7 +69,7 @@ class SlotRequest(Protocol):
     lost: Callable[[], None]
 
     def is_fresh(self) -> bool:
-        """Whether a holder may begin now, as far as the time of its lease is concerned."""
+        """True if a holder may begin now, as far as the time of its lease is concerned."""
         ...
 
     def start(self) -> None:
@@ -93,7 +93,7 @@ class SlotKeeper(Protocol):
 
     @property
     def is_away(self) -> bool:
-        """Whether nobody can be asked, so that only these parts count."""
+        """True if nobody can be asked, so that only these parts count."""
         ...
 
     def watch(self, told: Callable[[], None]) -> None:
@@ -149,7 +149,7 @@ class SlotKeeper(Protocol):
             name: of the holder.
             priority: larger goes first.
             told: called on the event loop when they are handed over later, and when they are lost before :meth:`SlotRequest.start`.
-            limit: how many may hold slots of these pools, in place of the limits of the pools; -1 for those.
+            limit: how many may hold slots of these pools, instead of the limits of the pools; -1 for those.
             answered: called on the event loop when it is known that they are not handed over at once.
         """
         ...

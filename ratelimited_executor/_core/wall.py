@@ -61,12 +61,12 @@ class WallWheel:
 
     @property
     def is_pending(self) -> bool:
-        """Whether anything waits, so that the wall clock must be read every interval."""
+        """True if anything waits, so that the wall clock must be read every interval."""
         return bool(self._buckets or self._batches)
 
     @property
     def is_reading(self) -> bool:
-        """Whether records that are due in the running interval have not been handed over yet."""
+        """True if records that are due in the running interval have not been handed over yet."""
         return bool(self._reading)
 
     def add_record(self, record: Record, wall_due: float) -> None:

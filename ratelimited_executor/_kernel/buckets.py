@@ -47,9 +47,9 @@ class Bucket(BucketFields):
         args: its positional arguments as :func:`folded` keeps them, :data:`RECORD` beside a record.
         contexts: the context variables it was scheduled with; None as long as no task of the bucket had any.
         gone: how many tasks of the columns have started, expired or been cancelled.
-        has_records: whether any of the callables may be a record.
-        opened: whether its time has come, so that positions must not move any more.
-        frozen: whether they must not move although its time has not come, because they are being put in order.
+        has_records: True if any of the callables may be a record.
+        opened: True if its time has come, so that positions must not move any more.
+        frozen: True if they must not move although its time has not come, because they are being put in order.
     """
 
     __slots__ = ()
@@ -229,7 +229,7 @@ class Bucket(BucketFields):
         return (position for position in range(len(self.calls)) if self.is_waiting(position))
 
     def is_waiting(self, position: int) -> bool:
-        """Whether the task at ``position`` still waits here."""
+        """True if the task at ``position`` still waits here."""
         if position >= len(self.calls):  # the columns were freed, because all of it had gone
             return False
         call = self.calls[position]

@@ -74,7 +74,7 @@ class Calendar(CalendarFields):
         timeline: conversions and the width of a bucket.
         now: loop time.
         chores: where work that may wait is put, as iterators whose steps take about a millisecond.
-        is_punctual: whether nothing starts but at its due time, so that nobody needs to know of an interval before that.
+        is_punctual: True if nothing starts but at its due time, so that nobody needs to know of an interval before that.
 
     Attributes:
         number: of the running interval.
@@ -233,7 +233,7 @@ class Calendar(CalendarFields):
             self._add_parcel(number, source)
 
     def can_add_ready(self, count: int) -> bool:
-        """Whether so many tasks of a batch can be made ready at a stretch."""
+        """True if so many tasks of a batch can be made ready at a stretch."""
         return count <= self.take_count_max or isinstance(self.ready, ReadyQueues)
 
     def add_batch_ready(self, source: BatchSource) -> None:
@@ -288,7 +288,7 @@ class Calendar(CalendarFields):
 
     @property
     def is_large_ahead(self) -> bool:
-        """Whether the next bucket wants to be prepared before its time comes."""
+        """True if the next bucket wants to be prepared before its time comes."""
         return bool(self.numbers) and self._is_large(self.numbers[0])
 
     def _is_large(self, number: int) -> bool:
@@ -507,7 +507,7 @@ class Calendar(CalendarFields):
         source.parcel = number
 
     def _is_void(self, number: int) -> bool:
-        """Whether all that waited for an interval was cancelled."""
+        """True if all that waited for an interval was cancelled."""
         bucket = self.future.get(number)
         if bucket is not None and len(bucket.calls) > bucket.gone:
             return False

@@ -82,7 +82,7 @@ kernel: Final = Kernel(is_compiled=not _reason, reason=_reason)
 
 
 def two_bodies(pure: T) -> T:
-    """Return the compiled body of a function or class in place of its pure one, if there is one.
+    """Return the compiled body of a function or class instead of its pure one, if there is one.
 
     The compiled body is looked up by its name, and gets the pure one to hand on to it what it does not do itself.
     """

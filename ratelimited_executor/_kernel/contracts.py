@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def is_waiting(self, position: int) -> bool:
-        """Whether the task has neither started nor gone."""
+        """True if the task has neither started nor gone."""
         ...
 
     def due_of(self, position: int) -> float:
@@ -180,7 +180,7 @@ class DueReady(Ready, Protocol):
 
     @property
     def is_in_due_order(self) -> bool:
-        """Whether what comes next in the run of :meth:`pop_earliest` is due before all else that waits."""
+        """True if what comes next in the run of :meth:`pop_earliest` is due before all else that waits."""
         ...
 
 
@@ -227,17 +227,17 @@ class WallTasks(Protocol):
 
     @property
     def is_pending(self) -> bool:
-        """Whether anything waits there."""
+        """True if anything waits there."""
         ...
 
     @property
     def is_reading(self) -> bool:
-        """Whether something is being handed over."""
+        """True if something is being handed over."""
         ...
 
 
 def is_empty(ready: Ready) -> bool:
-    """Whether nothing waits."""
+    """True if nothing waits."""
     return next(ready.walk(), None) is None
 
 
@@ -254,27 +254,27 @@ class Permits(Protocol):
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once."""
+        """True if everything may start at once."""
         ...
 
     @property
     def is_bursty(self) -> bool:
-        """Whether many starts may be admitted at once, for as long as it takes to find out which."""
+        """True if many starts may be admitted at once, for as long as it takes to find out which."""
         ...
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """Whether a step of the wall clock may let something start."""
+        """True if a step of the wall clock may let something start."""
         ...
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing will ever start as things are."""
+        """True if nothing will ever start as things are."""
         ...
 
     @property
     def is_by_tickets(self) -> bool:
-        """Whether others admit each start, shortly before."""
+        """True if others admit each start, shortly before."""
         ...
 
     def set_rate(self, rate: Any, now_ns: int) -> None:
@@ -291,7 +291,7 @@ class Permits(Protocol):
 
     @property
     def counts_effects(self) -> bool:
-        """Whether a start counts from when it takes effect: then ``take_effect`` or ``defer`` are told of each."""
+        """True if a start counts from when it takes effect: then ``take_effect`` or ``defer`` are told of each."""
         ...
 
     def next_time(self, now_ns: int) -> int | None:
@@ -312,7 +312,7 @@ class Permits(Protocol):
 
     @property
     def decides_each(self) -> bool:
-        """Whether each start is looked at by itself, since it may leave less than one permit less for the next."""
+        """True if each start is looked at by itself, since it may leave less than one permit less for the next."""
         ...
 
     @property

@@ -48,19 +48,19 @@ class PlainQueue(Intervals):
         now: loop time.
         permits: what admits starts.
         slack: seconds for which a planned instant stays usable.
-        pacing: whether tasks are spread.
-        early: whether a task may start anywhere in the interval of its due time.
+        pacing: how the tasks of an interval are paced.
+        early: True if a task may start anywhere in the interval of its due time.
         bucket_ns_max: the width of a bucket at most.
         chores: where work that may wait is put.
         expiry: is told of what has a deadline.
         wall: what follows the wall clock.
 
     Attributes:
-        is_special: whether more than due times, priorities and permits decides what starts.
-        is_halted: whether nothing becomes ready any more: what waits is to be cut.
-        is_unlimited: whether there is a permit for everybody.
-        counts_effects: whether :meth:`take_effect` or :meth:`defer` want to be told of each start.
-        is_by_importance: whether planned instants go by importance as well.
+        is_special: True if more than due times, priorities and permits decides what starts.
+        is_halted: True if nothing becomes ready any more: what waits is to be cut.
+        is_unlimited: True if there is a permit for everybody.
+        counts_effects: True if :meth:`take_effect` or :meth:`defer` want to be told of each start.
+        is_by_importance: True if planned instants go by importance as well.
         gate: the limits of keys; None if there are none.
         on_start: told of starts just before they happen: when each was due, and the loop time; None if nobody observes.
         untold_count: how many starts it is not told of before the next one, so that they may lie in a stretch.
@@ -222,7 +222,7 @@ class PlainQueue(Intervals):
                 return source, item
 
     def take_next(self, now: float, record: Record) -> bool:
-        """Take a record that has just been made ready, if it is what starts now; else it goes on waiting."""
+        """Take a record that has just been made ready, if it is what starts now; else it continues waiting."""
         calendar = self._choose_special(now) if self.is_special else self._choose(now)
         if calendar is not self.on_time or calendar.ready.peek()[1] is not record:
             return False
@@ -284,7 +284,7 @@ class PlainQueue(Intervals):
         return (source, item) if self._admit(calendar, source, item, now) else None
 
     def _is_sweep_due(self, now: float) -> bool:
-        """Whether deadlines have passed, for which tasks are to be taken out first."""
+        """True if deadlines have passed, for which tasks are to be taken out first."""
         sweep = self.expiry.next_sweep()
         return sweep is not None and sweep <= self.timeline.number_at(now)
 
@@ -297,7 +297,7 @@ class PlainQueue(Intervals):
         due = ready.earliest() if ready.active else None
         if due is not None and spread.groups and spread.next_due() < due:
             return None
-        if due is None:  # due times are all that counts here: nothing need be ready
+        if due is None:  # due times are all that counts here: nothing needed ready
             taken = spread.take_first(now)
             if taken is None:
                 return None
@@ -515,7 +515,7 @@ class PlainQueue(Intervals):
         return min(instant, max(planned, spread_due, permit))
 
     def _is_dense(self, now: float) -> bool:
-        """Whether more tasks wait for this interval than it has permits."""
+        """True if more tasks wait for this interval than it has permits."""
         waiting = self.on_time.opened_count + self.spread.opened_count + self.later_count + self._later_on_time_count
         if waiting <= 1:
             return False
@@ -542,7 +542,7 @@ class PlainQueue(Intervals):
     def _note_unlimited(self) -> None:
         """Note whether all that is due may start: what is asked for without delay then overtakes nothing.
 
-        Else it would keep what is due waiting for ever if each call makes another, which an event loop does not do.
+        Else it would keep what is due waiting forever if each call makes another, which an event loop does not do.
         """
         self.is_unlimited = self.admission.is_unlimited
         is_for_all = self.is_unlimited and not self._is_crowded
@@ -576,7 +576,7 @@ class PlainQueue(Intervals):
         return False
 
     def _is_passing(self) -> bool:
-        """Whether a task of :attr:`passing` waits, and would expire in the running interval."""
+        """True if a task of :attr:`passing` waits, and would expire in the running interval."""
         return False
 
 

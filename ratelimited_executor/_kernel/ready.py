@@ -144,7 +144,7 @@ class ReadyQueues(ReadyFields):
 
     @property
     def is_in_due_order(self) -> bool:
-        """Whether all that waits is of one rank, as far as is known."""
+        """True if all that waits is of one rank, as far as is known."""
         return len(self.active) == 1
 
     def served(self) -> None:

@@ -61,9 +61,9 @@ class Accounts(AccountFields):
         accepted_count: tasks taken in so far.
         started_count: tasks that have started.
         counts: tasks that have ended, by state.
-        is_inside: whether a plain function, or the first step of a coroutine, runs at this moment.
+        is_inside: True if a plain function, or the first step of a coroutine, runs at this moment.
         calls: the owner of calls that have neither a handle nor a batch.
-        is_changed: whether something has changed since the last decision on what starts, which no longer holds then.
+        is_changed: True if something has changed since the last decision on what starts, which no longer holds then.
         settle: brings the counts up to date, which may be behind while many tasks start at a stretch.
         detach: ends such a stretch after the call that runs: others may take its tasks from then on.
         try_again: is asked whether what has failed waits again, by owner, error and original context.
@@ -133,12 +133,12 @@ class Accounts(AccountFields):
             self.on_end()
 
     def raised(self, owner: TaskOwner, error: BaseException, origin: contextvars.Context | None) -> None:
-        """End a task that has raised, unless it is to be tried again; what ends the program is recorded, and goes on its way.
+        """End a task that has raised, unless it is to be retried; what ends the program is recorded, and continues its way.
 
         Args:
             owner: whom it concerns.
             error: what it raised.
-            origin: the variables that the task was scheduled with, should it be tried again.
+            origin: the variables that the task was scheduled with, should it be retried.
         """
         if isinstance(error, asyncio.CancelledError):
             self.end(owner, TaskState.CANCELLED, error)
@@ -206,7 +206,7 @@ class Accounts(AccountFields):
         self._join_cancellations()
 
     def tell_call_cancelled(self, cancelled: Callable[[], None]) -> None:
-        """Have somebody told of each callback that is cancelled, in place of the one before."""
+        """Have somebody told of each callback that is cancelled, instead of the one before."""
         self._on_call_cancelled = cancelled
         self._join_cancellations()
 

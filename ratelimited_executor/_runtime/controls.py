@@ -57,8 +57,8 @@ class Controls:
     Attributes:
         name: of the executor.
         rate: the rate in force, pauses left out.
-        is_paused: whether nothing is to start.
-        is_adaptive: whether the rate follows what the other side can take.
+        is_paused: True if nothing is to start.
+        is_adaptive: True if the rate follows what the other side can take.
         timeline: of the manager.
         member: its part in a group; None without a fleet.
         queue: where its tasks wait.
@@ -190,7 +190,7 @@ class Controls:
         self.accounts.progress()
 
     def set_paused(self, *, is_paused: bool) -> None:
-        """Stop starting, or go on."""
+        """Stop starting, or continue."""
         self.is_paused = is_paused
         self._apply_rate(self.decided_at())
 

@@ -68,7 +68,7 @@ class Statistics:
     Attributes:
         name: of the executor.
         rate: the rate in force, pauses left out.
-        is_paused: whether it is paused.
+        is_paused: True if it is paused.
         accepted: tasks taken in so far.
         waiting: tasks that have not started.
         overdue: those of them that are due, or will be within the running interval.

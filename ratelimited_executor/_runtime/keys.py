@@ -63,7 +63,7 @@ class KeyLimits:
 
     @property
     def is_gated(self) -> bool:
-        """Whether a key may have to wait for itself."""
+        """True if a key may have to wait for itself."""
         return self.rate is not None or self.concurrency is not None
 
     def rate_of(self, key: Hashable) -> Rate | None:
@@ -278,7 +278,7 @@ class Keys:
         return None if self._keeper is None else self._keeper.parts
 
     def _is_away(self) -> bool:
-        """Tell whether the group cannot be asked for slots."""
+        """Return True if the group cannot be asked for slots."""
         return self._keeper is not None and self._keeper.is_away
 
     def _look_at_key(self, key: Hashable) -> None:
@@ -300,9 +300,9 @@ class Keys:
     def _warn_of_loss(self, key: Hashable) -> None:
         self._warn(
             "key",
-            "a task of the key %r runs on without a slot of the group, which could not be renewed: others of it may run as well",
+            "a task of the key %r continues without its slot of the group, which could not be renewed: other tasks of the key may run beside it",
             key,
         )
 
     def _warn_of_key(self, key: Hashable, error: BaseException) -> None:
-        self._warn("key", "the limit of the key %r raised %r; it has none", key, error)
+        self._warn("key", "the function of a limit raised %r for the key %r; the key has no limit", key, error)

@@ -1,7 +1,7 @@
 """What limits the starts of an executor in time: its plan of rates and resources, costs, and penalties.
 
 An executor with one paced rate has a grid of permits and nothing else. The first cost, penalty or second rate puts a
-combination in its place (``_core/limits/combined.py``), which goes on where the grid is.
+combination in its place (``_core/limits/combined.py``), which continues where the grid is.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Reply:
     """What one call on the loop comes to, for the thread that waits for it.
 
     It is handed over by a bare lock, since a handler of a signal may raise in that thread at any instant. Within a
-    ``threading.Condition``, of which futures and events are made, that can leave its lock taken for ever, and the loop
+    ``threading.Condition``, of which futures and events are made, that can leave its lock taken forever, and the loop
     would wait for it with everybody else.
     """
 
@@ -289,8 +289,8 @@ class LoopThread:
     def _check_process(self) -> None:
         if self._process not in (0, os.getpid()):
             raise RuntimeError(
-                f"{self._name} was started in process {self._process}, of which this one is a fork without its threads: "
-                "make it, or use it for the first time, after the fork"
+                f"{self._name} was started in process {self._process}, and this process is a fork of it, without its threads: "
+                "create it, or use it for the first time, after the fork"
             )
 
 

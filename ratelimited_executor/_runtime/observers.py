@@ -1,4 +1,4 @@
-"""Observers of users: what they are told, and what becomes of their errors."""
+"""Observers of users: what they are told, and what happens to their errors."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def order_reporter(
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
         elif isinstance(queue_order(), Fair):
-            warn("order", "by or weights of Fair raised %r; the task goes by no key, or by a weight of 1", error)
+            warn("order", "by or weights of Fair raised %r; the task has no key, or its key has weight 1", error)
         else:
             warn("order", "the order raised %r; the task goes last", error)
 

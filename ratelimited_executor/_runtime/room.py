@@ -20,7 +20,7 @@ class HasRoom(Protocol):
     """Tells whether so many more tasks may wait."""
 
     def __call__(self, count: int, key: Hashable, key_count: int = 0) -> bool:
-        """Whether ``count`` tasks in all, and ``key_count`` and one of a key, fit beside those that wait."""
+        """True if ``count`` tasks in all, and ``key_count`` and one of a key, fit beside those that wait."""
         ...
 
 
@@ -49,7 +49,7 @@ class Room:
         return self._waiting_count + self._promised_count
 
     def is_free(self, key: Hashable) -> bool:
-        """Whether somebody who has not waited may take a place: there is one, and nobody who waits could take it.
+        """True if somebody who has not waited may take a place: there is one, and nobody who waits could take it.
 
         As long as there are places, those wait whose own key is full.
         """
@@ -59,7 +59,7 @@ class Room:
         return self._has_room(self._promised_count + 1, key, self._promised[key])
 
     async def wait(self, key: Hashable) -> None:
-        """Wait for a place, which is then promised: go on with :meth:`passing`, without awaiting anything else.
+        """Wait for a place, which is then promised: continue with :meth:`passing`, without awaiting anything else.
 
         Raises:
             Exception: what :meth:`close` was given, if there is no room any more.
@@ -138,7 +138,7 @@ class Room:
                     future.set_exception(error)
 
     def _is_full(self, first: tuple[int, Hashable]) -> bool:
-        """Whether there is no room for the key of a waiter, given as (number, key)."""
+        """True if there is no room for the key of a waiter, given as (number, key)."""
         return not self._has_room(self._promised_count + 1, first[1], self._promised[first[1]])
 
     def _promise(self, key: Hashable) -> None:

@@ -58,7 +58,7 @@ class Runner(RunnerFields):
 
     Attributes:
         earliest: loop time before which no timer wakes the loop again.
-        is_lent: whether the system has lent anything that :meth:`close` frees.
+        is_lent: True if the system has lent anything that :meth:`close` frees.
         precision_unlimited: the same as ``precision`` for an executor without a limit, which has nothing to pace.
         precision_crowded: the same where so much falls due that waking up costs more than starting it, and most of it is
             late anyway by the time that the others take.

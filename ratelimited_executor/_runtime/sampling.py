@@ -44,7 +44,7 @@ class Sample:
         duration: seconds until the end of the attempt; None as long as it runs.
         state: how the task has ended; None where it waits for another attempt.
         key: of the task; None until its end.
-        is_kept: whether it still counts.
+        is_kept: True if it still counts.
     """
 
     __slots__ = ("duration", "is_kept", "key", "lateness", "number", "state")

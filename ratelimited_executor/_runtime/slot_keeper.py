@@ -81,7 +81,7 @@ class LocalSlots:
         self._loop = loop
 
     def close(self) -> None:
-        """Refuse whoever waits and comes; who holds a slot goes on with it."""
+        """Refuse whoever waits and comes; who holds a slot continues with it."""
         self._is_closed = True
         for token, waker in self._wakers.items():
             if not waker.done():

@@ -28,7 +28,7 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
 _FLAWS: Final = {
-    "state": "what the authority stored of %s was not valid; a new era begins, and nothing is granted until it is safe",
+    "state": "the authority's state of %s was not valid; a new era begins, and nothing is granted until it is safe",
     "plan": "the authority has lost permits of %s: its keys were deleted, set back or evicted (maxmemory-policy noeviction?)",
     "version": "another release has left the state of %s; a new era begins, and nothing is granted until it is safe",
 }
@@ -83,7 +83,7 @@ class FleetMember:
 
     @property
     def is_served(self) -> bool:
-        """Whether the authority has answered, and not refused a call since."""
+        """True if the authority has answered, and not refused a call since."""
         return self.peer.era is not None and not self.peer.failed_count
 
     @property
@@ -142,17 +142,17 @@ class FleetMember:
 
     @property
     def is_news(self) -> bool:
-        """Whether a rate that the latest answer tells has been set of late; else this peer had not called for long."""
+        """True if a rate that the latest answer tells has been set of late; else this peer had not called for long."""
         return self.peer.is_news
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether this is an outage in which each process goes by its own rate."""
+        """True if this is an outage in which each process goes by its own rate."""
         return self.peer.state is PeerState.OUTAGE and self.peer.settings.outage.kind == "local"
 
     @property
     def is_first(self) -> bool:
-        """Whether no other peer has taken part of late."""
+        """True if no other peer has taken part of late."""
         return self.peer.permits.peers <= 1
 
     @property
@@ -172,7 +172,7 @@ class FleetMember:
         if not self.is_shared:
             return
         self._demand.look(now)
-        if self._is_resting:  # in any state: an outage, or a break of our clock, may go on meanwhile
+        if self._is_resting:  # in any state: an outage, or a break of our clock, may continue meanwhile
             if self.owner.queue.ready_count():
                 self._kick()
             return
@@ -226,7 +226,7 @@ class FleetMember:
         is_expected = self.peer.is_own_rate or self.owner.is_adaptive
         if before is not None and grid is not None and grid != before and not is_expected:
             LOGGER.warning(
-                "fleet: %s goes by %.6g a second, set by another peer; this one has set %s",
+                "fleet: %s uses %.6g a second, set by another peer; this process has set %s",
                 self.owner.name,
                 grid.per_second * (1 + self.peer.settings.stretch),
                 self.owner.rate,

@@ -9,8 +9,8 @@
 
 - :class:`~ratelimited_executor._core.fleet.slot_peer.SlotPeer` decides when to call and what to say. Only the thread touches it.
 - The thread renews the leases while the event loop of a holder is busy: so a blocked loop loses no slot. It does so only as
-  long as that loop has turned within ``hang_timeout``; else a process that hangs would hold its slots for ever.
-- A transport that cannot be had twice (a client of a cluster or of a Sentinel that was handed in) is used on the event loop of
+  long as that loop has turned within ``hang_timeout``; else a process that hangs would hold its slots forever.
+- A transport that cannot be had twice (a client of a cluster or of a Sentinel that was passed) is used on the event loop of
   the manager: then that one renews the leases, and must turn three times in a lease. So it is in virtual time.
 """
 
@@ -84,7 +84,7 @@ class _Owner:
         self._asked_at: float | None = None
 
     def is_well(self, now: float, seconds: float) -> bool:
-        """Whether the loop has turned within so many seconds; asks it to tell when it does."""
+        """True if the loop has turned within so many seconds; asks it to tell when it does."""
         if self.loop.is_closed():  # whoever it ran is gone
             return False
         asked_at = self._asked_at  # read once: the loop clears it meanwhile
@@ -144,7 +144,7 @@ class _GroupRequest:
             grant.answered = lambda: answered(self)
 
     def is_fresh(self) -> bool:
-        """Whether so much of the lease is left that a holder may begin."""
+        """True if so much of the lease is left that a holder may begin."""
         return self._keeper._is_fresh(self._grant.claim)  # noqa: SLF001  # of this package
 
     def start(self) -> None:
@@ -180,8 +180,8 @@ class GroupSlots:
         new_id: names this incarnation of the process, once it has started: until then it may be forked.
         timeout: seconds after which a call counts as lost.
         hang_timeout: seconds for which an event loop may stand still before its leases are renewed no more.
-        outage: what becomes of limits by key while the server is away. Pools of slots hand over nothing then.
-        is_threaded: whether the calls are made in a thread of their own.
+        outage: what happens to limits by key while the server is away. Pools of slots hand over nothing then.
+        is_threaded: True if the calls are made in a thread of their own.
 
     Attributes:
         parts: into how many parts limits by key are split, each process going by one; None while only slots count.
@@ -278,7 +278,7 @@ class GroupSlots:
             self._task = loop.create_task(self._run(), name="slots")
 
     def close(self) -> None:
-        """Refuse whoever waits and comes; who holds a slot goes on with it, and its lease is renewed."""
+        """Refuse whoever waits and comes; who holds a slot continues with it, and its lease is renewed."""
         self._is_closing = True
         self._post(self._refuse_all)
 
@@ -307,7 +307,7 @@ class GroupSlots:
 
     @property
     def is_away(self) -> bool:
-        """Whether the server does not answer, and limits by key go by parts alone until it does."""
+        """True if the server does not answer, and limits by key go by parts alone until it does."""
         return self.parts is not None and bool(self._reason)
 
     def limit_of(self, pool: str) -> int:
@@ -403,7 +403,7 @@ class GroupSlots:
         return self._peer.pools.get(pool) or self._new_pools[pool]
 
     def _is_fresh(self, claim: SlotClaim) -> bool:
-        """Whether so much of a lease is left that its holder may begin."""
+        """True if so much of a lease is left that its holder may begin."""
         return claim.state is EntryState.HELD and claim.end_ns - self._now_ns() >= self._peer.lease_ns // _SHORT_PART
 
     # In the thread.
@@ -534,7 +534,7 @@ class GroupSlots:
             self._tell([claim])
 
     def _is_done(self) -> bool:
-        """Whether nobody holds or waits, and what is to be said is said, or nobody listens."""
+        """True if nobody holds or waits, and what is to be said is said, or nobody listens."""
         return self._peer.is_idle or (self._peer.is_free and self._peer.failed_count >= _AWAY_COUNT)
 
     async def _go_round(self, transport: SlotTransport) -> None:
@@ -582,7 +582,7 @@ class GroupSlots:
         self._tell(grant.claim for grant in again)
         if reply.quarantine_us and reply.era != era:
             LOGGER.info(
-                "slots: none is handed over for %.1f s, since it may have been forgotten who holds some",
+                "slots: none is handed over for %.1f s, because holders may have been forgotten",
                 reply.quarantine_us / 1e6,
             )
 
@@ -596,7 +596,7 @@ class GroupSlots:
             if state.limit not in (own, told):
                 halts = ", which halts it" if not state.limit else ""
                 LOGGER.warning(
-                    "slots: the limit of %r is %d%s, as was set elsewhere; this process has set limit=%d",
+                    "slots: the limit of %r is %d%s, set elsewhere; this process has set limit=%d",
                     pool,
                     state.limit,
                     halts,
@@ -610,7 +610,7 @@ class GroupSlots:
         if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
             self._reason = reason
             what = "the server refuses all calls" if is_refusal(error) else "no answer"
-            LOGGER.warning("slots: %s (%s); none is handed over, and what is held ends with its lease", what, reason)
+            LOGGER.warning("slots: %s (%s); none is handed over, and held slots end with their leases", what, reason)
             if self._return is not None:
                 self._return.cancel()
             if self._outage.kind != "stop":
@@ -639,7 +639,7 @@ class GroupSlots:
                 await transport.listen(peer.settings.id, listening, woken)
             except Exception as error:  # noqa: BLE001  # whatever a client raises: who waits asks meanwhile
                 peer.poll_ns = _POLL_NS
-                LOGGER.debug("slots: hand-overs are not heard of: %s", reason_of(error))
+                LOGGER.debug("slots: no notifications of hand-overs: %s", reason_of(error))
             peer.poll_ns = _POLL_NS
             self._kicked.set()
             await asyncio.sleep(_LISTEN_SECONDS)

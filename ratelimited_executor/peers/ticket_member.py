@@ -77,7 +77,7 @@ class TicketMember:
         make_peer: makes what talks to the authority, of a plan's name and what tells its limits.
         valid_us: for how long a ticket may be used, in microseconds.
         late_us: by how much calendars may differ.
-        is_exact: whether a rate that paces holds in any window.
+        is_exact: True if a rate that paces holds in any window.
         kick: has the group look at once whether there is something to call for.
         leave: takes it out of the group.
         warn: logs a warning, the same one seldom.
@@ -121,7 +121,7 @@ class TicketMember:
 
     @property
     def is_served(self) -> bool:
-        """Whether the authority has answered, and not refused a call since."""
+        """True if the authority has answered, and not refused a call since."""
         return self.peer.era is not None and not self.peer.failed_count
 
     def set_plan(self, plan: Any) -> None:  # noqa: ARG002  # the owner has it already
@@ -219,11 +219,11 @@ class TicketMember:
         self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(
-                f"fleet: what the authority stored of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
+                f"fleet: the authority's state of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
                 "until it is safe"
             )
         if was_own and not peer.is_own_plan and not request.is_new_plan:
-            LOGGER.warning("fleet: %s goes by the limits of another process: %s", self.owner.name, reply.plan_id)
+            LOGGER.warning("fleet: %s uses the limits of another process: %s", self.owner.name, reply.plan_id)
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
         self._look_alone()

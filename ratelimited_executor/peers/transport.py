@@ -57,7 +57,7 @@ class Transport(Protocol):
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the authority is there and refuses."""
+    """True if the authority is there and refuses."""
     return isinstance(error, RefusedError)
 
 

@@ -97,7 +97,7 @@ class Daily(_Endless):
     """Jobs that know nothing of each other, more or fewer of them by the hour of the day.
 
     Args:
-        rates: a second in the mean, by hour of the day (UTC), 0 to 23; hours that are left out go on as the one before.
+        rates: a second in the mean, by hour of the day (UTC), 0 to 23; hours that are left out continue as the one before.
         start: epoch seconds at which the simulation begins, by default a midnight; :meth:`Simulation.arrive` says it.
 
     Raises:
@@ -108,7 +108,7 @@ class Daily(_Endless):
         self._given = dict(rates)
         self._start = number_of("start", start)
         if not rates or not all(hour in range(24) for hour in rates):
-            raise ValueError(f"rates must have hours of the day, 0 to 23, and one at least, got {dict(rates)!r}")
+            raise ValueError(f"rates must have at least one hour of the day, 0 to 23, got {dict(rates)!r}")
         self._rates: list[float] = []
         last = rates[max(rates)]
         for hour in range(24):
@@ -116,7 +116,7 @@ class Daily(_Endless):
             self._rates.append(_rate_of(f"rates[{hour}]", last, is_zero_allowed=True))
         self._most = max(self._rates)
         if not self._most:
-            raise ValueError("rates must have one hour at least in which something arrives")
+            raise ValueError("rates must have at least one hour in which something arrives")
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
         """Draw the gaps of the busiest hour, and leave out what is too much in the others (thinning)."""
@@ -140,7 +140,7 @@ class Recorded:
     Args:
         recording: what was recorded.
         speed: by what to compress time, > 0: 2 lets all come in half the time.
-        every: seconds, a timedelta or a text such as ``"1d"`` after which it is played again; None for once.
+        every: seconds, a timedelta or a str such as ``"1d"`` after which it is played again; None for once.
     """
 
     def __init__(self, recording: Recording, *, speed: float = 1.0, every: DurationLike | None = None) -> None:

@@ -97,7 +97,7 @@ def compare(summaries: Mapping[str, Summary]) -> Comparison:
         ValueError: if there are fewer than two.
     """
     if len(summaries) < 2:
-        raise ValueError(f"summaries must be two at least, got {len(summaries)}")
+        raise ValueError(f"summaries must be at least two, got {len(summaries)}")
     values = {
         criterion.name: {run: criterion.value(summary) for run, summary in summaries.items()} for criterion in CRITERIA
     }

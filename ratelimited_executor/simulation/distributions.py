@@ -116,7 +116,7 @@ class LogNormal:
         p90: what nine in ten of the values are below: more than the mean, 2.273 times it at most.
 
     Raises:
-        TypeError: if one of them is no number.
+        TypeError: if one of them is not a number.
         ValueError: if no log-normal distribution has such a mean and p90; :class:`Percentiles` can have more.
 
     >>> round(LogNormal(mean=4, p90=8).quantile(0.5), 3)
@@ -175,7 +175,7 @@ class Percentiles:
         values: spans of time by percent: from 0, the least, to 100, the greatest; rising.
 
     Raises:
-        TypeError: if it is no mapping of numbers.
+        TypeError: if it is not a mapping of numbers.
         ValueError: if 0 or 100 is missing, a percent or value is out of range, or the values fall.
 
     >>> times = Percentiles({0: 0.1, 50: 1, 90: 12, 99: 120, 100: 600})
@@ -230,7 +230,7 @@ class Sample:
         values: seconds, >= 0; one at least.
 
     Raises:
-        TypeError: if one of them is no number.
+        TypeError: if one of them is not a number.
         ValueError: if one of them is out of range, or there is none.
     """
 
@@ -239,7 +239,7 @@ class Sample:
     def __init__(self, values: Iterable[float]) -> None:
         self._values = sorted(_number("values", value) for value in values)
         if not self._values:
-            raise ValueError("values must hold one value at least, got none")
+            raise ValueError("values must contain at least one value, got none")
 
     @property
     def mean(self) -> float:

@@ -78,7 +78,7 @@ class Job:
         self._simulation = simulation
 
     def __call__(self, key: Any = None) -> Lasting:
-        """Begin a job of a key: draw what becomes of it, and return that.
+        """Begin a job of a key: draw what happens to it, and return that.
 
         Raises:
             ValueError: if the key is none of the population.
@@ -92,7 +92,9 @@ class Job:
             try:
                 member = population.members[key]
             except KeyError:
-                raise ValueError(f"{self.name} was called with {key!r}, which is no key of {population.name}") from None
+                raise ValueError(
+                    f"{self.name} was called with {key!r}, which is not a key of {population.name}"
+                ) from None
             seconds *= member.weight
             if population.outages and self._needs_group and population.is_out(member, self._clock._monotonic):
                 population.outage_count += 1
@@ -105,7 +107,7 @@ class Job:
         return Lasting(seconds, error, partial(self._end, key, member), None if member is None else member.begin)
 
     def _end(self, key: Any, member: Member | None, error: BaseException | None) -> None:
-        """Note what a job has done for its key, and go on with what follows."""
+        """Note what a job has done for its key, and continue with what follows."""
         population = self.population
         if population is not None and member is not None:
             member.active -= 1
@@ -134,7 +136,7 @@ def failures_of(failures: Any) -> float:
     """Return the part of jobs that fails, from 0 to 1."""
     part = number_of("failures", failures)
     if not 0 <= part <= 1:
-        raise ValueError(f"failures must be a part of all jobs, from 0 to 1, got {failures!r}")
+        raise ValueError(f"failures must be a fraction of all jobs, from 0 to 1, got {failures!r}")
     return part
 
 
@@ -147,6 +149,6 @@ def distribution_of(name: str, duration: Any) -> Distribution:
         return Constant(delay_of(name, duration))
     except TypeError:
         raise TypeError(
-            f"{name} must be a number of seconds, a timedelta, a text such as '250ms' or a distribution "
+            f"{name} must be a number of seconds, a timedelta, a str such as '250ms' or a distribution "
             f"such as LogNormal(mean=4, p90=9), got {duration!r}"
         ) from None

@@ -1,4 +1,4 @@
-"""Jobs that take time and do nothing else: what a simulation runs in place of real ones."""
+"""Jobs that take time and do nothing else: what a simulation runs instead of real ones."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Lasting(Coroutine[Any, Any, None]):
         return self._last().__await__()
 
     def send(self, value: Any) -> Any:
-        """Go on, as a coroutine does."""
+        """Continue, as a coroutine does."""
         return self._steps().send(value)
 
     def throw(self, *error: Any) -> Any:
@@ -127,7 +127,7 @@ class Lasting(Coroutine[Any, Any, None]):
 
     @property
     def is_running(self) -> bool:
-        """Whether an executor of a simulation runs it."""
+        """True if an executor of a simulation runs it."""
         return self._coroutines is not None and self._number in self._coroutines.running
 
     def cancel(self, message: object = None) -> bool:

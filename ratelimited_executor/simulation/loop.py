@@ -106,7 +106,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if not task.done():
                 task.cancel()
                 self._run(self.time(), task)
-                raise RuntimeError(f"nothing is left to happen, and {future!r} waits for ever")
+                raise RuntimeError(f"nothing is left to happen, and {future!r} waits forever")
             return task.result()
 
     def next_time(self) -> float:
@@ -195,9 +195,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def _entered(self) -> Iterator[None]:
         self._check_closed()
         if self._thread_id:
-            raise RuntimeError("this simulation runs already")
+            raise RuntimeError("this simulation is already running")
         if asyncio._get_running_loop() is not None:
-            raise RuntimeError("a simulation cannot run within a running event loop: it would hold that; use a thread")
+            raise RuntimeError(
+                "a simulation cannot run within a running event loop, which it would block: use a thread"
+            )
         hooks = sys.get_asyncgen_hooks()
         self._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
@@ -217,11 +219,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._wakers.clear()
 
     def is_running(self) -> bool:
-        """Whether it runs."""
+        """True if it runs."""
         return bool(self._thread_id)
 
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return self._is_closed
 
     async def shutdown_asyncgens(self) -> None:
@@ -313,7 +315,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         try:
             self._exception_handler(self, context)
         except Exception:  # noqa: BLE001  # it is foreign code, and an error of it must not end the run
-            _log.exception("the exception handler failed, told of: %s", context.get("message"))
+            _log.exception("the exception handler failed while handling: %s", context.get("message"))
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Log an exception that nobody has retrieved."""
@@ -382,7 +384,7 @@ class _Waker:
 
 
 def _is_stale(timer: _Timer) -> bool:
-    """Whether a timer has nothing to do any more: its handle was cancelled, or its job has ended otherwise."""
+    """True if a timer has nothing to do any more: its handle was cancelled, or its job has ended otherwise."""
     _, _, call, argument = timer
     if call is None:
         return bool(argument.cancelled())
@@ -398,7 +400,7 @@ def _refuse(name: str) -> Any:
 
     def method(self: SimulationLoop, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG001  # the shape of a method
         raise RuntimeError(
-            f"{name}() is not there in a simulation, where nothing is but time: simulate what waits for the world outside as "
+            f"{name}() is not available in a simulation, which has only time: simulate external waits as "
             "a job with a duration, or test it on ratelimited_executor.testing.VirtualEventLoop"
         )
 

@@ -1,7 +1,7 @@
 """Who is worked for in a simulation: accounts, users, devices, each with a key, and what has been done for each.
 
 Every key has a *period*, in which it is to be synced once. A key is *locked* while a job works on it: a job that starts
-meanwhile is a lock conflict. It is counted and goes on, since what an application does then is its own affair.
+meanwhile is a lock conflict. It is counted and continues, since what an application does then is its own affair.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Population:
     Args:
         name: of the whole.
         keys: their number, for the integers from 0 on, or the keys themselves, each once.
-        period: seconds, a timedelta or a text such as ``"8h"``.
+        period: seconds, a timedelta or a str such as ``"8h"``.
         weight: tells how much work a key is, > 0 and finite; 1 for each by default.
         group: tells what a key belongs to.
 
@@ -94,20 +94,20 @@ class Population:
         self.name = name
         self.period = float(seconds_of("period", period))
         if isinstance(keys, bool) or (isinstance(keys, int) and keys < 1):
-            raise ValueError(f"keys of the population {name} must be one at least, got {keys!r}")
+            raise ValueError(f"keys of the population {name} must be at least one, got {keys!r}")
         if isinstance(keys, int):
             check_most(f"keys of the population {name}", keys, KEYS_MAX, "keys")
         self.members: dict[Key, Member] = {}
         for key in range(keys) if isinstance(keys, int) else keys:
             key_bytes(key)  # so that it is one
             if key in self.members:
-                raise ValueError(f"keys of the population {name} must differ, {key!r} is there twice")
+                raise ValueError(f"keys of the population {name} must differ, {key!r} occurs twice")
             share = 1.0 if weight is None else number_of(f"weight of {key!r}", weight(key))
             if share <= 0:
                 raise ValueError(f"weight of {key!r} in the population {name} must be > 0, got {share!r}")
             self.members[key] = Member(self, key, share, None if group is None else group(key))
         if not self.members:
-            raise ValueError(f"keys of the population {name} must be one at least, got none")
+            raise ValueError(f"keys of the population {name} must be at least one, got none")
         self.add_interval: Callable[[float], object] = float
         self.conflict_count = 0
         self.outage_count = 0
@@ -133,7 +133,7 @@ class Population:
         return since, until
 
     def is_out(self, member: Member, now: float) -> bool:
-        """Whether a key's group is out."""
+        """True if a key's group is out."""
         return any(begin <= now < end for begin, end in self.outages.get(member.group or "", ()))
 
     # Looking.

@@ -1,4 +1,4 @@
-"""Run a scenario: set it up, let time pass in steps, measure and write, go on with what was interrupted."""
+"""Run a scenario: set it up, let time pass in steps, measure and write, continue with what was interrupted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunProgress:
         total: to be simulated.
         jobs: that have ended.
         wall_seconds: that it took so far.
-        is_replaying: whether it makes again what an interrupted run had come to.
+        is_replaying: True if it makes again what an interrupted run had come to.
     """
 
     seconds: float
@@ -71,8 +71,8 @@ class RunResult:
         wall_seconds: that it took, now and before it was interrupted.
         total: seconds that were to be simulated.
         end: seconds since the start at which a job has ended last.
-        is_done: whether nothing is left to do: no job runs or waits, and none will come.
-        is_replaying: whether it was stopped while it made again what an interrupted run had come to: the file is as it was.
+        is_done: True if nothing is left to do: no job runs or waits, and none will come.
+        is_replaying: True if it was stopped while it made again what an interrupted run had come to: the file is as it was.
     """
 
     scenario: str
@@ -108,7 +108,7 @@ def simulate(
     """Run a scenario in virtual time, with executors as in production, and measure it.
 
     A run is repeatable: the same scenario, seed and version make the same. So an interrupted run is resumed by making its
-    past again without writing it, and going on from there.
+    past again without writing it, and continuing from there.
 
     Args:
         scenario: what to simulate.
@@ -116,10 +116,10 @@ def simulate(
         seed: of all that is drawn.
         step: the span over which values are summed up, > 0.
         start: epoch seconds at which it begins; by default 2024-01-01T00:00:00Z.
-        samples: whether every single value is written.
-        until_done: whether to stop once nothing is left to do, which may be earlier than ``days``.
+        samples: True if every single value is written.
+        until_done: True to stop once nothing is left to do, which may be earlier than ``days``.
         database: the file to write, which must not be there; None writes none.
-        resume: whether to go on with a run that was interrupted, in the file that is there.
+        resume: True to continue with a run that was interrupted, in the file that is there.
         on_progress: told ten times a second or less how far it is; it may return True to stop the run.
 
     Raises:
@@ -278,8 +278,8 @@ class _Run:
             jobs_before, jobs = self._jobs, recorder.jobs()
             if end == self._writes_from and jobs != self._jobs_before:
                 raise ValueError(
-                    f"the past could not be made again: {jobs} jobs in place of {self._jobs_before}, because the "
-                    "scenario has changed or is not repeatable (draw from sim.random, and use no sets)"
+                    f"the past could not be repeated: {jobs} jobs instead of {self._jobs_before}, because the "
+                    "scenario has changed or is not reproducible (draw from sim.random, and use no sets)"
                 )
             self._reached, self._jobs = end, jobs
             if jobs > jobs_before:
@@ -335,7 +335,7 @@ class _Run:
         return self._before + time.perf_counter() - self._begin
 
     def _check(self, found: dict[str, Any]) -> None:
-        """Refuse to go on with another run than that of the file."""
+        """Refuse to continue with another run than that of the file."""
         for name, value in self._properties.items():
             if found.get(name) != value:
                 raise ValueError(
@@ -349,11 +349,11 @@ class _Run:
             self._before = float(found["wall_seconds"])
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ValueError(
-                f"the file does not tell how far its run has come, it is damaged ({error}): begin anew in another file"
+                f"the file does not record how far its run came, it is damaged ({error}): begin anew in another file"
             ) from error
         if self._writes_from >= self._total:
             raise ValueError(
-                f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to go on"
+                f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to continue"
             )
 
 

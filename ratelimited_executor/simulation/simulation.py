@@ -218,15 +218,15 @@ class Simulation:
         on_failure: Callable[[Any], object] | None = None,
         outage_duration: DurationLike | Distribution = _OUTAGE_SECONDS,
     ) -> Job:
-        """Make a kind of jobs: a function that executors call in place of real work.
+        """Make a kind of jobs: a function that executors call instead of real work.
 
         Args:
             name: what they are called.
             duration: how long each takes, or a distribution; multiplied by the weight of its key.
             failures: the part of them that fails, 0 to 1, at their end; or a function that tells it of a key.
             population: whose keys they are for; a key is locked while one works on it.
-            is_sync: whether a key is synced by them; False for jobs that only need its lock.
-            needs_group: whether they fail while their key's group is out.
+            is_sync: True if a key is synced by them; False for jobs that only need its lock.
+            needs_group: True if they fail while their key's group is out.
             then: called with the key when one has returned.
             on_failure: called with the key when one has failed.
             outage_duration: how long it takes until one gives up whose key's group is out.
@@ -256,7 +256,7 @@ class Simulation:
         """Call a function again and again.
 
         Args:
-            period: seconds, a timedelta or a text such as ``"10m"``.
+            period: seconds, a timedelta or a str such as ``"10m"``.
             call: what to call.
             first: seconds since the start at which to call it first.
         """
@@ -300,7 +300,7 @@ class Simulation:
             arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
         chosen = None if keys is None else list(keys)
         if chosen is not None and not chosen:
-            raise ValueError("keys must hold one key at least, got none")
+            raise ValueError("keys must contain at least one key, got none")
         count = 0
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
         is_bounded = not self._bounded.isdisjoint(nodes)
@@ -408,7 +408,7 @@ class Simulation:
     # For whoever runs it.
 
     def set_up(self, scenario: Scenario) -> None:
-        """Let a scenario set up what there is and what happens; an ``async`` setup may go on while time passes."""
+        """Let a scenario set up what there is and what happens; an ``async`` setup may continue while time passes."""
 
         async def begin() -> None:
             await self._manager.start()
@@ -416,7 +416,9 @@ class Simulation:
             if asyncio.iscoroutine(found):
                 await found
             if not any(source.kind == "executor" for source in self.sources):
-                raise ValueError(f"the scenario {scenario.name} makes no executor: call sim.executor() in its setup()")
+                raise ValueError(
+                    f"the scenario {scenario.name} creates no executor: call sim.executor() in its setup()"
+                )
 
         self._setup = self.spawn(begin())
         self.run_until(self.now)
@@ -431,7 +433,7 @@ class Simulation:
         if self._setup.cancelled():
             raise RuntimeError("setup() was cancelled")
         if not self._setup.done() and self.loop.next_time() == math.inf:
-            raise RuntimeError("setup() waits for what will never happen: nothing is left to happen")
+            raise RuntimeError("setup() waits forever: nothing is left to happen")
 
     def close(self) -> None:
         """Forget all that would have happened, and end what runs."""
@@ -506,7 +508,7 @@ class Nodes:
         every = list(items)
         times = None if delays is None else list(delays)
         count, first = len(self.executors), self._next
-        self._next = (first + len(every)) % count  # the next batch goes on where this one ends
+        self._next = (first + len(every)) % count  # the next batch continues where this one ends
         handles = []
         for rank, executor in enumerate(self.executors):
             part = slice((rank - first) % count, None, count)

@@ -79,7 +79,7 @@ class Strategy(Scenario):
         for name in ("jumbo", "failures", "locked_out", "losses"):
             part = number_of(name, getattr(self, name, 0.0))
             if not 0 <= part <= 1:
-                raise ValueError(f"{name} must be a part of the whole, from 0 to 1, got {part!r}")
+                raise ValueError(f"{name} must be a fraction of the whole, from 0 to 1, got {part!r}")
 
     def setup(self, sim: Simulation) -> None:
         """Set up accounts, banks, workers and both kinds of jobs."""

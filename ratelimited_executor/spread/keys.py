@@ -84,7 +84,7 @@ def offset_ns(key: Key, period_ns: int) -> int:
     """Return the same in nanoseconds, exactly: ``key_hash(key) * period_ns // 2**64``.
 
     Raises:
-        TypeError: if ``period_ns`` is no integer.
+        TypeError: if ``period_ns`` is not an integer.
         ValueError: if it is less than 1.
     """
     if isinstance(period_ns, bool) or not isinstance(period_ns, int):
@@ -98,14 +98,14 @@ def _of_int(key: int) -> bytes:
     try:
         return key.to_bytes(_INT_BYTES, "big", signed=True)
     except OverflowError:
-        raise ValueError(f"key must fit into 64 bits, got {key!r}: write it as a text") from None
+        raise ValueError(f"key must fit into 64 bits, got {key!r}: convert it to a str") from None
 
 
 def _of_text(key: str) -> bytes:
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"key must be a text that UTF-8 can hold, got {key!r}: {error.reason}") from None
+        raise ValueError(f"key must be a str that UTF-8 can hold, got {key!r}: {error.reason}") from None
 
 
 def _of_uuid(key: UUID) -> bytes:

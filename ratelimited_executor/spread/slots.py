@@ -30,7 +30,7 @@ def cycle_slots(cycle: DurationLike, buckets: int = 65_536) -> int:
     """Return into how many slots a cycle is cut.
 
     Args:
-        cycle: whole seconds, as a number, a timedelta or a text such as ``"8h"``; even, since an odd one cannot be cut.
+        cycle: whole seconds, as a number, a timedelta or a str such as ``"8h"``; even, since an odd one cannot be cut.
         buckets: 256 or 65,536: how finely databases can tell keys apart.
 
     Raises:
@@ -59,7 +59,7 @@ def reciprocal(k: int, *, of: int) -> Fraction:
         of: how many kinds there are, >= 1.
 
     Raises:
-        TypeError: if one of them is no integer.
+        TypeError: if one of them is not an integer.
         ValueError: if one of them is out of range.
 
     >>> [str(reciprocal(k, of=3)) for k in range(3)]
@@ -80,7 +80,7 @@ class CycleSlots:
     """The slots of a cycle, which begins anew at each multiple of it since the epoch, by the wall clock in UTC.
 
     Args:
-        cycle: whole seconds, as a number, a timedelta or a text such as ``"8h"``.
+        cycle: whole seconds, as a number, a timedelta or a str such as ``"8h"``.
         buckets: 256 or 65,536: how finely databases can tell keys apart.
         phase: by what part of the cycle it begins later, >= 0 and < 1; see :func:`reciprocal`.
 
@@ -136,7 +136,7 @@ class CycleSlots:
         """Return the buckets of a slot.
 
         Raises:
-            TypeError: if the slot is no integer.
+            TypeError: if the slot is not an integer.
             ValueError: if there is no such slot.
         """
         self._check(slot)

@@ -49,7 +49,7 @@ def slot_predicate(
     It holds numbers and the column alone, so it can be put into any statement as it is.
 
     Args:
-        column: where the keys are: a name, with that of its table and schema before it if need be.
+        column: where the keys are: a name, with that of its table and schema before it if needed.
         slot: which slot, 0 <= slot < ``cycle_slots(cycle, buckets)``.
         cycle: as for :func:`cycle_slots`.
         kind: ``int``, ``uuid``, ``text`` or ``bytes``: as what this package gets the keys.
@@ -103,7 +103,7 @@ def install_sqlite(connection: sqlite3.Connection) -> None:
     """Give a connection to SQLite the functions that :func:`slot_predicate` and :func:`bucket_expression` call.
 
     ``spread_bucket(key, buckets)`` takes an integer, a text or a blob; ``spread_bucket_uuid(key, buckets)`` a UUID as text or
-    as a blob of 16 bytes. NULL has no bucket; what is no key raises.
+    as a blob of 16 bytes. NULL has no bucket; what is not a key raises.
     """
     connection.create_function("spread_bucket", 2, _bucket, deterministic=True)
     connection.create_function("spread_bucket_uuid", 2, _bucket_of_uuid, deterministic=True)

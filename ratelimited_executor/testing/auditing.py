@@ -8,7 +8,7 @@ Phi(t) is the integral of the rate. The nominal law of ``Paced``: for every wind
 
     cost of the starts in [a, b]  <=  Phi(b) - Phi(a - slack) + cost of the last
 
-that of ``Burst(n)`` has n in place of the last cost, and no slack.
+that of ``Burst(n)`` has n instead of the last cost, and no slack.
 
 Only windows from one start to another can be worst, as shrinking a window to the starts within it takes away permits
 and no starts. Number the starts 0, 1, 2, ... by time, and let C_i be the cost of those before i: the starts from i to j
@@ -71,7 +71,7 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the law holds in every window."""
+        """True if the law holds in every window."""
         return self.worst_excess <= 0
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ def audit(
             order of time, each in force from its time on; the first also before its time.
         slack: of ``Paced`` with ``Strictness.NOMINAL``: seconds for which a permit may be taken after its time, finite,
             >= 0; None audits the exact law, or with ``burst`` means 0.02.
-        burst: the depth of a ``Burst`` that is audited in place of ``Paced``; its slack is what a start may be later than
+        burst: the depth of a ``Burst`` that is audited instead of ``Paced``; its slack is what a start may be later than
             its decision.
         costs: permits that each start took, in the order of ``starts``; 1 each by default.
 
@@ -331,7 +331,7 @@ def _sorted_starts(starts: Iterable[float], costs: Sequence[int] | None) -> tupl
         return times, [1] * len(times)
     given = list(map(float, starts))
     if len(costs) != len(given):
-        raise ValueError(f"costs must be as many as the starts, {len(given)}, got {len(costs)}")
+        raise ValueError(f"costs must have one entry for each of the {len(given)} starts, got {len(costs)}")
     _sorted_times("starts", given)
     pairs = sorted(zip(given, costs, strict=True), key=itemgetter(0))
     return [time for time, _ in pairs], [cost for _, cost in pairs]

@@ -92,22 +92,22 @@ class Outstanding:
         self._processes[transport] = command
 
     def lend(self, count: int) -> None:
-        """Count a thread that waits for the loop (1), or that goes on (-1)."""
+        """Count a thread that waits for the loop (1), or that continues (-1)."""
         self._lent += count
 
     def has_threads(self) -> bool:
-        """Whether a worker thread or a hold is outstanding. Costs next to nothing if there is but one thread."""
+        """True if a worker thread or a hold is outstanding. Costs next to nothing if there is but one thread."""
         count = len(self._calls) + len(self.holds)
         if threading.active_count() > 1:
             count += sum(1 for _ in self._anyio_workers())
         return count > self._lent
 
     def has_holds(self) -> bool:
-        """Whether a hold is outstanding, which counts under every policy: somebody asked for it by name."""
+        """True if a hold is outstanding, which counts under every policy: somebody asked for it by name."""
         return len(self.holds) > self._lent
 
     def has_processes(self) -> bool:
-        """Whether a process runs whose exit has not been reported."""
+        """True if a process runs whose exit has not been reported."""
         if not self._processes:
             return False
         for transport in [known for known in self._processes if known.get_returncode() is not None]:

@@ -55,7 +55,7 @@ class VirtualLoop(Protocol):
         ...
 
     def has_ready(self) -> bool:
-        """Whether the loop has something to do at this instant."""
+        """True if the loop has something to do at this instant."""
         ...
 
     def next_timer(self) -> float | None:
@@ -63,7 +63,7 @@ class VirtualLoop(Protocol):
         ...
 
     def has_signal_handlers(self) -> bool:
-        """Whether a signal may still wake the loop."""
+        """True if a signal may still wake the loop."""
         ...
 
     def self_pipe_fd(self) -> int:

@@ -130,7 +130,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
     # What the selector asks: it keeps asyncio's private attributes in one place.
 
     def has_ready(self) -> bool:
-        """Whether a callback is ready to run."""
+        """True if a callback is ready to run."""
         return bool(self._ready)
 
     def next_timer(self) -> float | None:
@@ -141,7 +141,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         return when if when != math.inf else None
 
     def has_signal_handlers(self) -> bool:
-        """Whether ``add_signal_handler`` is in use, whose signals arrive through the loop's own socket."""
+        """True if ``add_signal_handler`` is in use, whose signals arrive through the loop's own socket."""
         return bool(getattr(self, "_signal_handlers", None))
 
     def self_pipe_fd(self) -> int:

@@ -598,10 +598,10 @@ def test_what_waits_for_ever_is_said_so(loop):
         finally:
             seen.append(now())
 
-    with pytest.raises(RuntimeError, match="nothing is left to happen, and .*wait.* waits for ever"):
+    with pytest.raises(RuntimeError, match="nothing is left to happen, and .*wait.* waits forever"):
         loop.run_until_complete(wait())
     assert [0.0] == seen
-    with pytest.raises(RuntimeError, match="waits for ever"):
+    with pytest.raises(RuntimeError, match="waits forever"):
         loop.run_until_complete(loop.create_future())
 
 

@@ -477,7 +477,7 @@ def test_numbers_and_times_are_readable():
         (
             lambda path: change(path, "CREATE TABLE other (a)"),
             ValueError,
-            "run.sqlite.* is no database of a simulation",
+            "run.sqlite.* is not a database of a simulation",
         ),
     ],
     ids=["missing", "text", "empty", "directory", "another database"],

@@ -115,7 +115,7 @@ def test_a_scenario_needs_an_executor():
     def setup(sim):
         sim.population("keys", 3, period="1h")
 
-    with pytest.raises(ValueError, match=r"scenario made makes no executor: call sim\.executor\(\)"):
+    with pytest.raises(ValueError, match=r"scenario made creates no executor: call sim\.executor\(\)"):
         live(setup)
     sim = Simulation()
     with pytest.raises(NotImplementedError, match=r"Scenario must define setup\(sim\)"):
@@ -935,7 +935,7 @@ def test_jobs_in_threads_are_refused():
 
     with world(setup) as sim:
         sim.run_until(10)
-        with pytest.raises(RuntimeError, match="in a thread, which a simulation has none of"):
+        with pytest.raises(RuntimeError, match="in a thread, because a simulation has none"):
             handles[0].result()
 
 
@@ -967,7 +967,7 @@ def test_a_setup_that_waits_for_nothing_is_an_error(is_late):
             await asyncio.sleep(100)
         await asyncio.Event().wait()
 
-    with pytest.raises(RuntimeError, match="waits for what will never happen"):
+    with pytest.raises(RuntimeError, match="waits forever"):
         live(setup, HOUR)
 
 

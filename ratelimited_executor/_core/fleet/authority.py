@@ -37,7 +37,7 @@ _LOOK_COUNT: Final = 256  # ranks looked at, at most, for permits at once
 _QUARANTINE_MAX_US: Final = 60_000_000  # by which the clocks of two servers may differ at most
 _WHOLE_MAX: Final = 1 << 53  # integers below are exact in the script, too
 _UNPLANNED: Final = (-1, 0)
-_LOST: Final = 0  # in place of the call that changed a plan last: no plan agrees with it
+_LOST: Final = 0  # instead of the call that changed a plan last: no plan agrees with it
 
 
 @dataclass(slots=True)

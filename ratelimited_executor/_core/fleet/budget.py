@@ -1,4 +1,4 @@
-"""What a peer may start by the tickets that it holds, and what becomes of the rest: to the queue a limit of each resource.
+"""What a peer may start by the tickets that it holds, and what happens to the rest: to the queue a limit of each resource.
 
 A ticket was asked for as some task needed it, and belongs to no task: whichever is first uses what is there. Its parts count
 at its own time, whoever uses them, so that a start may use parts of several, and leave some.
@@ -155,7 +155,7 @@ class TicketBudget:
         return self._keys[key] + self._coming_keys[key]
 
     def has_key(self, key: str, now_ns: int) -> bool:
-        """Whether a task of a key may start now, as far as its key goes."""
+        """True if a task of a key may start now, as far as its key goes."""
         self._look(now_ns)
         return self._keys[key] > 0
 
@@ -322,7 +322,7 @@ class BudgetLimit(Limit):
         self._cost_max, self._estimate = other._cost_max, other._estimate
 
     def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # the authority remembers
-        """Whether a new one would do the same."""
+        """True if a new one would do the same."""
         return True
 
 
@@ -409,7 +409,7 @@ class KeyBudgetLimit(Limit):
         self.settings, self._cost_max, self._per_second = other.settings, other._cost_max, other._per_second
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether a new one would do the same."""
+        """True if a new one would do the same."""
         return now_ns >= self.refused_ns
 
 

@@ -129,7 +129,7 @@ class GrantedPermits:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once."""
+        """True if everything may start at once."""
         return self.rate.is_unlimited
 
     counts_effects: Final = False  # a permit that is used in time counts from its own time
@@ -142,7 +142,7 @@ class GrantedPermits:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no permit comes up, because of a pause here or a rate of 0 of the whole group."""
+        """True if no permit comes up, because of a pause here or a rate of 0 of the whole group."""
         return self.rate.is_zero or self.per_second == 0
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's

@@ -73,7 +73,7 @@ class PeerSettings:
 
 
 def _is_lower(own: FleetGrid, grid: FleetGrid) -> bool:
-    """Whether a rate is lower than the one of a grid, and not 0."""
+    """True if a rate is lower than the one of a grid, and not 0."""
     return 0 < own.step * grid.unit < grid.step * own.unit
 
 
@@ -86,7 +86,7 @@ class Peer:
         clock: the authority's clock.
         grid_phase: where the first permit of the group's grid comes up, 0 to 1: as a part of the gap between two.
         is_clock_whole: tells whether our own clock has run on without a break.
-        is_new_rate: whether the rate is to be put in force; else only if the group has none.
+        is_new_rate: True if the rate is to be put in force; else only if the group has none.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Peer:
 
     @property
     def is_own_rate(self) -> bool:
-        """Whether the rate in force is the one that this peer has set."""
+        """True if the rate in force is the one that this peer has set."""
         own = self._own_grid()
         return self.grid is None or (self.grid.step, self.grid.unit) == (own.step, own.unit)
 
@@ -253,7 +253,7 @@ class Peer:
         return now_ns if self._call_ns is None else self._call_ns
 
     def has_demand(self, demand: DemandUntil, now_ns: int) -> bool:
-        """Whether there is anything to call for.
+        """True if there is anything to call for.
 
         Args:
             demand: counts the tasks that want to start, and could.
@@ -299,7 +299,7 @@ class Peer:
         Args:
             now_ns: our time.
             demand: counts the tasks that want to start, and could.
-            is_regular: whether it is the one call of its interval, and not one for permits at once.
+            is_regular: True if it is the one call of its interval, and not one for permits at once.
         """
         settings = self.settings
         interval, number = self.interval_ns(), self.number_at(now_ns)
@@ -378,7 +378,7 @@ class Peer:
         Args:
             request: what it answers.
             reply: the answer.
-            is_step: whether it contradicts what was known of the authority's clock.
+            is_step: True if it contradicts what was known of the authority's clock.
             now_ns: our time.
         """
         if self._state is PeerState.CLOSED:
@@ -470,7 +470,7 @@ class Peer:
 
     @property
     def goes_on_alone(self) -> bool:
-        """Whether there are no answers, and the outage policy leaves this peer permits."""
+        """True if there are no answers, and the outage policy leaves this peer permits."""
         policy = self.settings.outage
         if self._state is not PeerState.OUTAGE or policy.kind == "stop" or self.grid is None or not self.clock.is_known:
             return False

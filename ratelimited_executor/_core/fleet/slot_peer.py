@@ -58,7 +58,7 @@ class SlotClaim:
         priority: larger goes first.
         note: what is told of it.
         owner: for whoever has made it.
-        limit: how many may hold slots of its pools, in place of the limits of these; -1 for those.
+        limit: how many may hold slots of its pools, instead of the limits of these; -1 for those.
         state: where it is.
         token: by which the authority knows it.
         fence: of its slots; 0 until it has some.
@@ -102,7 +102,7 @@ class SlotPeer:
 
     Args:
         settings: what they have in common.
-        may_renew: whether the owner of a claim is well enough for its lease to be renewed, and to be handed slots.
+        may_renew: True if the owner of a claim is well enough for its lease to be renewed, and to be handed slots.
 
     Attributes:
         settings: the same.
@@ -150,7 +150,7 @@ class SlotPeer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody holds or waits, and nothing is to be said."""
+        """True if nobody holds or waits, and nothing is to be said."""
         return self.is_free and not (self._releases or self._limits)
 
     @property
@@ -161,7 +161,7 @@ class SlotPeer:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody holds or waits."""
+        """True if nobody holds or waits."""
         return not (self._claims or self._untold)
 
     def waiting(self) -> list[SlotClaim]:
@@ -205,7 +205,7 @@ class SlotPeer:
             self._undeclared.add(pool)
 
     def has_limit_to_tell(self, pool: str) -> bool:
-        """Whether the authority is still to be told of a limit, so that what it answers is not in force yet."""
+        """True if the authority is still to be told of a limit, so that what it answers is not in force yet."""
         return pool in self._limits or pool in self._undeclared
 
     def set_limit(self, pool: str, limit: int) -> None:

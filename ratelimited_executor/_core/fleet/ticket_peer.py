@@ -100,7 +100,7 @@ class TicketPeer:
         budget: the tickets held.
         era: in which the authority is; None before the first answer.
         limits: what the latest reply told of each limit, by name.
-        is_own_plan: whether the plan in force is the one that this process has set.
+        is_own_plan: True if the plan in force is the one that this process has set.
         refusal: what the latest answer refused; None if nothing.
         granted_count: tickets that were given.
         refused_count: tickets that were asked for and not given.
@@ -195,7 +195,7 @@ class TicketPeer:
         return first if self._called_ns is None else max(first, self._called_ns + _ASK_GAP_NS)
 
     def _remembers(self, now_ns: int) -> bool:
-        """Whether there is anything to remember for an authority that forgets, or it is to be told that it is over."""
+        """True if there is anything to remember for an authority that forgets, or it is to be told that it is over."""
         for name in [name for name, (_, until_ns) in self._copies.items() if until_ns <= min(now_ns, self._heard_ns)]:
             del self._copies[name]
         return bool(self._copies)
@@ -251,7 +251,7 @@ class TicketPeer:
         Args:
             call: what was asked.
             reply: the answer.
-            is_step: whether it contradicts what was known of the authority's clock.
+            is_step: True if it contradicts what was known of the authority's clock.
             now_ns: our time.
         """
         if self._state is PeerState.CLOSED:

@@ -31,7 +31,7 @@ class Pace(Permits, Protocol):
 
     @property
     def is_foreseeable(self) -> bool:
-        """Whether a :meth:`trial` tells what will be: permits that others grant are not known in advance."""
+        """True if a :meth:`trial` tells what will be: permits that others grant are not known in advance."""
         ...
 
     def trial(self) -> Pace:
@@ -145,18 +145,18 @@ class CombinedPermits:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once: never, since a penalty may come."""
+        """True if everything may start at once: never, since a penalty may come."""
         return False
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no permit comes up."""
+        """True if no permit comes up."""
         if self._is_paused or (self.grid is not None and self.grid.is_stopped):
             return True
         return any(limit.cost_max == 0 for limit in self._main)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Pause at a rate of 0, or go on; the grid goes by its own rate."""
+        """Pause at a rate of 0, or continue; the grid goes by its own rate."""
         self._is_paused = rate.is_zero
         self.rate = rate
         if self.grid is not None:
@@ -182,7 +182,7 @@ class CombinedPermits:
 
     @property
     def counts_effects(self) -> bool:
-        """Whether a start counts from when it takes effect, of which some limit wants to hear."""
+        """True if a start counts from when it takes effect, of which some limit wants to hear."""
         if self.grid is not None and self.grid.counts_effects:
             return True
         return any(limit.counts_effects for limit in self._main)
@@ -261,13 +261,13 @@ class CombinedPermits:
         return copies
 
     def admits(self, needs: Mapping[str, int], now_ns: int) -> bool:
-        """Whether a start that needs so much of each resource is admitted now; the grid admits any cost."""
+        """True if a start that needs so much of each resource is admitted now; the grid admits any cost."""
         return all(
             limit.admits(cost, now_ns) for resource, cost in needs.items() for limit in self.limits_of(resource) or ()
         )
 
     def is_beyond(self, needs: Mapping[str, int]) -> bool:
-        """Whether a start needs more than is ever admitted, since a rate has been lowered."""
+        """True if a start needs more than is ever admitted, since a rate has been lowered."""
         return any(
             limit.cost_max and cost > limit.cost_max  # one that admits nothing is paused
             for resource, cost in needs.items()
@@ -335,12 +335,12 @@ class CombinedPermits:
 
     @property
     def is_bursty(self) -> bool:
-        """Whether many starts may be admitted at once: windows and buckets keep what is not taken."""
+        """True if many starts may be admitted at once: windows and buckets keep what is not taken."""
         return self.grid is None
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
+        """True if the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
         return any(bound.limit.is_by_wall_clock for bound in self.bounds)
 
     is_by_tickets: bool = False
@@ -348,7 +348,7 @@ class CombinedPermits:
 
     @property
     def is_foreseeable(self) -> bool:
-        """Whether a copy tells what will be: a part in a fleet is not known in advance."""
+        """True if a copy tells what will be: a part in a fleet is not known in advance."""
         return self.grid is None or self.grid.is_foreseeable
 
     def charge(self, needs: Mapping[str, int]) -> list[Ticket]:

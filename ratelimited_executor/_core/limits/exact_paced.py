@@ -55,7 +55,7 @@ class ExactPacedLimit(PacedLimit):
         return count if self._window is None else max(0, min(count, self._window.count(now_ns)))
 
     def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start is admitted now, whatever its cost."""
+        """True if a start is admitted now, whatever its cost."""
         if not super().admits(cost, now_ns):
             return False
         return self._window is None or cost <= 0 or self._window.count(now_ns) > 0
@@ -107,7 +107,7 @@ class ExactPacedLimit(PacedLimit):
         return count if self._window is None else min(count, self._window.count_until(now_ns, end_ns))
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether a new limit would do the same."""
+        """True if a new limit would do the same."""
         return super().is_idle(now_ns) and (self._window is None or self._window.is_idle(now_ns))
 
     def trial(self, time_ns: Callable[[], int]) -> Self:

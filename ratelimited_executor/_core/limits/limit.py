@@ -59,7 +59,7 @@ class Limit(ABC):
         """Count the starts of cost 1 that are admitted now, one after the other; negative if costs were settled to more."""
 
     def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start of a cost is admitted now."""
+        """True if a start of a cost is admitted now."""
         return cost <= 0 or self.count(now_ns) >= cost
 
     # What starts.
@@ -70,16 +70,16 @@ class Limit(ABC):
 
     @abstractmethod
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
-        """Correct the cost of a start afterwards, again if need be; what has lapsed meanwhile is not given back."""
+        """Correct the cost of a start afterwards, again if needed; what has lapsed meanwhile is not given back."""
 
     @property
     def is_foreseeable(self) -> bool:
-        """Whether :meth:`when` knows when a start is admitted; else others decide, and tell it shortly before."""
+        """True if :meth:`when` knows when a start is admitted; else others decide, and tell it shortly before."""
         return True
 
     @property
     def counts_effects(self) -> bool:
-        """Whether a start counts from when it takes effect: then :meth:`take_effect` or :meth:`defer` is told of each."""
+        """True if a start counts from when it takes effect: then :meth:`take_effect` or :meth:`defer` is told of each."""
         return False
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
@@ -108,7 +108,7 @@ class Limit(ABC):
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """Whether a step of the wall clock may let something start."""
+        """True if a step of the wall clock may let something start."""
         return False
 
     # Itself.
@@ -127,7 +127,7 @@ class Limit(ABC):
 
     @abstractmethod
     def is_idle(self, now_ns: int) -> bool:
-        """Whether a new limit would do the same."""
+        """True if a new limit would do the same."""
 
 
 def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:

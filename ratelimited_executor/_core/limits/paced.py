@@ -80,7 +80,7 @@ class PacedLimit(Limit):
         return 0 if ahead < 0 else 1 + ahead // self._unit
 
     def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start is admitted now, whatever its cost."""
+        """True if a start is admitted now, whatever its cost."""
         return self._next <= now_ns * self._step > 0 or cost <= 0 or self.rate.is_unlimited
 
     def take(self, cost: int, now_ns: int) -> list[int]:
@@ -131,7 +131,7 @@ class PacedLimit(Limit):
         return 0 if ahead < 0 else 1 + ahead // self._unit
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether the next start has been due for longer than the slack."""
+        """True if the next start has been due for longer than the slack."""
         return self._next < (now_ns - self.slack_ns) * self._step or self._step == self._next == 0
 
     def _due(self, now_ns: int) -> int:

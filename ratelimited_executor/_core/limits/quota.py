@@ -1,7 +1,7 @@
 """So many starts from one mark of the wall clock to the next: a day's quota, from midnight to midnight.
 
 Law: the costs of the starts that the wall clock puts between two marks sum to N at most, whichever way the clock steps:
-a period that it comes back to goes on from where it was left. That is kept for the last :data:`PERIOD_COUNT` periods seen.
+a period that it comes back to continues from where it was left. That is kept for the last :data:`PERIOD_COUNT` periods seen.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class QuotaLimit(Limit):
         return count
 
     def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # as above
-        """Whether nothing was used of the running period."""
+        """True if nothing was used of the running period."""
         self._enter()
         return self._used[self._begin_ns] == 0
 

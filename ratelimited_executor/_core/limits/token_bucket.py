@@ -121,7 +121,7 @@ class TokenBucketLimit(Limit):
         return max(0, (self._content + (end_ns - 1 - now_ns) * self._step) // self._unit)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether the bucket is full."""
+        """True if the bucket is full."""
         self._fill(now_ns)
         return self._content >= self.depth * self._unit
 

@@ -202,7 +202,7 @@ class WindowLimit(Limit):
         return max(0, room) + self.permits * windows
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether the window is empty."""
+        """True if the window is empty."""
         self.count(now_ns)
         return not self._log and not self._pending
 

@@ -143,7 +143,7 @@ class DurableFunction(Generic[P, R]):
     Attributes:
         name: under which it is registered; tasks in the store name it.
         version: the same.
-        retry: how it is tried again; None for not at all.
+        retry: how it is retried; None for not at all.
         run_timeout: seconds that one attempt may run; None for no limit.
         in_thread: True if it runs in a worker thread.
     """
@@ -220,7 +220,7 @@ class DurableFunction(Generic[P, R]):
         """Return what :meth:`put` would put, for :meth:`DurableTasks.put_many`."""
         options = {name: kwargs.pop(name) for name in _OPTIONS.intersection(kwargs)}
         if "connection" in options:
-            raise TypeError("new() has no connection=: hand it to put()")
+            raise TypeError("new() has no connection=: pass it to put()")
         if kwargs or len(args) not in self._positional:
             try:
                 self._signature.bind(*args, **kwargs)
@@ -230,13 +230,13 @@ class DurableFunction(Generic[P, R]):
             body = self._tasks.codec.dumps([args, kwargs])
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"the arguments of {self.name} cannot be written: {error}") from error
+            raise kind(f"the arguments of {self.name} cannot be encoded: {error}") from error
         if not isinstance(body, bytes):
-            raise TypeError(f"codec must write bytes, got {type(body).__name__} for the arguments of {self.name}")
+            raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
             raise ValueError(
-                f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: keep them elsewhere, "
-                "and hand in where that is"
+                f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: store the data elsewhere, "
+                "and pass a reference"
             )
         return self._new(body, **options)
 
@@ -292,15 +292,13 @@ def _positional_counts(signature: inspect.Signature) -> range:
 def text_of(name: str, value: Any) -> str:
     """Return a text that every store can keep."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, got {value!r}")
+        raise TypeError(f"{name} must be a str, got {value!r}")
     if not value or len(value) > _TEXT_MAX or "\0" in value:
         raise ValueError(f"{name} must have 1 to {_TEXT_MAX} characters, and no NUL, got {value[:300]!r}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(
-            f"{name} must be a text that UTF-8 can write, without lone surrogates, got {value!r}"
-        ) from None
+        raise ValueError(f"{name} must be a str that UTF-8 can write, without lone surrogates, got {value!r}") from None
     return value
 
 
@@ -315,7 +313,7 @@ def _key_text(key: Any) -> str | None:
     if key is None:
         return None
     if isinstance(key, bool) or not isinstance(key, (str, int)):
-        raise TypeError(f"key of a durable task must be a text or an integer, got {key!r}")
+        raise TypeError(f"key of a durable task must be a str or an int, got {key!r}")
     return json.dumps(text_of("key", key) if isinstance(key, str) else key)
 
 

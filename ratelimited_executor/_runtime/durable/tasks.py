@@ -107,7 +107,7 @@ class DurableTasks:
             name: by which tasks in the store know it; the function's own if None. Another name is another function.
             version: of what its arguments mean. A process that knows other versions only leaves the task to others; several
                 versions are registered under one name, each with its own function.
-            retry: how it is tried again if it fails: a :class:`Retry`, or an object of tenacity's; None for not at all. With
+            retry: how it is retried if it fails: a :class:`Retry`, or an object of tenacity's; None for not at all. With
                 its last attempt a task becomes a dead letter.
             run_timeout: seconds that one attempt may run; then it is cancelled, and has failed.
             in_thread: True if it blocks, and runs in a worker thread.
@@ -163,7 +163,9 @@ class DurableTasks:
             ValueError: if it is out of range, or there is a repetition of that name.
         """
         if not isinstance(function, DurableFunction) or function not in self.functions.values():
-            raise TypeError(f"function must be one that @tasks.task of these tasks has made, got {function!r}")
+            raise TypeError(
+                f"function must be a durable function of these tasks, made by @tasks.task, got {function!r}"
+            )
         if (period is None) == (cron is None):
             raise TypeError("repeat() takes period= or cron=, one of them")
         if taken := {"delay", "at", "id"}.intersection(kwargs):
@@ -274,7 +276,7 @@ class DurableTasks:
         Args:
             executor: which has started.
             ahead: seconds of work to claim ahead, > 0, at most 60: the least that lets the executor start on time.
-            drain_timeout: seconds for which running tasks may go on at the end; then they are cancelled and given back. None
+            drain_timeout: seconds for which running tasks may continue at the end; then they are cancelled and given back. None
                 for as long as they take.
 
         Raises:
@@ -289,7 +291,7 @@ class DurableTasks:
         seconds = seconds_of("ahead", ahead)
         if seconds > AHEAD_MAX:
             raise ValueError(
-                f"ahead must be at most {AHEAD_MAX:g} seconds, got {seconds:g}: others cannot run what is claimed"
+                f"ahead must be at most {AHEAD_MAX:g} seconds, got {seconds:g}: other processes cannot run claimed tasks"
             )
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:

@@ -57,7 +57,7 @@ class PeerView:
         planned: permits of the next interval that lie ready for it.
         share: its part of the running interval's permits, 0 to 1; None if there are none.
         seen: seconds since its last call.
-        is_stale: whether plans are made without it: it is idle, or gone.
+        is_stale: True if plans are made without it: it is idle, or gone.
     """
 
     id: str

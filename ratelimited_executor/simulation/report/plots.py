@@ -494,13 +494,13 @@ def _upper(bins: list[Bin]) -> float:
 
 
 def _is_logarithmic(bins: list[Bin]) -> bool:
-    """Whether the bins grow with their values."""
+    """True if the bins grow with their values."""
     widths = [each.high - each.low for each in bins if math.isfinite(each.high) and each.low > 0]
     return bool(widths) and max(widths) > _LOG_RATIO * min(widths)
 
 
 def _has_steady_growth(bins: list[Bin]) -> bool:
-    """Whether each bin is longer than the one before by the same factor, so that a `_LogGrid` can join them."""
+    """True if each bin is longer than the one before by the same factor, so that a `_LogGrid` can join them."""
     growths = [math.log(each.high / each.low) for each in bins if each.low > 0 and math.isfinite(each.high)]
     return bool(growths) and max(growths) < _STEADY_RATIO * min(growths)
 

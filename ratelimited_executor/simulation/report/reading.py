@@ -221,7 +221,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             return _Reader(file, connection).read()
     except (sqlite3.Error, ArithmeticError, LookupError, TypeError) as error:
         raise ValueError(
-            f"{str(file)!r} is no database of a simulation run, or is damaged ({error}): "
+            f"{str(file)!r} is not a database of a simulation run, or is damaged ({error}): "
             "give a file that a simulation wrote"
         ) from error
 

@@ -59,7 +59,7 @@ class PostgresStore(SQLStore, TaskStore):
         create: False to refuse a database that has no durable tasks yet, or those of an older release, as for what only looks.
 
     Raises:
-        TypeError: if ``conninfo`` is no text.
+        TypeError: if ``conninfo`` is not a text.
         ValueError: if it is empty.
     """
 
@@ -68,10 +68,10 @@ class PostgresStore(SQLStore, TaskStore):
     def __init__(self, conninfo: str, *, create: bool = True) -> None:
         if not isinstance(conninfo, str):
             raise TypeError(
-                f"conninfo must be a text such as 'postgresql://host/database', got {type(conninfo).__name__}"
+                f"conninfo must be a str such as 'postgresql://host/database', got {type(conninfo).__name__}"
             )
         if not conninfo:
-            raise ValueError("conninfo must be a text such as 'postgresql://host/database', got an empty one")
+            raise ValueError("conninfo must be a str such as 'postgresql://host/database', got an empty one")
         super().__init__()
         self._conninfo = conninfo
         self._is_creating = create

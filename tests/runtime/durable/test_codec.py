@@ -22,8 +22,8 @@ def test_json_comes_back_as_it_was(value):
     [
         (b"x", "bytes is not JSON serializable"),
         (float("nan"), "Out of range float values"),
-        ({1: 2}, "has texts as keys, got 1"),
-        ([{"a": [{None: 1}]}], "has texts as keys, got None"),
+        ({1: 2}, "must have strings as keys, got 1"),
+        ([{"a": [{None: 1}]}], "must have strings as keys, got None"),
         ("\ud800", "surrogates not allowed"),
     ],
 )
