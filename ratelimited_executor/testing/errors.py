@@ -1,4 +1,4 @@
-"""What a virtual event loop raises out of the run when it cannot continue.
+"""The errors that a virtual event loop raises when it cannot continue.
 
 ::
 
@@ -23,7 +23,7 @@ class VirtualTimeError(RateLimitedExecutorError, RuntimeError):
 
 
 class DeadlockError(VirtualTimeError):
-    """Nothing is ready, scheduled or outstanding, so that nothing can ever happen again.
+    """Nothing is ready, scheduled or outstanding, so nothing can ever happen again.
 
     Attributes:
         now: the virtual time at which it was noticed, in seconds.

@@ -154,7 +154,7 @@ def _settings(item: pytest.Item) -> dict[str, Any]:
 
 
 def _loop_scope(item: pytest.Item) -> str:
-    """Return among which tests pytest-asyncio shares a loop; every other plugin gives each test its own."""
+    """Return the scope in which pytest-asyncio shares a loop; every other plugin gives each test its own."""
     mark = item.get_closest_marker("asyncio")
     asked = (mark.kwargs.get("loop_scope") or mark.kwargs.get("scope")) if mark is not None else None
     if asked is None and _has_loop_hook(item):

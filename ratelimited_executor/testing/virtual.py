@@ -99,7 +99,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         self._real_io = policy
 
     def block_for(self, seconds: DurationLike) -> None:
-        """Let time pass while a callback runs: simulate one that blocks the loop for so many seconds."""
+        """Let time pass during a callback: simulate one that blocks the loop for this many seconds."""
         self.clock.block(seconds)
 
     def hold(self, name: str) -> Hold:
@@ -157,7 +157,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
 
     @_clock_resolution.setter
     def _clock_resolution(self, seconds: float) -> None:
-        """Ignore what the base class measures on the real clock."""
+        """Ignore the resolution that the base class measures on the real clock."""
 
     def create_task(
         self,
