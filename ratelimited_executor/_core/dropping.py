@@ -37,11 +37,11 @@ class DropIndex:
 
     @property
     def live_count(self) -> int:
-        """How many tasks there are that can be dropped."""
+        """The number of tasks that can be dropped."""
         return self._all.live_count
 
     def add(self, record: Record) -> None:
-        """Take in a task that waits; it has options."""
+        """Add a task that waits; it has options."""
         options: Any = record._options
         if options.entry is not None:  # a task that follows the wall clock comes here again when that is read
             return

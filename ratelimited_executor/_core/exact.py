@@ -121,7 +121,7 @@ class ExactGrid(PermitGrid):
         self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
 
     def take_effect(self, now_ns: int) -> None:
-        """Note that the starts that were decided last have taken effect by ``now_ns``."""
+        """Record that the starts that were decided last have taken effect by ``now_ns``."""
         ticket = self.open_ticket
         if ticket is not None:
             self.open_ticket = None
@@ -133,14 +133,14 @@ class ExactGrid(PermitGrid):
                 self._log.take_effect(ticket, now_ns)
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let the start that was decided last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         ticket = self.open_ticket
         if ticket is not None:
             self.open_ticket = None
             self._log.defer(ticket, effects)
 
     def charge(self, cost: int) -> list[Any]:
-        """Let the start that took a permit last cost so many in all: they count in its window as well."""
+        """Set the total cost of the last start, which counts in its window."""
         ticket: list[Any] = super().charge(cost)
         entry = self.open_ticket
         if entry is not None:
@@ -163,7 +163,7 @@ class ExactGrid(PermitGrid):
         return 1 + max(0, end_ns - 1 - now_ns) * step // unit
 
     def time_after(self, now_ns: int, count: int) -> int | None:
-        """Tell when the ``count``-th permit from now can be taken; None if never at this rate."""
+        """Return when the ``count``-th permit from now can be taken; None if never at this rate."""
         when = super().time_after(now_ns, count)
         if when is None or not self._pieces:
             return when

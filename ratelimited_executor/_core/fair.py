@@ -336,7 +336,7 @@ class FairClock:
                 del level.flows[flow.key]
         else:
             heapq.heappush(level.ghosts, (flow.finish, next(self.numbers), flow))
-        if level.waiting_count == 0:  # nobody competes: all tags are as good as past
+        if level.waiting_count == 0:  # no competitor: all tags are treated as past
             level.now = max(level.now, level.latest)
             level.weight_sum = 0.0
             self.chores.append(self._purge_steps(minus_priority, level))

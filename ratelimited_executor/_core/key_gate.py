@@ -210,7 +210,7 @@ class KeyGate:
         return is_there
 
     def hold(self, key: Hashable, cost: int, now_ns: int) -> KeyHold | None:
-        """Tell what keeps a key from starting a task; None if nothing does."""
+        """Return what keeps a key from starting a task; None if nothing does."""
         if isinstance(key, SlotLane):
             held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
             return "slots" if held is None and key.parked else held
@@ -333,7 +333,7 @@ class KeyGate:
                 self._resume(key, self._keys[key])
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
-        """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
+        """Record that a task of a key starts; return limit and ticket, if its cost may be settled later."""
         if isinstance(key, SlotLane):
             self._newest = None
             return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
@@ -347,19 +347,19 @@ class KeyGate:
         return ticket
 
     def take_effect(self, now_ns: int) -> None:
-        """Note that the start that was noted last has taken effect by ``now_ns``."""
+        """Record that the start that was noted last has taken effect by ``now_ns``."""
         if self._newest is not None:
             (limit, ticket), self._newest = self._newest, None
             limit.take_effect(ticket, now_ns)
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let the start that was noted last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         if self._newest is not None:
             (limit, ticket), self._newest = self._newest, None
             limit.defer(ticket, effects)
 
     def end(self, key: Hashable) -> bool:
-        """Note that a task of a key has ended; return whether that lets another start."""
+        """Record that a task of a key has ended; return whether that lets another start."""
         if isinstance(key, SlotLane):
             return key.held_key is not None and self.end(key.held_key)
         state = self._keys.get(key)
@@ -400,7 +400,7 @@ class KeyGate:
             self._resume(key, state)
 
     def open_all(self) -> None:
-        """Resume every key, whether it may start or not: its limits are to be asked anew."""
+        """Resume every key, even if it may not start yet: its limits are read again."""
         for key, state in list(self._keys.items()):
             self._resume(key, state)
         for lane in list(self._lanes):
@@ -490,7 +490,7 @@ class KeyGate:
         lane.resume()
 
     def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
-        """Let a task of a key that has started have the slot that is there, or wait for one while it runs."""
+        """Give the available slot to a task of a key that has started, or wait for one while it runs."""
         if slots.is_there:
             self._ahead.pop(key, None)
             self._go_on()
@@ -507,7 +507,7 @@ class KeyGate:
         self._go_on()
 
     def told(self, key: Hashable) -> None:
-        """Take in that a slot of a key is there, or has to be waited for."""
+        """Record that a slot of a key is there, or has to be waited for."""
         state = self._keys.get(key)
         if state is None or state.slots is None or state.slots.request is None:
             return
@@ -533,7 +533,7 @@ class KeyGate:
         self.open_all()
 
     def _count_by(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
-        """Let so many tasks of a key run at once: as the group counts them, or as are counted here."""
+        """Let a number of tasks of a key run at once, as counted by the group, or here."""
         fresh = self._slots_of(key, concurrency) if concurrency else None
         parts = None if fresh is None else self._parts()
         is_here = concurrency is not None and (fresh is None or parts is not None)
@@ -546,7 +546,7 @@ class KeyGate:
         state.ask_for_running(lambda: self._note_lost(key))
 
     def next_time(self) -> int | None:
-        """Tell when the next parked key may start again; None if no time is known."""
+        """Return when the next parked key may start again; None if no time is known."""
         first = self._timers.first()
         return None if first is None else first[0]
 

@@ -75,7 +75,7 @@ class KeyState:
         return self.limit is None or self.limit.admits(self.cost(cost), now_ns)
 
     def take_slot(self, slots: SlotAsker, note_lost: Callable[[], None]) -> None:
-        """Let a task that starts have the slot that is there."""
+        """Give the available slot to a starting task."""
         request = slots.take()
         self.held.append(request)
         self._run_with(request, note_lost)
@@ -86,7 +86,7 @@ class KeyState:
             self.held.append(self.slots.ask_for_running(lambda request: self._run_with(request, note_lost)))
 
     def _run_with(self, request: SlotRequest, note_lost: Callable[[], None]) -> None:
-        """Let a running task have a slot that was asked for."""
+        """Give a requested slot to a running task."""
 
         def lost() -> None:
             """Ask for another: the slot may be another's by now."""
@@ -123,7 +123,7 @@ class KeyState:
         return count
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when rate and penalty admit a task; None if they never do."""
+        """Return when rate and penalty admit a task; None if they never do."""
         begin_ns = max(now_ns, self.penalty_ns)
         if self.limit is None:
             return begin_ns

@@ -60,7 +60,7 @@ _REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two 
 def decision(
     decide: Callable[Concatenate[TaskQueue, float, P], T],
 ) -> Callable[Concatenate[TaskQueue, float, P], T]:
-    """Let a method of a queue take its decision by the time that it is told, whatever code of the user it asks.
+    """Fix the time of a decision for a method of a queue, whatever the user's code does meanwhile.
 
     What such code sets counts from then on: what is decided after the change, by the same time, must not come before it.
     While nothing is special, no such code is asked, and the kernel's method of the same name decides alone.
@@ -423,7 +423,7 @@ class TaskQueue(PlainQueue):
         return is_freed or is_costly
 
     def look_again(self, key: Hashable) -> None:
-        """Let a key that had to wait be asked anew: something of it has changed."""
+        """Read the limits of a waiting key again, because they have changed."""
         if self.gate is not None:
             self.gate.look_again(key)
 
@@ -449,19 +449,19 @@ class TaskQueue(PlainQueue):
         self.set_permits(self.permits)
 
     def set_permits(self, permits: Permits) -> None:
-        """Let something else admit starts."""
+        """Replace the permits that admit starts."""
         super().set_permits(permits)
         if self.costs is not None:
             self.costs = permits  # type: ignore[assignment]  # it is a combination once there are costs
         self.note_order()
 
     def set_costs(self, permits: CombinedPermits) -> None:
-        """Let something else admit starts, and ask it what each may cost."""
+        """Replace the permits that admit starts, and ask them for the admissible cost of each start."""
         self.costs = permits
         self.set_permits(permits)
 
     def note_order(self) -> None:
-        """Note whether each start is a decision of its own, because another may change what comes next, or what it costs."""
+        """Record if each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_left = bool(self.rekeying) or self._is_interim  # an order that was in force before
         is_own = self.order is not default_order
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None

@@ -16,7 +16,7 @@ __all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord"
 
 
 class TaskRecord(Record):
-    """The same, and what few tasks have of it as their orders, limits and lists ask for it."""
+    """A record with the rare options of a task, as orders, limits and lists read them."""
 
     __slots__ = ()
 
@@ -24,12 +24,12 @@ class TaskRecord(Record):
 
     @property
     def key(self) -> Hashable:
-        """Whose task it is, for fairness and limits; None if it is nobody's."""
+        """The key of the task, for fairness and limits; None if it has none."""
         return given_key(self._key)
 
     @property
     def _key(self) -> Hashable:
-        """The same as it is held; see ``keys.py``."""
+        """The key in its stored form; see ``keys.py``."""
         options = self._options
         return None if options is None else options.key if options.lane is None else options.lane
 

@@ -18,7 +18,7 @@ def manager_of(pool: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotHolder:
-    """Who holds a slot.
+    """The holder of a slot.
 
     Attributes:
         name: as given to :meth:`Slots.hold`, else that of the asyncio task.
@@ -73,7 +73,7 @@ class SlotRequest(Protocol):
         ...
 
     def start(self) -> None:
-        """Note that a holder begins."""
+        """Record that a holder begins."""
         ...
 
     def release(self) -> None:
@@ -97,7 +97,7 @@ class SlotKeeper(Protocol):
         ...
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Have a method called, on this event loop, whenever ``parts`` may have changed, for as long as its object is there."""
+        """Call a method on this event loop whenever ``parts`` may have changed, while its object exists."""
         ...
 
     def limit_of(self, pool: str) -> int:

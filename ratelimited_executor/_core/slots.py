@@ -190,7 +190,7 @@ class SlotPools:
     def adopt(
         self, token: Hashable, pools: Iterable[str], now_us: int, *, fence: int, until_us: int, note: Any = None
     ) -> None:
-        """Take in a lease that was handed over before these pools were there; it counts, whatever the limits are."""
+        """Add a lease that was handed over before these pools were there; it counts, whatever the limits are."""
         self.look(now_us)
         asked = tuple(map(self.pool, pools))
         lease = self._leases[token] = SlotLease(token, asked, fence, self._now_us, until_us, note=note)
@@ -254,7 +254,7 @@ class SlotPools:
         return handed
 
     def _hand_over(self, pools: Iterable[SlotPool]) -> None:
-        """Hand over what is free of some pools, and of those in whose lines somebody has moved up thereby."""
+        """Hand over the free slots of some pools, and of pools whose lines have advanced because of that."""
         if self.is_halted:
             return
         to_look_at = list(pools)
@@ -267,7 +267,7 @@ class SlotPools:
                 to_look_at += [each for each in place[2].pools if each is not pool]
 
     def _hold(self, lease: SlotLease) -> None:
-        """Let who is the first of each line of its pools hold slots."""
+        """Let the first waiter in the lines of all its pools hold slots."""
         self.fence = lease.fence = self.fence + 1
         for pool in lease.pools:
             pool.line.pop()

@@ -48,7 +48,7 @@ class Admission(AdmissionFields):
         self.put(permits)
 
     def put(self, permits: Permits) -> None:
-        """Let something else admit starts, or the same at another rate."""
+        """Replace the permits that admit starts, or their rate."""
         self.permits: Any = permits
         self.is_unlimited = permits.is_unlimited
         self.effects: Any = permits if permits.counts_effects and not self.is_unlimited else None

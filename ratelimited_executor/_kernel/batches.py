@@ -102,7 +102,7 @@ class BatchSource(BatchFields):
         return position >= self.started_count if self._started is None else not self._started[position]
 
     def start(self, position: int) -> None:
-        """Note that a task starts or expires."""
+        """Record that a task starts or expires."""
         if self._started is None and position != self.started_count:  # out of order: there is an order of one's own
             self._make_flags()
         if self._started is not None:
@@ -116,7 +116,7 @@ class BatchSource(BatchFields):
         return self._started
 
     def note_started(self, count: int) -> None:
-        """Note that so many tasks have started, in order, or with their flags set."""
+        """Record that so many tasks have started, in order, or with their flags set."""
         self.started_count += count
 
     def waiting_positions(self) -> Iterator[int]:

@@ -97,7 +97,7 @@ def two_bodies(pure: T) -> T:
 
 
 def used_there(cls: T) -> T:
-    """Let the compiled body know of a function or class that it uses."""
+    """Register a function or class that the compiled kernel uses."""
     if compiled is not None:
         compiled.connect(cls.__name__, cls)  # type: ignore[attr-defined]  # a class
     return cls

@@ -84,7 +84,7 @@ class DueOrder:
         return self._steps is not None or self._merge is not None
 
     def prepare(self) -> bool:
-        """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
+        """Do one step of the preparation for the next reading; False if it did one, True if none is left."""
         if self._steps is None:
             return True
         if next(self._steps, self) is self:
@@ -92,7 +92,7 @@ class DueOrder:
         return False
 
     def add(self, position: int) -> None:
-        """Take in a position that was appended to the column."""
+        """Add a position that was appended to the column."""
         self.left_count += 1
         due = self._dues[position]
         if due >= self._open_until:

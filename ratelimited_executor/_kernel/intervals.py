@@ -206,7 +206,7 @@ class Intervals(QueueFields):
         return source.count_before(self.interval_end) - source.opened_count
 
     def _note_later(self, calendar: Calendar, change: int) -> None:
-        """Note that so many tasks more wait in later buckets of the running interval, or fewer."""
+        """Record that so many tasks more wait in later buckets of the running interval, or fewer."""
         if calendar is self.spread:
             self.later_count += change
         else:

@@ -66,7 +66,7 @@ class SpreadPlan(PlanFields):
         return max(1, min(left, self._late_count + planned))
 
     def started(self, *, due: float, now: float, left: int, count: int = 1) -> None:
-        """Note a start, or some at one instant, and plan the next.
+        """Record a start, or some at one instant, and plan the next.
 
         Args:
             due: the due time of the task that started: a planned instant is never before it.

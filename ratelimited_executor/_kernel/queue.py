@@ -179,7 +179,7 @@ class PlainQueue(Intervals):
         return steps > 0 and not self.chores and not self.rekeying
 
     def _do_chores(self, steps: float) -> float:
-        """Do work that may wait, so many steps at most; return the steps left."""
+        """Do chores, at most a number of steps; return the steps left."""
         while self.chores and steps > 0:
             steps -= 1
             try:
@@ -368,7 +368,7 @@ class PlainQueue(Intervals):
         return True
 
     def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
-        """Do the same with a record."""
+        """Admit a record in the same way."""
         calendar.opened_count -= 1
         options = record._options
         if options is None:
@@ -407,25 +407,25 @@ class PlainQueue(Intervals):
             )
 
     def _leave_batch(self, calendar: Calendar, source: BatchSource, position: int) -> None:
-        """Note that a task of a batch goes without a start."""
+        """Record that a task of a batch goes without a start."""
         source.start(position)
         calendar.opened_count -= 1
         if not source.live:
             calendar.finish(source)
 
     def note_untold(self, count: int) -> None:
-        """Note starts of a stretch that :meth:`spend` was not told of."""
+        """Record starts of a stretch that :meth:`spend` was not told of."""
         self.untold_count = max(0, self.untold_count - count)
 
     def take_effect(self, now: float) -> None:
-        """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
+        """Record that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
         if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
             effects.take_effect(self.timeline.to_ns(now))
         if self.gate is not None:
             self.gate.take_effect(self.timeline.to_ns(now))
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let what was started last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         if self.admission.effects is not None:
             self.admission.effects.defer(effects)
         if self.gate is not None:
@@ -528,19 +528,19 @@ class PlainQueue(Intervals):
     # Settings.
 
     def set_permits(self, permits: Permits) -> None:
-        """Let something else admit starts, or the same at another rate."""
+        """Replace the permits that admit starts, or their rate."""
         self.admission.put(permits)
         self._is_bursty = permits.is_bursty
         self.counts_effects = self.admission.effects is not None
         self._note_unlimited()
 
     def set_crowded(self, *, is_crowded: bool) -> None:
-        """Note whether more may be due than there are places to run in."""
+        """Record if more may be due than there are places to run in."""
         self._is_crowded = is_crowded
         self._note_unlimited()
 
     def _note_unlimited(self) -> None:
-        """Note whether all that is due may start: what is asked for without delay then overtakes nothing.
+        """Record if all that is due may start: what is asked for without delay then overtakes nothing.
 
         Else it would keep what is due waiting forever if each call makes another, which an event loop does not do.
         """
@@ -562,7 +562,7 @@ class PlainQueue(Intervals):
     # What few tasks need: here none does.
 
     def _choose_special(self, now: float) -> Calendar | None:
-        """Do what :meth:`_choose` does, while :attr:`is_special`."""
+        """Choose like :meth:`_choose`, while :attr:`is_special`."""
         return self._choose(now)
 
     def _charge_record(self, record: Record, now: float) -> None:

@@ -173,7 +173,7 @@ class RecordRun(RecordRunFields):
         return None, self.records[self.cursor]
 
     def cancel_record(self) -> None:
-        """Note that a record here does not wait any more; places are freed when half of them are stale."""
+        """Record that a record here does not wait any more; places are freed when half of them are stale."""
         self._stale_count += 1
         if self._stale_count * 2 > len(self.records) - self.cursor + _SPARE_COUNT:
             waiting = [index for index in range(self.cursor, len(self.records)) if self.records[index]._place is self]

@@ -33,14 +33,14 @@ _DONE: Final = TaskState.DONE  # members of an enum are slow to look up, and thi
 
 
 class TaskOwner(Protocol):
-    """Whom the end of a task concerns."""
+    """The receiver of a task's end."""
 
     def _end_done(self, result: Any) -> None:
-        """Note that it has returned."""
+        """Record that it has returned."""
         ...
 
     def _end(self, state: TaskState, outcome: Any) -> None:
-        """Note that it has ended in another way: with what it raised, or with the message of its cancellation."""
+        """Record that it has ended in another way: with what it raised, or with the message of its cancellation."""
         ...
 
 
@@ -177,12 +177,12 @@ class Accounts(AccountFields):
         self.progress()
 
     def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
-        """Note that a task of ours brings no more tasks."""
+        """Record that a task of ours brings no more tasks."""
         self.feeders.discard(feeder)
         self.progress()
 
     def progress(self) -> None:
-        """Tell who waits for the end, or for room, that something has changed."""
+        """Notify those who wait for the end, or for room, of a change."""
         if self.on_end is not None:
             self.on_end()
         if self.on_room is not None:
@@ -191,22 +191,22 @@ class Accounts(AccountFields):
     # Who is told.
 
     def tell_keys(self, ended: Callable[[Any, TaskState], None]) -> None:
-        """Have the limits of keys told of each end."""
+        """Notify the limits of keys of each end."""
         self._on_key_end = ended
         self._join_ends()
 
     def tell_ends(self, ended: Callable[[Any, TaskState], None] | None) -> None:
-        """Have observers told of each end but those that :meth:`tell_cancellations` tells; None if nobody observes."""
+        """Notify observers of each end except those of :meth:`tell_cancellations`; None without observers."""
         self._on_observed_end = ended
         self._join_ends()
 
     def tell_cancellations(self, cancelled: Callable[[int], None] | None) -> None:
-        """Have observers told of tasks without a handle of their own that are cancelled; None if nobody observes."""
+        """Notify observers of cancelled tasks without their own handle; None without observers."""
         self.on_cancelled = cancelled
         self._join_cancellations()
 
     def tell_call_cancelled(self, cancelled: Callable[[], None]) -> None:
-        """Have somebody told of each callback that is cancelled, instead of the one before."""
+        """Set the function that is notified of each cancelled callback, replacing the previous one."""
         self._on_call_cancelled = cancelled
         self._join_cancellations()
 

@@ -73,7 +73,7 @@ class Backlog:
             accounts.tell_call_cancelled(self.room.wake)
 
     def admit(self, count: int, key: Hashable, priority: float) -> None:
-        """Let ``count`` tasks more wait, or drop others for them if that is what was asked for.
+        """Admit ``count`` more waiting tasks, dropping others for them if configured.
 
         Args:
             count: how many tasks.

@@ -290,7 +290,7 @@ class BatchHandle(HandleFields, Generic[T]):
         self._parts[source] = items
 
     def _complete(self, error: BaseException | None = None) -> None:
-        """Note that no more tasks will come."""
+        """Record that no more tasks will come."""
         self._is_complete = True
         self._error = error
         self._wake()

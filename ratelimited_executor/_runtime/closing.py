@@ -40,11 +40,11 @@ _LONG_DRAIN_SECONDS: Final = 60.0  # a drain that will take longer is announced,
 
 
 class Ending(Protocol):
-    """What closing asks of an executor's settings."""
+    """The settings that closing uses."""
 
     @property
     def member(self) -> Any:
-        """Its part in a group, which may bring permits yet; None without."""
+        """The executor's membership in a group, which may still bring permits; None without one."""
         ...
 
     @property
@@ -58,31 +58,31 @@ class Ending(Protocol):
 
 
 class Closable(Protocol):
-    """What closing asks of an executor that has started."""
+    """The parts of a started executor that closing uses."""
 
     @property
     def engine(self) -> Runnable:
-        """What runs it."""
+        """The engine."""
         ...
 
     @property
     def controls(self) -> Ending:
-        """What stops it."""
+        """The controls, which stop it."""
         ...
 
     @property
     def queue(self) -> TaskQueue:
-        """Where its tasks wait."""
+        """The queue of its tasks."""
         ...
 
     @property
     def accounts(self) -> Accounts:
-        """What runs, and what waits for the end."""
+        """The accounts: running tasks, and those who wait for the end."""
         ...
 
     @property
     def pending(self) -> Pending:
-        """What cancels the tasks that wait."""
+        """The part that cancels waiting tasks."""
         ...
 
     @property
@@ -231,7 +231,7 @@ class Closing:
             pass
 
     def _announce(self, parts: Closable) -> None:
-        """Say so at once if the drain will take long, so that nobody wonders why a shutdown hangs."""
+        """Warn at once if the drain will take long, to explain a shutdown that seems to hang."""
         last = parts.queue.last_start()
         wait = last - parts.runner.clock.monotonic()
         if wait > _LONG_DRAIN_SECONDS:

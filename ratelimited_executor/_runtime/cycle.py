@@ -351,7 +351,7 @@ _COUNTS: Final = ("loaded", "skipped", "done", "failed", "completed", "loader_er
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CyclePlan:
-    """What a cycle consists of.
+    """The definition of a cycle.
 
     Attributes:
         name: of the cycle, in logs and in the store.
@@ -362,7 +362,7 @@ class CyclePlan:
         progress: where it is kept how far the cycle has come.
         owns_progress: True if nobody else has that.
         is_catching_up: True if turns that were missed before this process are taken.
-        look_ahead: how many keys may be placed and not through.
+        look_ahead: the maximum number of keys that are scheduled, unfinished.
         lease: seconds for which a turn is one's own.
     """
 
@@ -407,7 +407,7 @@ class _Turn:
         self._claim = claim
         self._wall = wall
         self._warn = warn
-        self.open_count = 0  # keys that are placed and not through
+        self.open_count = 0  # keys that are scheduled, unfinished
         self._batches: list[BatchHandle[Any]] = []
         self._note_now = getattr(plan.progress, "note_now", None)  # of a store that need not be waited for
         self._through: list[bytes] = []  # keys that are through and not noted
@@ -459,7 +459,7 @@ class _Turn:
                 return
 
     async def _note(self) -> None:
-        """Note keys that are through: as many at a time as have come together meanwhile."""
+        """Record keys that are through: as many at a time as have come together meanwhile."""
         while self._through or not self._is_over.is_set():
             await self._is_through.wait()
             keys = self._through[:]

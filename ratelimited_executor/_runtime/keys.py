@@ -187,7 +187,7 @@ class Keys:
         return shared
 
     def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # the shape of Accounts.on_task_end
-        """Note that a task, or an attempt, has ended, which may or may not have started under the limits of keys."""
+        """Record that a task, or an attempt, has ended, which may or may not have started under the limits of keys."""
         gate = self._queue.gate
         if isinstance(owner, TaskRecord):
             if owner not in self._queue.gated:
@@ -203,7 +203,7 @@ class Keys:
             self._wake()
 
     def _left(self, record: TaskRecord) -> None:
-        """Note that a task has gone without a start."""
+        """Record that a task has gone without a start."""
         options = record._options
         if options is not None and options.lane is not None:
             options.lane.waiting_count -= 1
@@ -274,7 +274,7 @@ class Keys:
         return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
 
     def _parts(self) -> int | None:
-        """Tell into how many parts the numbers of keys are split; None while a group counts them alone."""
+        """Return into how many parts the limits of keys are divided; None while a group counts them alone."""
         return None if self._keeper is None else self._keeper.parts
 
     def _is_away(self) -> bool:

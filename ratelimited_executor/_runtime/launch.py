@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Threads:
-    """Where calls in threads run: threads of ours, or a pool of the user.
+    """The thread pool for calls in threads: our own threads, or the user's pool.
 
     Args:
         count: how many threads of ours at most.

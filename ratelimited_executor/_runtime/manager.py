@@ -256,7 +256,7 @@ class ManagerBase(Fixed, Generic[E]):
             del self._executors[executor.name]
 
     def _close_alone(self) -> None:
-        """Note that the only executor of a manager without other references is closed."""
+        """Record that the only executor of a manager without other references is closed."""
         self._is_closed = True
         if self._runner is not None:
             self._runner.close()

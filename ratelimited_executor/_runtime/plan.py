@@ -1,4 +1,4 @@
-"""What policy, rates and resources come to: the limits that the queue asks."""
+"""The limits that policy, rates and resources result in, for the queue."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def read_resources(value: Any) -> dict[str, tuple[Rate | Quota, ...]]:
 
 
 class PolicyPlan:
-    """What policy, rates and resources come to, for one peer.
+    """The limits that policy, rates and resources result in, for one peer.
 
     Args:
         policy: how starts are limited in time.
@@ -233,7 +233,7 @@ class PolicyPlan:
 
 
 def _go_on(bound: Bound, known: list[Bound], now_ns: int, *, is_same: bool) -> bool:
-    """Let a known limit of the same kind continue by the rate of a new one, so that what it has counted still counts.
+    """Change the rate of a known limit of the same kind, so that its counts are kept.
 
     Args:
         bound: the new limit, into which the known one is put.

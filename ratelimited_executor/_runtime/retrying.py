@@ -141,7 +141,7 @@ class Retries:
         return True
 
     def _item_again(self, owner: BatchItem, error: BaseException) -> bool:
-        """Do the same for a task of a batch."""
+        """Retry a task of a batch in the same way."""
         if isinstance(error, RetryLater):
             self._overloaded()
         handle, index = owner.batch, owner.index
@@ -167,13 +167,13 @@ class Retries:
         return True
 
     def _attempt_ended(self, owner: Any) -> None:
-        """Note that an attempt has ended, and is followed by another."""
+        """Record that an attempt has ended, and is followed by another."""
         self._on_key_end(owner)
         if self._engine.accounts.on_retried is not None:
             self._engine.accounts.on_retried(owner)
 
     def _added(self, due: float) -> None:
-        """Note that a task waits again, which had been accepted before."""
+        """Record that a task waits again, which had been accepted before."""
         engine = self._engine
         engine.accounts.is_changed = True
         engine.wake_for(due)

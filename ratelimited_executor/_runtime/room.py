@@ -1,4 +1,4 @@
-"""Who waits for room among the waiting tasks: first come, first served, but for keys that are full themselves."""
+"""Waiters for room in the backlog: first come, first served, except for keys that are full themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Room"]
 
 
 class HasRoom(Protocol):
-    """Tells whether so many more tasks may wait."""
+    """Returns True if a number of further tasks may wait."""
 
     def __call__(self, count: int, key: Hashable, key_count: int = 0) -> bool:
         """True if ``count`` tasks in all, and ``key_count`` and one of a key, fit beside those that wait."""
@@ -41,7 +41,7 @@ class Room:
         self._promised: Counter[Hashable] = Counter()  # places promised to waiters that have not taken them yet, by key
         self._promised_count = 0
         self._closed_by: Exception | None = None
-        self.is_passing = False  # whether somebody takes his promised place at this moment
+        self.is_passing = False  # True while a waiter takes its reserved place
 
     @property
     def waiter_count(self) -> int:
@@ -128,7 +128,7 @@ class Room:
                 future.set_result(None)
 
     def close(self, error: Exception) -> None:
-        """Let every waiter fail: there will be no room any more."""
+        """Fail every waiter: there will be no more room."""
         self._closed_by = error
         lines, self._lines = self._lines, {}
         self._waiting_count = 0

@@ -37,12 +37,12 @@ _PRECISION_SECONDS: Final = 0.0005  # between two wake-ups, unless it was chosen
 
 
 class Runnable(Protocol):
-    """What wants to be run: the engine of an executor."""
+    """The interface of the runner's clients: the engines of executors."""
 
     armed: float  # loop time at which; the runner keeps it
 
     def run(self, stop: float) -> float:
-        """Do what is to be done, until loop time ``stop`` at most; return the loop time at which to be run again."""
+        """Work until loop time ``stop`` at most; return the loop time of the next run."""
         ...
 
 

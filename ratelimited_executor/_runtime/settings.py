@@ -1,4 +1,4 @@
-"""What an executor is told when it is made, checked already."""
+"""The checked settings of an executor."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Starter(StarterFields):
     """Starts the tasks of one executor.
 
     Args:
-        queue: whence they come.
+        queue: the queue of the tasks.
         accounts: where starts and ends are counted.
         coroutines: runs what a call leaves to be awaited.
         contexts: what calls run in that bring no variables.
@@ -109,7 +109,7 @@ class Starter(StarterFields):
         """Start a task that the queue has taken, and return the time afterwards.
 
         Args:
-            source: whence it is: a bucket, a batch, or None for a record.
+            source: its source: a bucket, a batch, or None for a record.
             item: its position in that, or the record.
             now: loop time.
         """
@@ -447,7 +447,7 @@ class Starter(StarterFields):
             self._stretch = None
 
     def _leave_call(self) -> None:
-        """Note that the call of a stretch has ended, in a way that is counted elsewhere."""
+        """Record that the call of a stretch has ended, in a way that is counted elsewhere."""
         self.settle()
         self._is_ahead = False
         self._accounts.is_inside = False

@@ -164,7 +164,7 @@ _open: Final[WeakSet[TimerDescriptor]] = WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Let go, in a process that was forked, of the descriptors that it shares with its parent.
+    """Release, in a forked process, the descriptors that it shares with its parent.
 
     A fork shares what a descriptor is set to, and what watches it: whatever the child would do to it, it would do to the
     parent, which then might never wake up. An event loop that was running does not survive a fork, and so loses nothing.

@@ -418,7 +418,7 @@ class FleetPeers(Fixed):
         self._refuse(refused, got)
 
     def _refuse(self, refused: dict[_Member, Exception], now: float) -> None:
-        """Note calls that the authority refuses, while it answers others: they alone are in an outage."""
+        """Record calls that the authority refuses, while it answers others: they alone are in an outage."""
         interval = self._settings.interval_us / 1e6
         for member, error in refused.items():
             member.fail(now, error, pause=self._random.uniform(0.2, 1.8) * interval)
@@ -442,7 +442,7 @@ class FleetPeers(Fixed):
         LOGGER.warning("%s%s", text, f" ({count} times more since {now - when:.0f} s ago)" if count else "")
 
     def _look_at_round_trip(self, seconds: float) -> None:
-        """Say so once if the way to the authority leaves no time in which a permit could be used."""
+        """Warn once if the round trip to the authority leaves no time in which a permit could be used."""
         is_slow = 2 * self._clock.sampled_error_ns >= self._settings.late_us * 1000
         self._slow_count = self._slow_count + 1 if is_slow else 0
         if self._slow_count == _SLOW_COUNT:

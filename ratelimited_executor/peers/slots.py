@@ -70,7 +70,7 @@ class SlotTransport(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of what was opened."""
+        """Release the opened resources."""
         ...
 
 
@@ -101,7 +101,7 @@ class _Owner:
 
 
 class _Grant:
-    """What one hold asks for, between its event loop and the thread."""
+    """The request of one hold, passed between its event loop and the thread."""
 
     __slots__ = ("answered", "claim", "lost", "owner", "waker")
 
@@ -292,14 +292,14 @@ class GroupSlots:
             await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
 
     def declare(self, pool: str, limit: int | None) -> None:
-        """Tell of a pool, and of the limit with which this process was started."""
+        """Register a pool, and the limit with which this process was started."""
         self._new_pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
         if limit is not None:
             self._own_limits[pool] = limit
         self._post(self._peer.declare, pool, limit)
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Have a method called, on this event loop, whenever ``parts`` may have changed, for as long as its object is there."""
+        """Call a method on this event loop whenever ``parts`` may have changed, while its object exists."""
         self._watchers = [each for each in self._watchers if each[1]() is not None]
         self._watchers.append((asyncio.get_running_loop(), WeakMethod(told)))
 
@@ -409,7 +409,7 @@ class GroupSlots:
     # In the thread.
 
     def _post(self, do: Callable[..., object], *arguments: Any) -> None:
-        """Have something done in the thread, which then looks what is due; nothing in a process that was forked."""
+        """Post work to the thread, which then checks what is due; nothing in a forked process."""
         home = self._home
         if home is None:
             do(*arguments)  # nobody else is there yet
@@ -436,7 +436,7 @@ class GroupSlots:
             self._refuse(arguments[0].claim)
 
     def _do_posted(self) -> None:
-        """Do what was posted, in order; what is posted meanwhile, too, or when the thread is woken again."""
+        """Do the posted work in order, including work that is posted meanwhile."""
         self._is_woken = False
         while self._posted:
             do, arguments = self._posted.popleft()
@@ -487,7 +487,7 @@ class GroupSlots:
         return int(self._clock() * _NS)
 
     def _tell(self, claims: Iterable[SlotClaim]) -> None:
-        """Tell each event loop of the states of its claims."""
+        """Notify each event loop of the states of its claims."""
         told: dict[asyncio.AbstractEventLoop, list[tuple[_Grant, EntryState]]] = {}
         for claim in claims:
             grant: _Grant = claim.owner
@@ -617,7 +617,7 @@ class GroupSlots:
                 self._go_by_parts(self._outage.peers_max if self._outage.kind == "static" else 1)
 
     def _go_by_parts(self, parts: int | None) -> None:
-        """Have processes go by so many parts of limits by key, or by slots alone."""
+        """Divide the limits by key into parts, or use slots alone."""
         self.parts = parts
         for loop, told in self._watchers:
             with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -52,7 +52,7 @@ class Transport(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of what was opened."""
+        """Release the opened resources."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a simulation writes: one SQLite file for each run, whose tables are a documented format.
+"""The output of a simulation: one SQLite file for each run, whose tables are a documented format.
 
 Rows are added in one transaction for many steps, so that a run that is killed leaves a readable file, up to its last
 transaction. The journal is written ahead (WAL), so that the file can be read while the run continues.

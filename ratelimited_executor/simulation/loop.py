@@ -293,7 +293,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context, **options)
 
     def set_task_factory(self, factory: Any) -> None:
-        """Let tasks be made by a factory."""
+        """Set the task factory."""
         self._task_factory = factory
 
     def get_task_factory(self) -> Any:
@@ -308,7 +308,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Do nothing: there is no debug mode."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell of an exception that nobody has retrieved."""
+        """Report an exception that was not retrieved."""
         if self._exception_handler is None:
             self.default_exception_handler(context)
             return
@@ -322,7 +322,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         _log.error("%s", context.get("message"), exc_info=context.get("exception"))
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Tell another of exceptions that nobody has retrieved: called with the loop and a context; None logs them."""
+        """Set the handler of exceptions that were not retrieved, called with the loop and a context; None logs them."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> Any:
@@ -330,12 +330,12 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return self._exception_handler
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        """Note that a timer was cancelled."""
+        """Record that a timer was cancelled."""
         if handle._scheduled:  # else it has been called
             self.note_stale()
 
     def note_stale(self) -> None:
-        """Note that a timer has nothing to do any more."""
+        """Record that a timer has nothing to do any more."""
         self._timers.note_stale()
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:

@@ -29,7 +29,7 @@ _EVEN_SECONDS: Final = 600.0  # over which jobs are counted to tell how even the
 
 
 class _Tally(NamedTuple):
-    """What an executor has done, in all or in a step."""
+    """The counts of an executor, in all or in a step."""
 
     enqueued: int
     started: int
@@ -56,7 +56,7 @@ class _Tally(NamedTuple):
 
 
 class _Account:
-    """What an executor, or all of them together, has done so far, step by step."""
+    """The counts of an executor, or of all of them together, step by step."""
 
     def __init__(self) -> None:
         self.tally = _Tally(*(0,) * len(_Tally._fields))

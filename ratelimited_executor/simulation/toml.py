@@ -89,7 +89,7 @@ def load_toml(path: str | PathLike[str]) -> TomlScenario:
 
 @dataclass(slots=True)
 class _Made:
-    """What a file has made so far, by name."""
+    """The objects that a file has created so far, by name."""
 
     sim: Simulation
     executors: dict[str, Any] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class TomlScenario(Scenario):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the scenario."""
         return self._name
 
     def parameters(self) -> dict[str, Any]:
@@ -402,7 +402,7 @@ def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, f
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Say in an error what of the file it is about."""
+    """Name in an error the part of the file that it concerns."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -335,7 +335,7 @@ class SharedLimit(ABC):
 
     @abstractmethod
     def use(self, now_us: int) -> Use:
-        """Tell how much is used."""
+        """Return how much is used."""
 
     @abstractmethod
     def load(self, text: str) -> bool:

@@ -154,7 +154,7 @@ class Peer:
     # Settings.
 
     def set_rate(self, rate: Rate) -> None:
-        """Have another rate put in force for the whole group."""
+        """Request another rate for the whole group."""
         self._rate = rate
         self._own = None
         self._is_new_rate = True
@@ -243,13 +243,13 @@ class Peer:
         return self.clock.at(now_ns) // self.interval_ns()
 
     def quarantine_end(self, now_ns: int) -> int | None:
-        """Tell when the quarantine ends in which nothing is granted; None if there is none, as far as is known."""
+        """Return when the quarantine ends in which nothing is granted; None if there is none, as far as is known."""
         if not self.clock.is_known or self.number_at(now_ns) >= self.safe:
             return None
         return self.clock.here(self.safe * self.interval_ns())
 
     def next_call(self, now_ns: int) -> int:
-        """Tell when the next regular call is due."""
+        """Return when the next regular call is due."""
         return now_ns if self._call_ns is None else self._call_ns
 
     def has_demand(self, demand: DemandUntil, now_ns: int) -> bool:
@@ -269,7 +269,7 @@ class Peer:
         return demand(until, now_ns, until, 1) > 0
 
     def wants_at_once(self, demand: DemandUntil, now_ns: int) -> int | None:
-        """Tell when to ask for permits at once; None if that is in vain before the next regular call.
+        """Return when to ask for permits at once; None if that is in vain before the next regular call.
 
         Args:
             demand: counts the tasks that want to start, and could.
@@ -373,7 +373,7 @@ class Peer:
     # Answers.
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now_ns: int) -> bool:
-        """Take in an answer; return whether permits have come.
+        """Process an answer; return whether permits have come.
 
         Args:
             request: what it answers.
@@ -462,7 +462,7 @@ class Peer:
         return len(times)
 
     def fail(self, now_ns: int) -> None:
-        """Note a call without an answer."""
+        """Record a call without an answer."""
         self.failed_count += 1
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
@@ -513,7 +513,7 @@ class Peer:
         self._call_ns = None
 
     def idle(self) -> None:
-        """Note that there is nothing to call for."""
+        """Record that there is nothing to call for."""
         self.demand = 0
         if self._state is PeerState.ACTIVE:
             self._move_to(PeerState.IDLE)

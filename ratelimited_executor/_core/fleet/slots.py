@@ -17,7 +17,7 @@ forget:
    passed, by more than the clocks of two servers differ, nobody else has been handed the slot: before, it was the
    holder's, and since then nothing was handed over.
    Whoever has not heard of a hand-over waits again: an older memory may tell of one that has ended, and was others' since.
-5. **Fences begin at the time** of the server in microseconds, in each of its runs and after any that its predecessor's
+5. **Fences begin at the time** of the server in microseconds, in each of its runs and after any that the previous run's
    clock may have shown, and after the highest that any peer knows of: so they rise
    over a loss of the state, whatever the clock shows then.
 6. **A limit is set by whoever says so, and by a process that declares another one** than was declared last: so a pool that
@@ -219,7 +219,7 @@ class SlotAuthority:
         )
 
     def _go_on(self, now_us: int, run: str, call: SlotCall) -> int:
-        """Let the clock of the leases continue; begin anew what may have been forgotten. Return the clock's time."""
+        """Advance the clock of the leases; forget what may be outdated. Return the clock's time."""
         if not self._is_whole:
             self._is_whole = True
             self._pools = SlotPools()

@@ -379,7 +379,7 @@ class TicketAuthority:
         return f"{self._state.run}:{self._state.since_us}"
 
     def _go_on(self, now_us: int, run: str, call: TicketCall) -> bool:
-        """Let time continue, or begin an era; return whether the caller vouches for the time."""
+        """Advance time, or begin an era; return True if the caller vouches for the time."""
         is_first = not hasattr(self, "_state")
         if is_first:
             self._state = _State(run, 0, now_us, now_us)
@@ -601,7 +601,7 @@ class TicketAuthority:
         return max(0, min(rivals) + lead - own + _cost_of(call) - 1) // _cost_of(call)
 
     def _serve(self, call: TicketCall, count: int, *, is_hungry: bool) -> None:
-        """Note what a peer has got, and whether it wants more."""
+        """Record what a peer has got, and whether it wants more."""
         state = self._state
         state.started += count
         rivals = [served for peer, served in state.served.items() if peer != call.peer]

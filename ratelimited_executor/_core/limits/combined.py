@@ -1,10 +1,10 @@
-"""Several limits at once, and the times at which nothing starts: to the queue what a grid of permits is.
+"""Several limits at once, and penalties; to the queue they look like a grid of permits.
 
 One of them may be a grid (the rate that paces), the others are limits; a start is admitted when all admit it, and takes
 its cost of each. Beside the permits there may be *resources* (the tokens of a language model, bytes, points), each with
-limits of its own, of which only those starts take that name it.
+limits of its own, which are charged only by starts that name it.
 
-A *penalty* is a time before which nothing starts, because somebody out there has said so.
+A *penalty* is a time before which nothing starts, because the remote service asked for it (Retry-After).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Pace(Permits, Protocol):
         ...
 
     def charge(self, cost: int) -> Any:
-        """Let the start that took a permit last cost so many in all; return its ticket."""
+        """Set the total cost of the last start; return its ticket."""
         ...
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
@@ -60,11 +60,11 @@ class _Paid:
         self._grid.settle(ticket, cost, now_ns)
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:
-        """Do nothing: of their starts, the queue tells the permits themselves."""
+        """Do nothing: the queue reports these starts to the permits directly."""
 
 
 class Bound:
-    """A limit, and what people call it.
+    """A limit and its display name.
 
     Attributes:
         limit: what decides.
@@ -188,14 +188,14 @@ class CombinedPermits:
         return any(limit.counts_effects for limit in self._main)
 
     def take_effect(self, now_ns: int) -> None:
-        """Note that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
+        """Record that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
         self.open_ticket = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
             grid.take_effect(now_ns)
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let the start that was decided last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         if self.open_ticket is None:
             return
         self.open_ticket = None
@@ -206,15 +206,15 @@ class CombinedPermits:
             limit.defer(ticket, effects)
 
     def next_time(self, now_ns: int) -> int | None:
-        """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
+        """Return when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
         return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
 
     def next_fresh_time(self, now_ns: int) -> int | None:
-        """Tell the same where :meth:`usable` has just found none."""
+        """Return the next permit's time; call only where :meth:`usable` returned 0."""
         return self.when(None, now_ns)
 
     def next_number_time(self) -> int:
-        """Tell before when no permit comes up."""
+        """Return a lower bound on the next permit's time."""
         return 0 if self.grid is None else self.grid.next_number_time()
 
     def pace(self) -> tuple[float, float]:
@@ -275,7 +275,7 @@ class CombinedPermits:
         )
 
     def when(self, needs: Mapping[str, int] | None, now_ns: int) -> int | None:
-        """Tell when a start is admitted, >= ``now_ns``, if there is none before; None if never at this rate."""
+        """Return when a start is admitted, >= ``now_ns``, if there is none before; None if never at this rate."""
         if self._is_paused:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
@@ -304,7 +304,7 @@ class CombinedPermits:
         return None if None in times else max(times)
 
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
-        """Tell when a start is admitted after others, each in its turn: what will be, if nothing else comes; None if never.
+        """Return when a start is admitted after others, each in its turn: what will be, if nothing else comes; None if never.
 
         It tries them on a copy of the limits, which takes some microseconds for each; costs of which no two fit into a
         window together cannot be told from their sum.

@@ -35,7 +35,7 @@ class Taken(Protocol):
         ...
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:
-        """Note that a start takes effect only now."""
+        """Record that a start takes effect only now."""
         ...
 
 
@@ -66,7 +66,7 @@ class Limit(ABC):
 
     @abstractmethod
     def take(self, cost: int, now_ns: int) -> Any:
-        """Note a start; return its ticket, by which the methods below know it."""
+        """Record a start; return its ticket, by which the methods below know it."""
 
     @abstractmethod
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
@@ -83,16 +83,16 @@ class Limit(ABC):
         return False
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
-        """Note that a start takes effect only now; it may be told again, or of a start that was deferred."""
+        """Record that a start takes effect only now; it may be told again, or of a start that was deferred."""
 
     def defer(self, ticket: Any, effects: list[list[int]]) -> None:  # noqa: B027  # as above
-        """Let a start take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of a start until ``note_effect()`` is called with ``effects``."""
 
     # When something may start.
 
     @abstractmethod
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start of a cost is admitted, >= ``now_ns``, if there is none before; None if never. To the nanosecond."""
+        """Return when a start of a cost is admitted, >= ``now_ns``, if there is none before; None if never. To the nanosecond."""
 
     @abstractmethod
     def when_count(self, count: int, now_ns: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What happens to a durable task whose attempt has ended."""
+"""The outcome of an attempt of a durable task."""
 
 from __future__ import annotations
 

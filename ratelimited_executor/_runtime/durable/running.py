@@ -68,7 +68,7 @@ _LOST_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurableStatistics:
-    """What one process has done with durable tasks since it began to run them.
+    """The counts of one process since it began to run durable tasks.
 
     Attributes:
         waiting: claimed, and not started.
@@ -421,7 +421,7 @@ class DurableRunner:
         self._let_go(run, outcome)
 
     def _done(self, run: _Run) -> None:
-        """Note that a task has ended well: :meth:`_ended` for nearly every task."""
+        """Record that a task has ended well: :meth:`_ended` for nearly every task."""
         self._let_go(run, Outcome(run.claimed.ref, _END_DONE))
 
     def _let_go(self, run: _Run, outcome: Outcome) -> None:
@@ -486,7 +486,7 @@ class DurableRunner:
         await keep_placing(self._store, self._repetitions, self._clock)
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do work to its end, again after exceptions of the store, as long as this process does not leave."""
+        """Do work to its end, again after errors of the store, until this process leaves."""
         backoff = _BACKOFF_SECONDS
         while True:
             began = self._now()
@@ -506,7 +506,7 @@ class DurableRunner:
     # Parts of them
 
     async def _revive(self) -> None:
-        """Have what others put aside, as processes of an older release do, if its function is registered here."""
+        """Take back tasks that others put aside, if their function is registered here."""
         await self._store.revive(self._queue, list(self._functions))
 
     async def _start_anew(self) -> None:
@@ -636,7 +636,7 @@ class DurableRunner:
 
 
 def _report(loop: asyncio.Task[None]) -> None:
-    """Tell of an internal error, which ends a loop: nothing would be claimed, or finished, any more."""
+    """Report an internal error that ends a loop: nothing more would be claimed, or finished."""
     if not loop.cancelled() and (error := loop.exception()) is not None:
         context = {"message": f"internal error in {loop.get_name()}", "exception": error, "task": loop}
         loop.get_loop().call_exception_handler(context)

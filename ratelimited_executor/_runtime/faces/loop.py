@@ -87,7 +87,7 @@ class LoopFace(ExecutorBase):
                 count += 1
                 if when < engine.armed:  # what is there is due later
                     engine.wake_for(when)
-                elif count == LARGE_COUNT:  # it wants to be prepared
+                elif count == LARGE_COUNT:  # it should be prepared
                     engine.wake()
                 return CallHandle(bucket, bucket.shift + count - 1, when)
         return _place(engine, engine.monotonic() + number_of("delay", delay), callback, args, context)

@@ -1,4 +1,4 @@
-"""What the keys of a group tell an operator: the hashes of ``grant.lua``, read as values.
+"""The state of a group for operators: the hashes of ``grant.lua``, parsed into values.
 
 Nothing here asks Redis: the caller reads the hashes, and the time of the server that holds them.
 """

@@ -1,4 +1,4 @@
-"""What the keys of a group tell an operator of its slots: what ``slots.lua`` has written, read as values.
+"""The state of a group's slots for operators: the keys of ``slots.lua``, parsed into values.
 
 Nothing here asks Redis: the caller reads the keys, and the time of the server that holds them.
 """

@@ -1,4 +1,4 @@
-"""What carries the calls of slots to Redis, and what it tells of hand-overs back."""
+"""Sends the calls of slots to Redis, and receives its notifications of hand-overs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of ours is made of, whatever it reports: the document around it, its colours, and plots that follow them."""
+"""The parts of a report page: the document around it, its colours, and plots that follow them."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class TimePlot:
 
     @property
     def x_label(self) -> str:
-        """What the horizontal axis is."""
+        """The label of the horizontal axis."""
         return f"simulated time ({self.unit.name})"
 
     @property
@@ -128,7 +128,7 @@ class HistogramPlot:
 
     @property
     def log_ticks(self) -> list[float]:
-        """Where a logarithmic axis has its numbers: 1, 2, 5 and their multiples by powers of ten."""
+        """The numbers of a logarithmic axis: 1, 2, 5 and their multiples by powers of ten."""
         low, high = self.begin, self.end
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         factors = (1, 2, 5) if len(powers) <= 5 else (1,)
@@ -219,7 +219,7 @@ def has_something_to_show(plot: Plot) -> bool:
 
 
 class _Shared:
-    """What all plots over time have in common."""
+    """The common part of all plots over time."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         span = max(run.span for run in runs)
@@ -230,7 +230,7 @@ class _Shared:
         self._has_steps_alone = all(run.grid.steps_in_piece == 1 for run in runs)
 
     def point(self, alone: str, joined: str) -> str:
-        """Say what a point is: of one step alone, or of several joined."""
+        """Return what a point is: of one step alone, or of several joined."""
         length = " or ".join(map(duration, self._lengths))
         if self._has_steps_alone:
             return f"Each point stands for a step of {length}: {alone}."

@@ -242,7 +242,7 @@ class RedisStore(TaskStore):
             await self._client.aclose()
 
     async def _check(self) -> None:
-        """See that the server is there, may be used by this release, and keeps what it holds.
+        """Check that the server is available, usable by this release, and keeps its data.
 
         Raises:
             StoreUnavailableError: if it is not so.
