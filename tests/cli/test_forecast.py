@@ -370,7 +370,7 @@ CALL = ("--calls", "5", "--duration", "1")
         (["no.toml", "--within", "1h"], ["No such file", "no.toml"]),
         (["slots", "--within", "1h", "--set", "acounts=5"], ["accounts, banks", "'acounts=5'"]),
         (["load.toml", "--within", "1h", "--set", "count=5"], ["change load.toml itself"]),
-        (["MODULE:Empty", "--within", "1h"], ["makes no executor"]),
+        (["MODULE:Empty", "--within", "1h"], ["creates no executor"]),
         (["p90.toml", "--within", "1h"], ["at most 10 times the mean, 40"]),
     ],
 )  # fmt: skip

@@ -200,7 +200,7 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         (["MODULE.py:Nothing"], ["MODULE.py has no Nothing"]),
         (["MODULE:function"], ["must be a subclass of", "Scenario"]),
         (["MODULE.py:dataclasses"], ["must be a subclass of", "Scenario"]),
-        (["MODULE:Empty"], ["makes no executor", "sim.executor()"]),
+        (["MODULE:Empty"], ["creates no executor", "sim.executor()"]),
         (["broken.py:Load"], ["broken.py cannot be loaded: SyntaxError"]),
         (["raising.py:Load"], ["raising.py cannot be loaded: ZeroDivisionError"]),
         (["slots", "slots"], ["two scenarios are called slots"]),
@@ -228,7 +228,7 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         (["slots", "--output", "load.toml"], ["--output must be a directory, load.toml is a file"]),
         (["slots", "--resume"], ["there is nothing to resume in simulation-slots"]),
         (["bad.toml"], ["bad.toml", "daze"]),
-        (["none.toml"], ["none.toml is no TOML"]),
+        (["none.toml"], ["none.toml is not TOML"]),
         (["p90.toml"], ["at most 10 times the mean, 40"]),
     ],
 )  # fmt: skip

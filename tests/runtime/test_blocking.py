@@ -185,7 +185,7 @@ def test_held_permit_may_be_left_by_another_thread(manager, threads):
     permit.__exit__(None, None, None)
 
     assert 1 == limiter.statistics().done
-    with pytest.raises(RuntimeError, match="entered once"):
+    with pytest.raises(RuntimeError, match="entered only once"):
         permit.__enter__()
 
 

@@ -30,7 +30,7 @@ def test_json_comes_back_as_it_was(value):
 def test_what_json_cannot_say_is_refused_at_the_put(store, value, words):
     """With the name of the function."""
     process = Process(store)
-    with pytest.raises((TypeError, ValueError), match=f"(?s)arguments of note cannot be written: .*{words}"):
+    with pytest.raises((TypeError, ValueError), match=f"(?s)arguments of note cannot be encoded: .*{words}"):
         process.note.new(value)
 
 
